@@ -1,0 +1,90 @@
+# Every verb sets up what it needs. `make help` lists the verbs.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+TEST_WORKERS ?= 2
+COVERAGE_MIN ?= 90
+
+# Spinning OpenMP threads of torch make each other ten times slower where cores are shared.
+export OMP_WAIT_POLICY ?= passive
+
+# A set-up is ready while a stamp for these dependencies and this folder exists and Python is there.
+PY := .venv/bin/python
+KEY := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')$(shell test -x $(PY) || echo -broken)
+TRAIN_READY := .venv/.ready-train-$(KEY)
+DEV_READY := .venv/.ready-dev-$(KEY)
+BENCH_READY := .venv/.ready-bench-$(KEY)
+
+# The first Python that runs and is new enough, unless PYTHON says which (used when .venv is made).
+CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
+define set_up
+@for python in $(CANDIDATES); do \
+  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+    exec "$$python" .ci/setup.py $(subst -broken,,$@) $(1); \
+  fi; \
+done; \
+echo "No Python >= 3.11 found; looked for: $(CANDIDATES)."; \
+echo "Install one (Debian and Ubuntu: apt install python3 python3-venv) or name it: make PYTHON=/path/to/python ..."; \
+exit 1
+endef
+
+.PHONY: help setup train test test-fast check format proof bench docs clean distclean
+
+help:  ## List the verbs
+	@echo "robot_rl: each verb sets up what it needs (in .venv) when it is first used."
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
+	@echo
+	@echo '  ARGS="..."      is handed on by train, test, test-fast, proof and bench: make train ARGS="task=tracking seed=2"'
+	@echo '  PYTHON=...      the Python that .venv is made with (>= 3.11)'
+
+setup: $(DEV_READY)  ## Only install, for working on the code
+	@echo "Ready: .venv holds what every verb but bench needs."
+
+train: $(TRAIN_READY)  ## Train a policy: quadrotor hover, or what ARGS says
+	@$(PY) scripts/train.py $(ARGS)
+
+test: $(DEV_READY)  ## Run all tests that this machine can run, with coverage
+	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=term --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
+
+test-fast: $(DEV_READY)  ## Run the tests that take less than a second each
+	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+check: $(DEV_READY)  ## Format, lint, types, spelling and architecture
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m pyright
+	@.venv/bin/codespell
+	@$(PY) -m pytest -q -p no:cacheprovider tests/test_architecture.py
+
+format: $(DEV_READY)  ## Format the code and mend what the linter can mend
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+proof: $(TRAIN_READY)  ## Run the long learning proofs and write their tables (hours)
+	@$(PY) scripts/proof.py $(ARGS)
+
+bench: $(BENCH_READY)  ## Measure the speed of this machine
+	@$(PY) scripts/benchmark.py $(or $(ARGS),all)
+
+docs: $(DEV_READY)  ## Check that every link of the documentation leads somewhere
+	@$(PY) -m pytest -q -p no:cacheprovider tests/test_docs.py
+
+clean:  ## Remove caches and builds; keeps runs and .venv
+	@rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean  ## clean, and remove .venv; keeps runs
+	@rm -rf .venv
+
+$(TRAIN_READY):
+	$(call set_up,train sim)
+
+$(DEV_READY):
+	$(call set_up,train sim dev)
+
+$(BENCH_READY):
+	$(call set_up,train sim bench)

@@ -1,0 +1,1 @@
+"""Choices in YAML over typed schemas in Python; imported by the scripts only."""

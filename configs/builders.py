@@ -1,0 +1,116 @@
+"""From typed configs to parts: the one place where the rooms of the house meet."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.action import ActionMap
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import DeviceError
+from robot_rl.core.robot import CommandKind
+from robot_rl.learners.sac import SAC, SACConfig
+from sim.env import SimEnv
+from sim.multirotor import START_SPEED as ROTOR_START_SPEED
+from sim.multirotor import MultirotorConfig
+
+
+@dataclass(kw_only=True)
+class SACLearnerConfig(SACConfig):
+    """SAC and the networks that are handed to it."""
+
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+
+
+def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
+    """SAC for an environment; critics read the group `critic` where there is one."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    torch.manual_seed(seed)  # initial weights
+    actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size)
+    return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
+
+
+def rotor_action_map(robot: MultirotorConfig) -> ActionMap:
+    """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
+    count = len(robot.spec.rotors)
+    return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)
+
+
+def build_env(
+    task: Any,
+    robot: MultirotorConfig,
+    *,
+    make_task: Callable[..., Any],
+    make_simulation: Callable[..., Any],
+    num_envs: int,
+    device: torch.device,
+    seed: int,
+    evaluation: bool,
+) -> SimEnv:
+    """Worlds with a robot and a task.
+
+    Args:
+        task: Config of the task.
+        robot: Config of the robot.
+        make_task: Builds the task.
+        make_simulation: Builds the worlds.
+        num_envs: N.
+        device: Where the worlds live.
+        seed: Seed of starts, goals, parameters and sensor noise.
+        evaluation: Begin at the task's evaluation starts, all worlds at once.
+    """
+    simulation = make_simulation(
+        robot, task.randomization, num_worlds=num_envs, device=device, seed=seed + 1
+    )
+    return SimEnv(
+        simulation,
+        make_task(
+            task,
+            num_worlds=num_envs,
+            control_dt=simulation.control_dt,
+            hover_action=2 * robot.model.hover_setpoint - 1,
+            device=device,
+            evaluation=evaluation,
+        ),
+        actor_terms=task.actor,
+        critic_terms=task.critic,
+        action_map=rotor_action_map(robot),
+        initial_action=2 * ROTOR_START_SPEED - 1,
+        seed=seed,
+        stagger=not evaluation,
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that a config names.
+
+    Raises:
+        DeviceError: It does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    unknown = DeviceError(f"device '{name}' is unknown; known: auto, cpu, cuda, cuda:<index>")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise unknown from None
+    if device.type not in ("cpu", "cuda"):
+        raise unknown
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(
+            f"device '{name}' was asked for, but torch {torch.__version__} finds no CUDA device; "
+            "use device=cpu or device=auto"
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(
+            f"device '{name}' was asked for, but this machine has {torch.cuda.device_count()} "
+            "CUDA device(s), counted from cuda:0"
+        )
+    return device

@@ -1,0 +1,1 @@
+"""The wing for real robots: not built yet, see README.md."""

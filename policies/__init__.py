@@ -1,0 +1,1 @@
+"""Networks, base policies and the deployable policy bundle."""

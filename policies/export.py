@@ -1,0 +1,269 @@
+"""Writes a policy as a bundle: network to ONNX, golden sequences, provenance, seal.
+
+A bundle appears whole or not at all, and takes the place of an older one only after it was loaded
+from the disk and replayed.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import math
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from policies.bundle import DRAFT_SUFFIX, SEALED_FILES, read_bundle, seal
+from policies.golden import draw_inputs, first_inputs, record
+from policies.runner import PolicySpec, open_network
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    MissingExtraError,
+    ShapeError,
+    StorageError,
+)
+from robot_rl.core.observation import ObservationMap, TermConfig
+from robot_rl.core.robot import RobotSpec
+
+ONNX_TOLERANCE = 1e-5
+"""Largest difference between an action of onnxruntime and one of torch."""
+EXPORT_PACKAGES = ("onnx", "onnxscript")
+"""What torch needs to write ONNX."""
+
+
+def export_bundle(
+    path: Path | str,
+    *,
+    policy: nn.Module,
+    terms: Sequence[TermConfig],
+    robot: RobotSpec,
+    action_map: ActionMap,
+    control_dt: float,
+    goal_widths: Mapping[str, int],
+    initial_action: Sequence[float],
+    provenance: Mapping[str, Any],
+    sensed_widths: Mapping[str, int] | None = None,
+    initial_state: Sequence[float] = (),
+    seed: int = 0,
+) -> Path:
+    """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
+
+    Args:
+        path: Folder to write.
+        policy: Deterministic, normaliser inside: {"actor": (N, D)} -> action (N, A) in [-1, 1].
+            With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
+            training may go on.
+        terms: Terms of the group `actor`.
+        robot: The robot that it was trained for.
+        action_map: From actions to commands of the robot.
+        control_dt: Time between two actions [s].
+        goal_widths: Goal entries that the task sets, with their widths.
+        initial_action: Last action at an episode's start, (A,).
+        provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
+        sensed_widths: Further named inputs of the terms, with their widths.
+        initial_state: Recurrent state at an episode's start, (S,).
+        seed: Of the golden sequences.
+
+    Returns:
+        The folder.
+
+    Raises:
+        BundleError: The network cannot be exported, or runs differently in onnxruntime; or `path`
+            holds something that is not a bundle.
+        StorageError: The folder cannot be written.
+    """
+    folder = Path(path).absolute()
+    if folder.exists() and not (folder / "spec.json").is_file():
+        raise BundleError(f"{folder} exists and is not a policy bundle; give another path")
+    if not 0 < control_dt < math.inf:
+        raise ConfigError(f"control_dt must be a time above 0 s, got {control_dt}")
+    action_map.check_robot(robot)
+    if len(initial_action) != action_map.size:
+        raise ShapeError(
+            f"initial_action: expected {action_map.size} entries as in the action map, "
+            f"got {len(initial_action)}"
+        )
+    golden = draw_inputs(robot.state_widths, goal_widths, sensed_widths or {}, seed)
+    spec = PolicySpec(
+        robot=robot,
+        control_dt=control_dt,
+        terms=list(terms),
+        widths=ObservationMap(terms, first_inputs(golden, action_map.size)).widths,
+        goal_widths=dict(goal_widths),
+        sensed_widths=dict(sensed_widths or {}),
+        action_map=action_map,
+        initial_action=[float(value) for value in initial_action],
+        initial_state=[float(value) for value in initial_state],
+    )
+    network = _Network(copy.deepcopy(policy).cpu().eval())
+    with torch.no_grad():
+        golden |= record(spec, network, golden)
+        onnx = _to_onnx(network, spec)
+        _check_onnx(onnx, network, golden, spec)
+    files = {
+        "policy.onnx": onnx,
+        "golden.npz": _npz_bytes(golden),
+        "provenance.json": _provenance_bytes(provenance),
+    }
+    _publish(folder, {**files, "spec.json": seal(spec.to_dict(), files)})
+    return folder
+
+
+class _Network(nn.Module):
+    """The policy with arrays instead of groups as inputs: what becomes the ONNX graph."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return self.policy({"actor": actor}, *state)
+
+
+def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
+    for package in EXPORT_PACKAGES:
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "train", "exporting a policy")
+    worlds = torch.export.Dim("worlds")
+    # Two rows: with one, the exporter would take the number of worlds for a constant.
+    arrays = [torch.zeros(2, spec.observation_size)]
+    names = [["actor"], ["action"]]
+    shapes: list[Any] = [{0: worlds}]
+    if spec.initial_state:
+        arrays.append(torch.zeros(2, len(spec.initial_state)))
+        names = [["actor", "state"], ["action", "next_state"]]
+        shapes.append(({0: worlds},))
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                network,
+                tuple(arrays),
+                dynamo=True,
+                input_names=names[0],
+                output_names=names[1],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).partition("\n")[0]
+            raise BundleError(
+                f"torch cannot write this policy as ONNX: {reason}; use plain tensor operations "
+                "that do not depend on values or on the number of worlds"
+            ) from error
+    assert program is not None  # as it is with dynamo=True
+    model = program.model_proto
+    for node in model.graph.node:  # drops stack traces: they name folders of this machine
+        del node.metadata_props[:]
+    return model.SerializeToString()
+
+
+def _check_onnx(
+    onnx: bytes, network: _Network, golden: Mapping[str, np.ndarray], spec: PolicySpec
+) -> None:
+    """Refuse a graph that acts differently from torch on golden observations and around them."""
+    seen = golden["observation"].reshape(-1, spec.observation_size)
+    rng = np.random.default_rng(len(seen))
+    jitter = rng.standard_normal(seen.shape, np.float32) * (0.1 + seen.std(axis=0))
+    actor = np.concatenate([seen, seen + jitter])
+    feed = {"actor": actor}
+    if spec.initial_state:
+        feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
+    got = open_network(onnx).run(None, feed)
+    expected = network(*(torch.from_numpy(values) for values in feed.values()))
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    difference = max(float(np.abs(a - b.numpy()).max()) for a, b in zip(got, expected, strict=True))
+    if not difference <= ONNX_TOLERANCE:
+        raise BundleError(
+            f"the exported network differs from torch by {difference:.3g}, allowed "
+            f"{ONNX_TOLERANCE:g}; nothing was written: look for operations without a faithful "
+            "ONNX form, or for inputs that are not normalised"
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's progress, deprecation warnings and notes off the terminal."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _provenance_bytes(provenance: Mapping[str, Any]) -> bytes:
+    versions = {"python": platform.python_version()}
+    for package in ("robot_rl", "torch", "numpy", "onnxruntime", *EXPORT_PACKAGES):
+        with contextlib.suppress(PackageNotFoundError):  # robot_rl in a tree never installed
+            versions[package] = version(package)
+    content = {"versions": versions, **provenance}
+    return json.dumps(content, indent=2, default=str).encode()
+
+
+def _publish(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write beside the folder, verify from the disk, then change names.
+
+    What a killed export leaves behind has a name that loading refuses.
+    """
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}{DRAFT_SUFFIX}")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        for name in [*SEALED_FILES, "spec.json"]:
+            _write(draft / name, files[name])
+        read_bundle(draft, verify=True)
+        _take_place(draft, folder)
+    except OSError as error:
+        raise StorageError(
+            f"the bundle {folder} cannot be written: {error.strerror}; free space or choose "
+            "another path (an older bundle there is untouched)"
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write(path: Path, raw: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _take_place(draft: Path, folder: Path) -> None:
+    old = draft.with_suffix(".old")
+    if folder.exists():
+        folder.rename(old)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if old.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    descriptor = os.open(folder.parent, os.O_RDONLY)
+    os.fsync(descriptor)  # the new name outlives a power cut
+    os.close(descriptor)

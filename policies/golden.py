@@ -1,0 +1,105 @@
+"""Golden sequences: inputs drawn at random, and what torch observes, does and commands for them.
+
+A bundle carries them, and its runner must give the same on every machine that loads it.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from policies.bundle import command_arrays
+from policies.runner import PolicySpec
+from robot_rl.core import quaternion
+from robot_rl.core.errors import BundleError
+from robot_rl.core.observation import ObservationInputs, ObservationMap
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+
+GOLDEN_STEPS = 24
+"""T: steps of a sequence; longer than usual histories, on both sides of the reset."""
+GOLDEN_WORLDS = 4
+"""N: sequences, each but the first with a reset at another step."""
+
+
+def draw_inputs(
+    state_widths: Mapping[str, int],
+    goal_widths: Mapping[str, int],
+    sensed_widths: Mapping[str, int],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Plausible inputs: moderate attitudes and speeds, goals near the start, one reset a world."""
+    rng = np.random.default_rng(seed)
+    groups = {"state": state_widths, "goal": goal_widths, "sensed": sensed_widths}
+    golden: dict[str, np.ndarray] = {}
+    for group, widths in groups.items():
+        for name, width in widths.items():
+            draw = 0.4 * rng.standard_normal((GOLDEN_STEPS, GOLDEN_WORLDS, width))
+            if name == "orientation_w":
+                draw = quaternion.from_rotation_vector(draw[..., :3])
+            golden[f"{group}/{name}"] = draw.astype(np.float32)
+    golden["reset"] = np.zeros((GOLDEN_STEPS, GOLDEN_WORLDS), bool)
+    golden["reset"][0] = True
+    for world in range(1, GOLDEN_WORLDS):  # world 0 runs through
+        golden["reset"][world * GOLDEN_STEPS // GOLDEN_WORLDS, world] = True
+    return golden
+
+
+def first_inputs(golden: Mapping[str, np.ndarray], action_size: int) -> ObservationInputs:
+    """Example of the inputs of an observation map."""
+    return _inputs_at(golden, 0, torch.zeros(GOLDEN_WORLDS, action_size))
+
+
+def _inputs_at(golden: Mapping[str, np.ndarray], t: int, last_action: Tensor) -> ObservationInputs:
+    def group(prefix: str) -> dict[str, Tensor]:
+        names = [name for name in golden if name.startswith(prefix)]
+        return {name.removeprefix(prefix): torch.from_numpy(golden[name][t]) for name in names}
+
+    return ObservationInputs(
+        state=RobotState(group("state/")),
+        goal=group("goal/"),
+        last_action=last_action,
+        sensed=group("sensed/"),
+    )
+
+
+def record(
+    spec: PolicySpec, network: nn.Module, golden: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What torch observes, does and commands in the golden sequences."""
+    last_action = torch.zeros(GOLDEN_WORLDS, spec.action_map.size)
+    state = torch.zeros(GOLDEN_WORLDS, len(spec.initial_state))
+    observation_map = ObservationMap(spec.terms, _inputs_at(golden, 0, last_action))
+    steps: list[dict[str, np.ndarray]] = []
+    for t in range(GOLDEN_STEPS):
+        reset = torch.from_numpy(golden["reset"][t])
+        last_action[reset] = torch.tensor(spec.initial_action)
+        state[reset] = torch.tensor(spec.initial_state)
+        inputs = _inputs_at(golden, t, last_action)
+        obs = observation_map.update(inputs)
+        obs[reset] = observation_map.reset(Rows(reset), inputs)
+        if spec.initial_state:
+            action, state = network(obs, state)
+        else:
+            action = network(obs)
+        _check_action(action, spec)
+        last_action = action.clone()
+        outputs = {"observation": obs, "action": action}
+        outputs |= command_arrays(spec.action_map.to_command(action))
+        steps.append({name: value.numpy().copy() for name, value in outputs.items()})
+    return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+
+
+def _check_action(action: Tensor, spec: PolicySpec) -> None:
+    expected = (GOLDEN_WORLDS, spec.action_map.size)
+    if tuple(action.shape) != expected:
+        raise BundleError(
+            f"the policy answers with shape {tuple(action.shape)}, expected {expected} (worlds, "
+            "entries of the action map)"
+        )
+    if not bool((action.abs() <= 1).all()):
+        raise BundleError(
+            f"the policy's action {action.abs().max():.3g} leaves [-1, 1] or is not a number in a "
+            "golden sequence; end the network with tanh or a clamp, and look for NaN weights"
+        )

@@ -1,0 +1,102 @@
+"""Multi-layer perceptrons, single and as an ensemble evaluated in one batched product."""
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+
+class Activation(Enum):
+    """Nonlinearity between layers."""
+
+    relu = "relu"
+    tanh = "tanh"
+    silu = "silu"
+    elu = "elu"
+    gelu = "gelu"
+
+
+_ACTIVATIONS: dict[Activation, type[nn.Module]] = {
+    Activation.relu: nn.ReLU,
+    Activation.tanh: nn.Tanh,
+    Activation.silu: nn.SiLU,
+    Activation.elu: nn.ELU,
+    Activation.gelu: nn.GELU,
+}
+
+LAYER_NORM_EPSILON = 1e-6
+"""As in Flax, so that published settings of JAX learners carry over; torch's default is 1e-5."""
+
+
+def mlp(
+    sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False
+) -> nn.Sequential:
+    """Linear layers with [layer norm and] activation between them, none after the last.
+
+    Args:
+        sizes: Widths from input to output, at least two.
+        activation: Nonlinearity after every hidden layer.
+        layer_norm: Normalise every hidden layer before its activation.
+    """
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layers.append(nn.Linear(inputs, outputs))
+        if i < len(sizes) - 2:
+            if layer_norm:
+                layers.append(nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON))
+            layers.append(_ACTIVATIONS[activation]())
+    return nn.Sequential(*layers)
+
+
+def ensemble_mlp(
+    members: int, sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False
+) -> nn.Sequential:
+    """Like `mlp`, for E independent members: (E, B, in) or (B, in) -> (E, B, out)."""
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layers.append(EnsembleLinear(members, inputs, outputs))
+        if i < len(sizes) - 2:
+            if layer_norm:
+                layers.append(EnsembleLayerNorm(members, outputs))
+            layers.append(_ACTIVATIONS[activation]())
+    return nn.Sequential(*layers)
+
+
+class EnsembleLinear(nn.Module):
+    """E linear layers as one batched matrix product, initialised as `nn.Linear`."""
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
+        """Draw the weights of every member on its own.
+
+        Args:
+            members: E.
+            inputs: Width of the input.
+            outputs: Width of the output.
+        """
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(E, B, in), or (B, in) shared by all members -> (E, B, out)."""
+        if x.ndim == 2:
+            x = x.expand(self.weight.shape[0], *x.shape)
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class EnsembleLayerNorm(nn.Module):
+    """Layer norm with its own scale and shift for every member."""
+
+    def __init__(self, members: int, size: int) -> None:
+        """Start with scale one and shift zero for E members of the given width."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(members, 1, size))
+        self.bias = nn.Parameter(torch.zeros(members, 1, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(E, B, size) -> (E, B, size)."""
+        normal = nn.functional.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPSILON)
+        return torch.addcmul(self.bias, normal, self.weight)

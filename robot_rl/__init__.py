@@ -1,0 +1,10 @@
+"""The ground of the house: contracts, learners, buffers, training; imports no sibling package."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("robot_rl")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["__version__"]

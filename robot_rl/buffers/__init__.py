@@ -1,0 +1,1 @@
+"""Where collected experience waits to be learned from."""

@@ -1,0 +1,1 @@
+"""Contracts between the rooms of the house: robot, observation, action, environment, learner."""

@@ -1,0 +1,146 @@
+"""The environment contract: N worlds stepped at once, with the true successor of every step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot import RobotSpec
+
+Obs: TypeAlias = dict[str, Tensor]
+"""Observation groups by name: `actor` (only what the robot measures), optionally `critic`
+(complete in itself, absent on hardware) and `image/<camera>` (uint8, NHWC)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSpec:
+    """Shape of one observation group."""
+
+    shape: tuple[int, ...]
+    """Shape without the worlds' axis."""
+    dtype: torch.dtype = torch.float32
+    """Element type."""
+    stack: int = 1
+    """Frames on an axis of their own (images); 1 for vectors, whose history is inside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSpec:
+    """What a learner, a buffer and a collector must know about an environment."""
+
+    num_envs: int
+    """N."""
+    device: torch.device
+    """Where every tensor of the environment lives."""
+    groups: Mapping[str, GroupSpec]
+    """Observation groups by name."""
+    action_size: int
+    """A; actions are in [-1, 1]."""
+    control_dt: float
+    """Time between two actions [s]."""
+    reward_names: tuple[str, ...] = ()
+    """Names of the K reward terms; empty where the environment gives only their sum."""
+    metric_names: tuple[str, ...] = ()
+    """Keys of `EnvStep.metrics`."""
+    robot: RobotSpec | None = None
+    """The robot, where one is described."""
+    resumable: bool = True
+    """True if `state_dict` restores a bit-equal continuation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvStep:
+    """One step of N worlds. Tensors may be overwritten by the next step: keep copies."""
+
+    obs: Obs
+    """What to act on next: already reset where an episode ended."""
+    next_obs: Obs
+    """The true successor, before any reset: what a critic bootstraps from."""
+    reward: Tensor
+    """(N,)."""
+    terminated: Tensor
+    """(N,) bool: the task ended the episode, nothing follows. Wins where both are set."""
+    truncated: Tensor
+    """(N,) bool: a time limit ended the episode; the state has a future value."""
+    success: Tensor
+    """(N,) bool: the episode that ends in this step met the task's success rule."""
+    valid: Tensor
+    """(N,) bool: false for rows that must not be learned from (foreign auto-reset, faulted world,
+    lost sensor); n-step returns treat such a row as a seam."""
+    action: Tensor
+    """(N, A), in [-1, 1]: accepted in this step after clip, person and safety, before delay."""
+    intervened: Tensor
+    """(N,) bool: a person chose the action."""
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    """For logs, each (N,); nothing learns from them."""
+    reward_terms: Tensor | None = None
+    """(N, K), unweighted; `reward` is `reward_terms @ reward_weights`."""
+    reward_weights: Tensor | None = None
+    """(K,), the weights of this step; stored terms are reweighted with the newest."""
+
+    @property
+    def ended(self) -> Tensor:
+        """(N,) bool: the episode ended in this step, for either reason."""
+        return self.terminated | self.truncated
+
+
+@runtime_checkable
+class BatchEnv(Protocol):
+    """N worlds behind one interface; implemented by simulations, foreign environments and robots.
+
+    Worlds reset themselves in the step in which their episode ends. No step makes the host wait
+    for the device: faults set sticky device flags that `check` reads.
+    """
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, device, names; constant."""
+        ...
+
+    def reset(
+        self,
+        seed: int | None = None,
+        mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:
+        """Start new episodes.
+
+        Args:
+            seed: Reseeds all randomness of the environment; None goes on with the present streams.
+            mask: (N,) bool on the environment's device, the worlds to reset; None resets all.
+            state: A `state_dict` to start from instead of drawn starts; needs mask None.
+
+        Returns:
+            Observation of all N worlds.
+        """
+        ...
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Apply actions for one control period.
+
+        Args:
+            action: (N, A); clipped to [-1, 1]. What was accepted comes back in `EnvStep.action`.
+        """
+        ...
+
+    def check(self) -> None:
+        """Read the sticky fault flags; waits for the device.
+
+        Raises:
+            NonFiniteError: Names the worlds and the term, reward or observation that was not finite.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future: engine, delays, histories, goals, curriculum, RNG."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; the continuation is bit-equal where `spec.resumable`."""
+        ...
+
+    def close(self) -> None:
+        """Release what the environment holds; allowed more than once."""
+        ...

@@ -1,0 +1,71 @@
+"""The learner contract: acts, watches steps, eats batches, hands out a policy."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.transition import Batch
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """An algorithm without an environment, a buffer or a logger; networks are handed to it."""
+
+    @property
+    def actor_groups(self) -> tuple[str, ...]:
+        """Observation groups that acting needs."""
+        ...
+
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """Observation groups that only learning needs."""
+        ...
+
+    @property
+    def samples_per_update(self) -> int:
+        """B: transitions that one `update` eats."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """Discount per control step."""
+        ...
+
+    @property
+    def n_step(self) -> int:
+        """Steps per sampled transition."""
+        ...
+
+    def act(self, obs: Obs, explore: bool) -> Tensor:
+        """Actions, (N, A), in [-1, 1]; deterministic without `explore`."""
+        ...
+
+    def begin(self, mask: Tensor) -> None:
+        """Episodes start in the masked worlds, (N,) bool: exploration noise, recurrent state."""
+        ...
+
+    def observe(self, step: EnvStep) -> None:
+        """See a step as it is collected: running statistics, reward scale."""
+        ...
+
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
+        """One update as the algorithm defines it.
+
+        Returns:
+            Detached 0-dim metrics by name, and new priorities (B,) or None.
+        """
+        ...
+
+    def policy(self) -> nn.Module:
+        """The deterministic policy, normaliser inside: Obs -> (N, A); shares the live weights."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nested dicts of tensors and plain numbers that restore bit-equal training."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...

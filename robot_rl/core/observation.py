@@ -1,0 +1,297 @@
+"""From what a robot measures to what a policy sees: the same lines in simulation and on the robot.
+
+An observation is a list of terms. A term is a function of `ObservationInputs`, named in `TERMS`,
+with a scale and a history. Histories are term-major, oldest frame first: a term of width w and
+history H takes H * w consecutive entries. At an episode's start a history is filled with the first
+frame. A task may add terms of its own to `TERMS` when its module is imported; a bundle names the
+terms it needs, so those must not live in `sim`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from robot_rl.core import quaternion
+from robot_rl.core.array import Array
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationInputs:
+    """Everything that an actor's term may read: only what a robot has too."""
+
+    state: RobotState
+    """What the robot measured."""
+    goal: Mapping[str, Array]
+    """What the task asks for, by name, each (N, width), world frame unless named otherwise."""
+    last_action: Array
+    """Action accepted in the previous step, (N, A), in [-1, 1]."""
+    sensed: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    """Further inputs by name, each (N, width): an object's pose, a height scan, a base action."""
+
+    def take(self, rows: Rows) -> "ObservationInputs":
+        """The same inputs for the picked worlds only."""
+        return ObservationInputs(
+            state=RobotState({k: rows.take(v) for k, v in self.state.fields.items()}),
+            goal={k: rows.take(v) for k, v in self.goal.items()},
+            last_action=rows.take(self.last_action),
+            sensed={k: rows.take(v) for k, v in self.sensed.items()},
+        )
+
+
+Term = Callable[[ObservationInputs], Array]
+
+
+def position_error_w(inputs: ObservationInputs) -> Array:
+    """Way from the goal to the base, (N, 3), [m], world axes."""
+    return inputs.state.position_w - _goal(inputs, "position_w")
+
+
+def velocity_error_w(inputs: ObservationInputs) -> Array:
+    """Velocity of the base relative to the goal's, (N, 3), [m/s], world axes."""
+    return inputs.state.linear_velocity_w - _goal(inputs, "linear_velocity_w")
+
+
+def preview_w(inputs: ObservationInputs) -> Array:
+    """Future goal positions as seen from the base, (N, K * 3), [m], world axes, soonest first."""
+    points = _goal(inputs, "preview_w")  # (N, K * 3)
+    xp = array_namespace(points)
+    count = points.shape[-1] // 3
+    return points - xp.tile(inputs.state.position_w, (1, count))
+
+
+def orientation_matrix(inputs: ObservationInputs) -> Array:
+    """Rotation matrix body to world, row-major, (N, 9)."""
+    return quaternion.rotation_matrix(inputs.state.orientation_w)
+
+
+def linear_velocity_w(inputs: ObservationInputs) -> Array:
+    """Velocity of the base, (N, 3), [m/s], world axes."""
+    return inputs.state.linear_velocity_w
+
+
+def angular_velocity_b(inputs: ObservationInputs) -> Array:
+    """Angular velocity of the base, (N, 3), [rad/s], body axes."""
+    return inputs.state.angular_velocity_b
+
+
+def last_action(inputs: ObservationInputs) -> Array:
+    """Action accepted in the previous step, (N, A), in [-1, 1]."""
+    return inputs.last_action
+
+
+TERMS: dict[str, Term] = {
+    term.__name__: term
+    for term in (
+        position_error_w,
+        velocity_error_w,
+        preview_w,
+        orientation_matrix,
+        linear_velocity_w,
+        angular_velocity_b,
+        last_action,
+    )
+}
+"""All known actor terms by name."""
+
+SENSED_PREFIX = "sensed/"
+"""A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
+
+
+@dataclass(kw_only=True)
+class TermConfig:
+    """One entry of an observation."""
+
+    term: str = ""
+    """Name in `TERMS`."""
+    scale: float = 1.0
+    """Factor applied to every entry."""
+    history: int = 1
+    """Number of frames, the current one included."""
+
+    def __post_init__(self) -> None:
+        """Refuse empty histories."""
+        if self.history < 1:
+            raise ConfigError(f"term '{self.term}': history must be at least 1, got {self.history}")
+
+
+class ObservationMap:
+    """Builds the observation of N worlds, or of one robot, and keeps its histories.
+
+    Real-time: after construction `update` allocates only the arrays it returns and never blocks.
+    """
+
+    def __init__(self, terms: Sequence[TermConfig], example: ObservationInputs) -> None:
+        """Check every term against an example of its inputs.
+
+        Args:
+            terms: What to observe, in order.
+            example: Inputs of N worlds; only shapes, type and device matter.
+
+        Raises:
+            ConfigError: A term is unknown.
+            SpecMismatchError: A term reads what the robot does not measure or the task not set.
+        """
+        if not terms:
+            raise ConfigError("an observation needs at least one term, got none")
+        self.terms = list(terms)
+        self._functions: list[Term] = []
+        self._histories: list[_History | None] = []
+        self.widths: list[int] = []
+        """Width of one frame of each term."""
+        for config in self.terms:
+            function = _term(config.term)
+            value = function(example)
+            self.widths.append(int(value.shape[-1]))
+            self._functions.append(function)
+            self._histories.append(_History(value, config.history) if config.history > 1 else None)
+
+    @property
+    def size(self) -> int:
+        """D: width of the whole observation."""
+        return sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
+
+    def layout(self) -> list[dict[str, Any]]:
+        """Terms with width, scale and history, in order: plain values for a bundle's spec.json."""
+        return [
+            {"term": t.term, "width": w, "scale": t.scale, "history": t.history}
+            for w, t in zip(self.widths, self.terms, strict=True)
+        ]
+
+    def update(self, inputs: ObservationInputs) -> Array:
+        """Push one frame into every history and observe all worlds.
+
+        Returns:
+            (N, D), a new array.
+        """
+        parts: list[Array] = []
+        for config, function, history in self._each():
+            frame = _scaled(function(inputs), config.scale)
+            if history is not None:
+                history.push(frame)
+                frame = history.window()
+            parts.append(frame)
+        return array_namespace(parts[0]).concat(parts, axis=-1)
+
+    def look(self, inputs: ObservationInputs) -> Array:
+        """Observe all worlds again without pushing a frame: (N, D), a new array.
+
+        Terms with a history show the frames they hold.
+        """
+        parts = [
+            _scaled(function(inputs), config.scale) if history is None else history.window()
+            for config, function, history in self._each()
+        ]
+        return array_namespace(parts[0]).concat(parts, axis=-1)
+
+    def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
+        """Start an episode in the picked worlds: fill their histories with the current frame.
+
+        Args:
+            rows: Worlds that start anew.
+            inputs: Inputs of all N worlds, after the reset.
+
+        Returns:
+            Observation of the picked worlds, (count, D), a new array.
+        """
+        picked = inputs.take(rows)
+        parts: list[Array] = []
+        for config, function, history in self._each():
+            frame = _scaled(function(picked), config.scale)
+            if history is not None:
+                frame = history.fill(rows, frame)
+            parts.append(frame)
+        return array_namespace(parts[0]).concat(parts, axis=-1)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of the histories by position of their term, each (N, H * w)."""
+        return {
+            str(i): array_namespace(history.window()).asarray(history.window(), copy=True)
+            for i, history in enumerate(self._histories)
+            if history is not None
+        }
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Restore the histories of `state_dict`."""
+        for i, history in enumerate(self._histories):
+            if history is not None:
+                history.load(state[str(i)])
+
+    def _each(self) -> "zip[tuple[TermConfig, Term, _History | None]]":
+        return zip(self.terms, self._functions, self._histories, strict=True)
+
+
+class _History:
+    """The last H frames of one term.
+
+    Frames are written into a buffer twice as long as the history, so that the window is a plain
+    slice and old frames move only about every H-th push.
+    """
+
+    def __init__(self, frame: Array, length: int) -> None:
+        xp = array_namespace(frame)
+        count, self._width = frame.shape
+        self._length = length
+        self._end = length
+        self._frames = xp.zeros(
+            (count, 2 * length, self._width), dtype=frame.dtype, device=frame.device
+        )
+
+    def push(self, frame: Array) -> None:
+        if self._end == 2 * self._length:
+            self._frames[:, : self._length - 1] = self._frames[:, self._length + 1 :]
+            self._end = self._length - 1
+        self._frames[:, self._end] = frame
+        self._end += 1
+
+    def window(self) -> Array:
+        window = self._frames[:, self._end - self._length : self._end]
+        return window.reshape(window.shape[0], -1)
+
+    def fill(self, rows: Rows, frame: Array) -> Array:
+        xp = array_namespace(frame)
+        repeated = xp.tile(frame, (1, self._length))  # (count, H * w)
+        rows.put(
+            self._frames[:, self._end - self._length : self._end],
+            repeated.reshape(-1, self._length, self._width),
+        )
+        return repeated
+
+    def load(self, window: Array) -> None:
+        if tuple(window.shape) != tuple(self.window().shape):
+            raise ShapeError(
+                f"observation history: expected shape {tuple(self.window().shape)}, "
+                f"got {tuple(window.shape)}"
+            )
+        self._end = self._length
+        self._frames[:, : self._length] = window.reshape(-1, self._length, self._width)
+
+
+def _term(name: str) -> Term:
+    if name.startswith(SENSED_PREFIX):
+        return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
+    if name not in TERMS:
+        raise ConfigError(unknown_name("observation term", name, TERMS))
+    return TERMS[name]
+
+
+def _scaled(value: Array, scale: float) -> Array:
+    return value if scale == 1.0 else value * scale
+
+
+def _goal(inputs: ObservationInputs, name: str) -> Array:
+    return _entry(inputs.goal, name, "goal")
+
+
+def _entry(values: Mapping[str, Array], name: str, kind: str) -> Array:
+    try:
+        return values[name]
+    except KeyError:
+        raise SpecMismatchError(
+            f"an observation term reads the {kind} '{name}', which is not given here; "
+            f"given: {sorted(values)}"
+        ) from None

@@ -1,0 +1,102 @@
+"""Unit quaternions `wxyz` and rotation vectors, for numpy and torch arrays alike.
+
+A quaternion `q` of frame b in frame w turns vectors given in b into vectors given in w. All
+functions are batch-first, work on the last axis and return the array type they were given.
+"""
+
+from array_api_compat import array_namespace
+
+from robot_rl.core.array import Array
+
+
+def normalize(q: Array) -> Array:
+    """Scale to unit length, (..., 4)."""
+    xp = array_namespace(q)
+    return q / xp.sqrt(xp.sum(q * q, axis=-1, keepdims=True))
+
+
+def conjugate(q: Array) -> Array:
+    """Inverse rotation of a unit quaternion, (..., 4)."""
+    xp = array_namespace(q)
+    return xp.concat([q[..., :1], -q[..., 1:]], axis=-1)
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """Hamilton product a * b: first turn by b, then by a, (..., 4)."""
+    xp = array_namespace(a, b)
+    aw, ax, ay, az = (a[..., i] for i in range(4))
+    bw, bx, by, bz = (b[..., i] for i in range(4))
+    return xp.stack(
+        [
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ],
+        axis=-1,
+    )
+
+
+def rotation_matrix(q: Array) -> Array:
+    """Rotation matrix of a unit quaternion, row-major, (..., 9)."""
+    xp = array_namespace(q)
+    w, x, y, z = (q[..., i] for i in range(4))
+    return xp.stack(
+        [
+            1 - 2 * (y * y + z * z),
+            2 * (x * y - w * z),
+            2 * (x * z + w * y),
+            2 * (x * y + w * z),
+            1 - 2 * (x * x + z * z),
+            2 * (y * z - w * x),
+            2 * (x * z - w * y),
+            2 * (y * z + w * x),
+            1 - 2 * (x * x + y * y),
+        ],
+        axis=-1,
+    )
+
+
+def rotate(q: Array, v: Array) -> Array:
+    """Turn vectors from the body into the world: q v q*, (..., 3)."""
+    axis = q[..., 1:]
+    turn = 2 * _cross(axis, v)
+    return v + q[..., :1] * turn + _cross(axis, turn)
+
+
+def rotate_inverse(q: Array, v: Array) -> Array:
+    """Turn vectors from the world into the body: q* v q, (..., 3)."""
+    return rotate(conjugate(q), v)
+
+
+def from_rotation_vector(v: Array) -> Array:
+    """Unit quaternion of a rotation vector [rad], (..., 3) -> (..., 4)."""
+    xp = array_namespace(v)
+    angle = xp.sqrt(xp.sum(v * v, axis=-1, keepdims=True))
+    half = 0.5 * angle
+    # sin(x)/x by its series near zero, where the quotient loses all digits.
+    tiny = angle < 1e-4
+    safe = xp.where(tiny, xp.ones_like(angle), angle)
+    scale = xp.where(tiny, 0.5 - angle * angle / 48, xp.sin(half) / safe)
+    return xp.concat([xp.cos(half), v * scale], axis=-1)
+
+
+def from_yaw(yaw: Array) -> Array:
+    """Unit quaternion of a turn about the vertical [rad], (...,) -> (..., 4)."""
+    xp = array_namespace(yaw)
+    zero = xp.zeros_like(yaw)
+    return xp.stack([xp.cos(0.5 * yaw), zero, zero, xp.sin(0.5 * yaw)], axis=-1)
+
+
+def tilt(q: Array) -> Array:
+    """Angle between the body's z axis and the world's [rad], in [0, pi], (..., 4) -> (...)."""
+    xp = array_namespace(q)
+    lean = q[..., 1] * q[..., 1] + q[..., 2] * q[..., 2]
+    return 2 * xp.asin(xp.clip(xp.sqrt(lean), 0.0, 1.0))
+
+
+def _cross(a: Array, b: Array) -> Array:
+    xp = array_namespace(a, b)
+    ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
+    bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
+    return xp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)

@@ -1,0 +1,47 @@
+"""Rows of batched arrays picked by a mask, without stalling an accelerator.
+
+An episode ends in a few of thousands of worlds. Where counting the picked rows is free (numpy,
+torch on the CPU) only they are computed; on an accelerator, where counting would make the host
+wait, every row is computed and the mask decides which are kept. Callers write one story for both.
+"""
+
+from array_api_compat import is_torch_array
+
+from robot_rl.core.array import Array
+
+
+class Rows:
+    """The worlds whose mask is set; made once a step and handed to everything that resets."""
+
+    def __init__(self, mask: Array) -> None:
+        """Pick rows.
+
+        Args:
+            mask: (N,) bool, the worlds picked.
+        """
+        self.mask = mask
+        self._ids: Array | None = None
+        if not is_torch_array(mask):
+            self._ids = mask.nonzero()[0]  # numpy answers with a tuple of axes
+        elif mask.device.type == "cpu":
+            self._ids = mask.nonzero()[:, 0]
+
+    @property
+    def count(self) -> int:
+        """Rows that `take` returns and `put` expects: all N on an accelerator."""
+        return int(self.mask.shape[0]) if self._ids is None else int(self._ids.shape[0])
+
+    def take(self, source: Array) -> Array:
+        """Picked rows of `source` (N, ...), as (count, ...)."""
+        return source if self._ids is None else source[self._ids]
+
+    def put(self, target: Array, values: Array | float) -> None:
+        """Overwrite the picked rows of `target` (N, ...) with `values` (count, ...) or a scalar."""
+        if self._ids is not None:
+            target[self._ids] = values
+            return
+        mask = self.mask.reshape(-1, *([1] * (target.ndim - 1)))
+        if isinstance(values, (int, float)):
+            target.masked_fill_(mask, values)
+        else:
+            target.copy_(values.where(mask, target))

@@ -1,0 +1,1 @@
+"""Learning algorithms, one file each; they are handed their networks."""

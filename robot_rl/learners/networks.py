@@ -1,0 +1,68 @@
+"""What the learners ask of the networks that are handed to them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.env import Obs
+
+
+class Network(Protocol):
+    """The part of `torch.nn.Module` that learners use."""
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
+        ...
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Trained tensors."""
+        ...
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Tensors that are kept but not trained."""
+        ...
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Switch gradients of all parameters."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers by name."""
+        ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:  # noqa: ANN401 (torch's type)
+        """Restore `state_dict`."""
+        ...
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take observations, groups (N, D), into the normaliser."""
+        ...
+
+
+class StochasticActor(Network, Protocol):
+    """A policy with a density; called, it returns its mode."""
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Mode, (N, A), in [-1, 1]."""
+        ...
+
+    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Reparametrised action (N, A) in [-1, 1] and its log-probability (N,)."""
+        ...
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Random action only, (N, A), in [-1, 1]."""
+        ...
+
+
+class Critic(Network, Protocol):
+    """An ensemble of action-value networks."""
+
+    group: str
+    """Observation group that is read."""
+
+    def __call__(self, obs: Obs, action: Tensor) -> Tensor:
+        """Action values of the members, (E, B)."""
+        ...

@@ -1,0 +1,233 @@
+"""Soft actor-critic with automatic temperature (Haarnoja et al. 2018b, arXiv:1812.05905).
+
+Reads top to bottom in the order in which things happen: act, observe, update (critics, actor,
+temperature, targets). Networks are handed in; time limits, n-step returns and seams are resolved in
+the buffer, so that the target is always `reward + discount * value`.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+from robot_rl.learners.networks import Critic, StochasticActor
+
+
+class ActorValue(Enum):
+    """Which value of the ensemble the actor climbs."""
+
+    min = "min"
+    mean = "mean"
+
+
+@dataclass(kw_only=True)
+class SACConfig:
+    """Hyperparameters; the defaults are those of the paper."""
+
+    batch_size: int = 256
+    """Transitions per update."""
+    gamma: float = 0.99
+    """Discount per control step."""
+    n_step: int = 1
+    """Steps per sampled transition."""
+    actor_lr: float = 3e-4
+    """Step size of the actor."""
+    critic_lr: float = 3e-4
+    """Step size of the critics."""
+    temperature_lr: float = 3e-4
+    """Step size of the log temperature."""
+    adam_epsilon: float = 1e-8
+    """Added to the denominator of Adam."""
+    tau: float = 0.005
+    """Share of the critics that their targets take over after every update."""
+    actor_interval: int = 1
+    """Critic updates per update of actor and temperature."""
+    init_temperature: float = 1.0
+    """Temperature at the start."""
+    target_entropy_per_action: float = -1.0
+    """Target entropy divided by the number of action entries [nat]."""
+    entropy_in_target: bool = True
+    """Subtract temperature * log-probability from the next value."""
+    actor_value: ActorValue = ActorValue.min
+    """The actor climbs the smallest critic (paper) or their mean."""
+    max_grad_norm: float = 0.0
+    """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        ranges: dict[str, tuple[float, float]] = {
+            "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
+            "actor_lr": (0, 1), "critic_lr": (0, 1), "temperature_lr": (0, 1),
+            "actor_interval": (1, 1e6), "init_temperature": (1e-9, 1e6), "max_grad_norm": (0, 1e9),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"learner.{name} must lie in [{low:g}, {high:g}], got {value}")
+
+
+class SAC:
+    """Soft actor-critic over any actor and any critic ensemble."""
+
+    def __init__(
+        self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
+        device: torch.device, seed: int,
+    ) -> None:  # fmt: skip
+        """Take over the networks.
+
+        Args:
+            config: Hyperparameters.
+            actor: Trained in place.
+            critic: Trained in place; its target is a copy.
+            action_size: A.
+            device: Where the networks live.
+            seed: Seed of exploration and of sampled actions.
+        """
+        self.config = config
+        self.actor = actor.to(device)
+        self.critic = critic.to(device)
+        # The target shares the normaliser's statistics with the critic: one scale for both.
+        shared = {id(buffer): buffer for buffer in self.critic.buffers()}
+        self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
+        self.log_alpha = torch.tensor(config.init_temperature, device=device).log().requires_grad_()
+        self.target_entropy = config.target_entropy_per_action * action_size
+        self.updates = 0
+        """Updates done."""
+        self._actor_params = list(self.actor.parameters())
+        self._critic_params = list(self.critic.parameters())
+        self._target_params = list(self.target_critic.parameters())
+        adam = {"eps": config.adam_epsilon, "fused": True}
+        self._actor_optimizer = torch.optim.Adam(self._actor_params, config.actor_lr, **adam)
+        self._critic_optimizer = torch.optim.Adam(self._critic_params, config.critic_lr, **adam)
+        self._alpha_optimizer = torch.optim.Adam([self.log_alpha], config.temperature_lr, **adam)
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._actor_metrics: dict[str, Tensor] = {}
+
+    @property
+    def actor_groups(self) -> tuple[str, ...]:
+        """Observation groups that acting needs."""
+        return ("actor",)
+
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """Observation groups that only learning needs."""
+        return () if self.critic.group == "actor" else (self.critic.group,)
+
+    @property
+    def samples_per_update(self) -> int:
+        """B: transitions that one `update` eats."""
+        return self.config.batch_size
+
+    @property
+    def gamma(self) -> float:
+        """Discount per control step."""
+        return self.config.gamma
+
+    @property
+    def n_step(self) -> int:
+        """Steps per sampled transition."""
+        return self.config.n_step
+
+    @torch.no_grad()
+    def act(self, obs: Obs, explore: bool) -> Tensor:
+        """Actions, (N, A), in [-1, 1]."""
+        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing to prepare: exploration is drawn anew in every step."""
+
+    def observe(self, step: EnvStep) -> None:
+        """Take the observations that are acted on next into the normalisers."""
+        self.actor.update_statistics(step.obs)
+        self.critic.update_statistics(step.obs)
+
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
+        """One step of the critics, every `actor_interval` updates of actor and temperature too.
+
+        Returns:
+            Detached metrics, and None: SAC sets no priorities.
+        """
+        metrics = self._update_critic(batch)
+        if self.updates % self.config.actor_interval == 0:
+            self._actor_metrics = self._update_actor(batch)
+        torch._foreach_lerp_(self._target_params, self._critic_params, self.config.tau)
+        self.updates += 1
+        return {**metrics, **self._actor_metrics}, None
+
+    def _update_critic(self, batch: Batch) -> dict[str, Tensor]:
+        with torch.no_grad():
+            next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
+            next_value = self.target_critic(batch.next_obs, next_action).amin(0)  # (B,)
+            if self.config.entropy_in_target:
+                next_value = next_value - self.log_alpha.exp() * next_log_prob
+            target = batch.reward + batch.discount * next_value  # (B,)
+        q = self.critic(batch.obs, batch.action)  # (E, B)
+        error = q - target
+        # Mean over the batch, sum over members: each critic learns as if it were alone.
+        loss = (batch.weight * error * error).mean(-1).sum()
+        self._critic_optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._clip(self._critic_params)
+        self._critic_optimizer.step()
+        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+
+    def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
+        action, log_prob = self.actor.sample(batch.obs, self._generator)
+        q = self.critic(batch.obs, action)  # (E, B)
+        value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
+        alpha = self.log_alpha.detach().exp()
+        loss = (batch.weight * (alpha * log_prob - value)).mean()
+        self._actor_optimizer.zero_grad(set_to_none=True)
+        loss.backward(inputs=self._actor_params)  # the critics get no gradient from here
+        self._clip(self._actor_params)
+        self._actor_optimizer.step()
+        entropy = -log_prob.detach().mean()
+        # J(alpha) = alpha (H - H_target), with the gradient taken through alpha = exp(log alpha).
+        alpha_loss = self.log_alpha.exp() * (entropy - self.target_entropy)
+        self._alpha_optimizer.zero_grad(set_to_none=True)
+        alpha_loss.backward()
+        self._alpha_optimizer.step()
+        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+
+    def _clip(self, params: list[nn.Parameter]) -> None:
+        if self.config.max_grad_norm > 0:
+            nn.utils.clip_grad_norm_(params, self.config.max_grad_norm)
+
+    def policy(self) -> nn.Module:
+        """The actor, whose forward is the deterministic policy."""
+        assert isinstance(self.actor, nn.Module)
+        return self.actor
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, targets, optimisers, temperature, counters and RNG."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critic": self.critic.state_dict(),
+            "target_critic": self.target_critic.state_dict(),
+            "log_alpha": self.log_alpha.detach().clone(),
+            "optimizers": [o.state_dict() for o in self._optimizers()],
+            "generator": self._generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self.target_critic.load_state_dict(state["target_critic"])
+        with torch.no_grad():
+            self.log_alpha.copy_(state["log_alpha"])
+        for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self._generator.set_state(state["generator"])
+        self.updates = int(state["updates"])
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return [self._actor_optimizer, self._critic_optimizer, self._alpha_optimizer]

@@ -1,0 +1,82 @@
+"""What holds for a whole process: where the packages come from, and what its children inherit.
+
+Needs the standard library only, so that it can speak before anything else is imported.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from robot_rl.core.errors import RobotRLError
+
+PACKAGES = ("robot_rl", "sim", "hardware", "policies", "configs")
+"""The packages that are installed together and must be found together."""
+
+_ROS_GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
+_ROS_LIBRARIES = re.compile(r"^(?P<prefix>.+)/lib/python[\d.]+t?/site-packages/ros_[^/]*\.libs/?$")
+
+
+class InstallationError(RobotRLError):
+    """The packages of this project are not found, or not in one place."""
+
+
+def check_one_root(packages: Sequence[str] = PACKAGES) -> Path:
+    """Check that all packages lie in one folder, and return it. Imports none of them.
+
+    `sim` and `configs` are names that others use too: a stray folder earlier on the path would be
+    imported instead of ours, and the failure would surface far away.
+
+    Raises:
+        InstallationError: A package is missing, or lies elsewhere than `packages[0]`.
+    """
+    roots = {name: _root_of(name) for name in packages}
+    expected = roots[packages[0]]
+    if expected is None or any(root != expected for root in roots.values()):
+        found = "; ".join(f"{name} from {root or 'nowhere'}" for name, root in roots.items())
+        raise InstallationError(
+            f"the packages {', '.join(packages)} were asked for from one folder, but got: {found}; "
+            f"expected all in {expected or 'the folder of this project'}. Remove the others from "
+            "PYTHONPATH or start from another folder, or install again: pip install -e ."
+        )
+    return expected
+
+
+def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment for a child process, without what the ROS 2 wheels leave behind in ours.
+
+    At interpreter start the wheels' bootstrapper (0.1.2) adds `<prefix>/lib` and each
+    `<prefix>/.../site-packages/ros_*.libs` to LD_LIBRARY_PATH, sets a guard variable and starts the
+    interpreter again. A child that inherits both and belongs to another environment silently loads
+    the libraries of this one. Without them each child finds its own. Entries that the user set are
+    kept in order, with one exception: an own `<prefix>/lib` looks the same as the bootstrapper's.
+
+    Args:
+        extra: Variables to add or replace, after the cleaning.
+    """
+    environ = dict(os.environ)
+    if environ.pop(_ROS_GUARD, None):
+        entries = [entry for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry]
+        matches = [_ROS_LIBRARIES.match(entry) for entry in entries]
+        prefixes = {sys.prefix, *(match["prefix"] for match in matches if match)}
+        libraries = {os.path.realpath(os.path.join(prefix, "lib")) for prefix in prefixes}
+        kept = [
+            entry
+            for entry, match in zip(entries, matches, strict=True)
+            if not match and os.path.realpath(entry) not in libraries
+        ]
+        environ.pop("LD_LIBRARY_PATH", None)
+        if kept:
+            environ["LD_LIBRARY_PATH"] = ":".join(kept)
+    environ.update(extra or {})
+    return environ
+
+
+def _root_of(package: str) -> Path | None:
+    """Folder that holds the package's folder; None where the package is not found."""
+    spec = importlib.util.find_spec(package)
+    places = list(spec.submodule_search_locations or []) if spec else []
+    # A folder without __init__.py that lies in several places counts as the first, as on import.
+    return Path(places[0]).resolve().parent if places else None

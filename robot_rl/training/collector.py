@@ -1,0 +1,119 @@
+"""Steps the environment with the learner and stores what happened."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.learner import Learner
+
+
+class Collector:
+    """One `collect` is one step of all N worlds. Episode statistics stay on the device."""
+
+    def __init__(
+        self,
+        env: BatchEnv,
+        learner: Learner,
+        replay: ReplayBuffer,
+        *,
+        random_steps: int,
+        seed: int,
+    ) -> None:
+        """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
+
+        Args:
+            env: N worlds.
+            learner: Acts.
+            replay: Filled.
+            random_steps: World-steps of uniformly random actions at the start.
+            seed: Seed of the random actions.
+        """
+        self._env = env
+        self._learner = learner
+        self._replay = replay
+        self._random_steps = random_steps
+        spec = env.spec
+        self._generator = torch.Generator(device=spec.device).manual_seed(seed)
+        self._obs: Obs = {}
+        self._return = torch.zeros(spec.num_envs, device=spec.device)
+        self._length = torch.zeros(spec.num_envs, device=spec.device)
+        self._ended = torch.zeros(5, device=spec.device)  # episodes, return, length, success, term.
+        self.world_steps = 0
+        """Steps taken, of all worlds together."""
+
+    def start(self, seed: int) -> None:
+        """Begin the first episodes."""
+        self._obs = _copied(self._env.reset(seed=seed))
+        self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
+
+    @property
+    def exploring_at_random(self) -> bool:
+        """True while actions are drawn uniformly."""
+        return self.world_steps < self._random_steps
+
+    def collect(self) -> None:
+        """Act once in every world and store the step."""
+        spec = self._env.spec
+        if self.exploring_at_random:
+            shape = (spec.num_envs, spec.action_size)
+            action = torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
+        else:
+            action = self._learner.act(self._obs, explore=True)
+        step = self._env.step(action)
+        self._replay.add(self._obs, step)
+        self._learner.observe(step)
+        self._count(step.reward, step.ended, step.success, step.terminated)
+        self._learner.begin(step.ended)
+        self._obs = _copied(step.obs)
+        self.world_steps += spec.num_envs
+
+    def pop_statistics(self) -> dict[str, float]:
+        """Means over the episodes that ended since the last call; waits for the device."""
+        episodes, total, length, success, terminated = self._ended.tolist()
+        self._ended.zero_()
+        if episodes == 0:
+            return {"rollout/episodes": 0.0}
+        return {
+            "rollout/episodes": episodes,
+            "rollout/return": total / episodes,
+            "rollout/episode_seconds": length / episodes * self._env.spec.control_dt,
+            "rollout/success": success / episodes,
+            "rollout/terminated": terminated / episodes,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Observation to act on, running sums, counter and RNG."""
+        return {
+            "obs": _copied(self._obs),
+            "return": self._return.clone(),
+            "length": self._length.clone(),
+            "ended": self._ended.clone(),
+            "generator": self._generator.get_state(),
+            "world_steps": self.world_steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; the environment is restored beside it."""
+        device = self._env.spec.device
+        self._obs = {name: group.to(device) for name, group in state["obs"].items()}
+        self._return.copy_(state["return"])
+        self._length.copy_(state["length"])
+        self._ended.copy_(state["ended"])
+        self._generator.set_state(state["generator"])
+        self.world_steps = int(state["world_steps"])
+
+    def _count(self, reward: Tensor, ended: Tensor, success: Tensor, terminated: Tensor) -> None:
+        self._return += reward
+        self._length += 1
+        rows = [ended, self._return, self._length, success, terminated]
+        self._ended += torch.stack([row * ended for row in rows]).sum(-1)
+        self._return *= ~ended
+        self._length *= ~ended
+
+
+def _copied(obs: Obs) -> Obs:
+    return {name: group.clone() for name, group in obs.items()}

@@ -1,0 +1,247 @@
+"""Learning curves: one run in one PNG, or several runs grouped, with IQM and confidence bands.
+
+Draws on `Figure` objects with the Agg canvas and never through `pyplot`, so that nothing global
+changes and no screen is needed.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, PercentFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.metrics import Record
+from robot_rl.training.statistics import bootstrap_interval, iqm
+from robot_rl.training.storage.durable import replace_file, storage_errors
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito 2008: told apart by colour-blind readers too."""
+
+_INK, _GRID = "#333333", "#E4E4E4"
+_GRID_POINTS = 200
+_FINAL_FRACTION = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupResult:
+    """Final values of one group of runs in a comparison."""
+
+    group: str
+    runs: int
+    """Seeds, S."""
+    iqm: float
+    """IQM over seeds of each run's final value."""
+    low: float
+    """Lower end of the 95 % bootstrap interval; equals `iqm` for one seed."""
+    high: float
+    """Upper end."""
+    worst: float
+    """Smallest final value."""
+    steps: int
+    """Environment steps of the longest run."""
+
+
+def series(records: Sequence[Record], name: str) -> NDArray[np.float64]:
+    """Finite values of a metric over a run.
+
+    Returns:
+        (3, T): environment steps, wall time [s], value; T = 0 where it was never recorded.
+    """
+    rows = [(r["step"], r["seconds"], r[name]) for r in records if name in r]
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 3)
+    return table[np.isfinite(table[:, 2])].T
+
+
+def final_value(records: Sequence[Record], name: str) -> float:
+    """Mean of a metric over the last tenth of the steps: a last point alone is luck."""
+    steps, _, values = series(records, name)
+    return float(values[steps >= steps[-1] * (1 - _FINAL_FRACTION)].mean())
+
+
+def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
+    """Draw return, success, losses and temperature of one run over steps and wall time.
+
+    Args:
+        records: From `read_metrics`.
+        path: PNG to write.
+        title: Above the panels.
+
+    Raises:
+        ConfigError: There is nothing to draw.
+        StorageError: The file cannot be written.
+    """
+    panels = _panels(records)
+    if not panels:
+        names = {name for record in records for name in record if "/" in name}
+        known = ", ".join(sorted(names)) or "none"
+        raise ConfigError(f"'{title}' has no metrics that could be drawn yet; known: {known}")
+    columns = min(len(panels), 2 if len(panels) in (2, 4) else 3)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.4 * columns, 2.9 * rows + 0.7), dpi=130, layout="constrained")
+    figure.suptitle(title, color=_INK, fontsize=12, fontweight="bold")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (label, curves) in zip(axes, panels.items(), strict=False):
+        for (word, (steps, _, values)), colour in zip(curves.items(), COLOURS, strict=False):
+            style = "o-" if word == "eval" else "-"
+            axis.plot(steps, values, style, color=colour, ms=4, lw=1.6, label=word)
+        _dress(axis, label)
+        if len(curves) > 1:
+            axis.legend(frameon=False, fontsize=8, labelcolor=_INK)
+    for axis in axes[:columns]:
+        _wall_time_axis(axis, records)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    _save(figure, path)
+
+
+def plot_comparison(
+    groups: Mapping[str, Sequence[Sequence[Record]]], path: Path, *, metric: str
+) -> list[GroupResult]:
+    """Draw one metric of several groups of runs: IQM over seeds with its 95 % interval.
+
+    Args:
+        groups: Records of each run, by the group's name.
+        path: PNG to write.
+        metric: Such as "eval/success".
+
+    Returns:
+        Final values, best group first.
+
+    Raises:
+        ConfigError: No run has recorded the metric.
+        StorageError: The file cannot be written.
+    """
+    held = {
+        name: [series(run, metric) for run in runs if series(run, metric).size]
+        for name, runs in groups.items()
+    }
+    held = {name: runs for name, runs in held.items() if runs}
+    if not held:
+        known = {n for runs in groups.values() for run in runs for r in run for n in r if "/" in n}
+        raise ConfigError(f"no run has recorded '{metric}'; known: {', '.join(sorted(known))}")
+    figure = Figure(figsize=(7.6, 4.6), dpi=130, layout="constrained")
+    axis = figure.subplots()
+    for number, (name, runs) in enumerate(held.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        style = ("-", "--", ":")[number // len(COLOURS) % 3]
+        grid, curves = _on_one_grid(runs)  # (T,), (S, T)
+        label = f"{name}  ({len(runs)} {'seed' if len(runs) == 1 else 'seeds'})"
+        axis.plot(grid, iqm(curves), style, color=colour, lw=2, label=label)
+        if len(runs) > 1:
+            axis.fill_between(grid, *bootstrap_interval(curves), color=colour, alpha=0.18, lw=0)
+    _dress(axis, metric)
+    axis.set_title("IQM over seeds, 95 % bootstrap interval", color=_INK, fontsize=10, loc="left")
+    axis.legend(frameon=False, fontsize=9, labelcolor=_INK)
+    _save(figure, path)
+    return comparison_table(groups, metric=metric)
+
+
+def comparison_table(
+    groups: Mapping[str, Sequence[Sequence[Record]]], *, metric: str
+) -> list[GroupResult]:
+    """Final values of groups of runs, largest IQM first; runs without the metric do not count."""
+    results = []
+    for name, runs in groups.items():
+        with_metric = [run for run in runs if series(run, metric).size]
+        if not with_metric:
+            continue
+        finals = np.array([final_value(run, metric) for run in with_metric])
+        low, high = bootstrap_interval(finals)
+        results.append(
+            GroupResult(
+                group=name,
+                runs=len(finals),
+                iqm=float(iqm(finals)),
+                low=float(low),
+                high=float(high),
+                worst=float(finals.min()),
+                steps=int(max(series(run, metric)[0, -1] for run in with_metric)),
+            )
+        )
+    return sorted(results, key=lambda result: -result.iqm)
+
+
+def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """What was recorded, as curves by legend word, by panel."""
+    names = sorted({name for record in records for name in record})
+    losses = [name for name in names if name.startswith("train/") and name.endswith("_loss")][:3]
+    wanted = {
+        "return": {"rollout": "rollout/return", "eval": "eval/return"},
+        "success": {"rollout": "rollout/success", "eval": "eval/success"},
+        **{name.removeprefix("train/").replace("_", " "): {"": name} for name in losses},
+        "temperature": {"": "train/temperature"},
+        "steps per second": {"": "time/steps_per_second"},
+    }
+    panels = {}
+    for label, group in wanted.items():
+        curves = {word: series(records, name) for word, name in group.items()}
+        panels[label] = {word: curve for word, curve in curves.items() if curve.size}
+    return {label: curves for label, curves in panels.items() if curves}
+
+
+def _on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]:
+    """Runs (3, T_i) interpolated to steps that all of them have reached: (T,), (S, T)."""
+    first = max(run[0, 0] for run in runs)
+    last = max(first, min(run[0, -1] for run in runs))
+    grid = np.linspace(first, last, _GRID_POINTS)
+    return grid, np.stack([np.interp(grid, run[0], run[2]) for run in runs])
+
+
+def _dress(axis: Axes, label: str) -> None:
+    axis.set_xlabel("environment steps", color=_INK, fontsize=9)
+    axis.set_ylabel(label, color=_INK, fontsize=9)
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color("#999999")
+    axis.tick_params(colors=_INK, labelsize=8, length=3)
+    axis.grid(color=_GRID, lw=0.8)
+    axis.set_axisbelow(True)
+    if "success" in label:
+        axis.set_ylim(-0.02, 1.02)
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    elif label == "temperature":
+        axis.set_yscale("log")
+    elif label == "steps per second":
+        axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.set_ylim(bottom=0)
+
+
+def _wall_time_axis(axis: Axes, records: Sequence[Record]) -> None:
+    """Second axis above: when each step was reached."""
+    steps = np.array([r["step"] for r in records], dtype=np.float64)
+    seconds = np.maximum.accumulate([r["seconds"] for r in records])
+    if len(steps) < 2 or seconds[-1] <= seconds[0]:
+        return
+    units = ((3600, "h"), (60, "min"), (1, "s"))
+    scale, unit = next((s, u) for s, u in units if s == 1 or seconds[-1] > 3 * s)
+    # Strictly growing, as an axis must be inverted; extended to both sides of the data.
+    times = seconds / scale + np.arange(len(steps)) * 1e-9
+    slope = (times[-1] - times[0]) / (steps[-1] - steps[0])
+    ends = np.array([steps[0] - 1e9, *steps, steps[-1] + 1e9])
+    times = np.array([times[0] - 1e9 * slope, *times, times[-1] + 1e9 * slope])
+
+    def to_time(step: ArrayLike) -> NDArray[np.float64]:
+        return np.interp(np.asarray(step, dtype=np.float64), ends, times)
+
+    def to_step(time: ArrayLike) -> NDArray[np.float64]:
+        return np.interp(np.asarray(time, dtype=np.float64), times, ends)
+
+    above = axis.secondary_xaxis("top", functions=(to_time, to_step))
+    above.set_xlabel(f"wall time [{unit}]", color=_INK, fontsize=8)
+    above.tick_params(colors=_INK, labelsize=7, length=3)
+    above.spines["top"].set_visible(False)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    with storage_errors("write the picture", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, buffer.getvalue())

@@ -1,0 +1,110 @@
+"""Plays one episode per world with the deterministic policy and keeps every world's outcome."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.training.statistics import wilson_interval
+
+_POLL_STEPS = 32
+"""Steps between two looks at whether all episodes have ended; each look waits for the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Outcome of one episode in each of N worlds."""
+
+    success: Tensor
+    """(N,) bool."""
+    terminated: Tensor
+    """(N,) bool: ended by the task, not by time."""
+    returns: Tensor
+    """(N,): undiscounted sum of rewards."""
+    seconds: Tensor
+    """(N,): length of the episode [s]."""
+    metrics: Mapping[str, Tensor]
+    """The environment's metrics in each world's last step, (N,)."""
+
+    @property
+    def success_rate(self) -> float:
+        """Share of successful episodes."""
+        return float(self.success.float().mean())
+
+    @property
+    def success_interval(self) -> tuple[float, float]:
+        """95 % Wilson interval of the success rate."""
+        return wilson_interval(int(self.success.sum()), self.success.numel())
+
+    def summary(self) -> dict[str, float]:
+        """Means by metric name, for logs. Metrics are means over episodes ended by time."""
+        low, high = self.success_interval
+        complete = ~self.terminated
+        means = {
+            f"eval/{name}": float(values[complete].mean()) if bool(complete.any()) else float("nan")
+            for name, values in self.metrics.items()
+        }
+        return {
+            "eval/success": self.success_rate,
+            "eval/success_low": low,
+            "eval/success_high": high,
+            "eval/return": float(self.returns.mean()),
+            "eval/terminated": float(self.terminated.float().mean()),
+            **means,
+        }
+
+
+@torch.no_grad()
+def evaluate(
+    env: BatchEnv,
+    act: Callable[[Obs], Tensor],
+    *,
+    seed: int,
+    on_step: Callable[[EnvStep], None] | None = None,
+) -> Evaluation:
+    """Play the first episode of every world to its end.
+
+    Args:
+        env: N worlds; all are reset with `seed`, so equal seeds give equal starts.
+        act: Policy, groups (N, ...) -> (N, A).
+        seed: Chooses starts, goals, physical parameters and noise.
+        on_step: Called with every step, for recording.
+
+    Returns:
+        One outcome per world.
+
+    Raises:
+        NonFiniteError: An observation, a reward or an action was not a number.
+    """
+    obs = env.reset(seed=seed)
+    count, device = env.spec.num_envs, env.spec.device
+    running = torch.ones(count, dtype=torch.bool, device=device)
+    success, terminated = ~running, ~running
+    returns = torch.zeros(count, device=device)
+    length = torch.zeros(count, device=device)
+    metrics = {name: torch.zeros(count, device=device) for name in env.spec.metric_names}
+    steps = 0
+    while steps % _POLL_STEPS or bool(running.any()):
+        step = env.step(act(obs))
+        if on_step is not None:
+            on_step(step)
+        returns += step.reward * running
+        length += running
+        ending = step.ended & running
+        success = success | (step.success & ending)
+        terminated = terminated | (step.terminated & ending)
+        for name, kept in metrics.items():
+            kept.copy_(torch.where(ending, step.metrics[name], kept))
+        running = running & ~ending
+        obs = {name: group.clone() for name, group in step.obs.items()}
+        steps += 1
+    env.check()
+    return Evaluation(
+        success=success,
+        terminated=terminated,
+        returns=returns,
+        seconds=length * env.spec.control_dt,
+        metrics=metrics,
+    )

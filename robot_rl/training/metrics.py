@@ -1,0 +1,138 @@
+"""Numbers of a run over time: JSON lines are the truth, TensorBoard and wandb are mirrors of it.
+
+A record is a flat dict: `step` (environment steps taken), `seconds` (wall time spent training, all
+sessions together [s]) and metrics named `rollout/...`, `train/...`, `eval/...` or `time/...`. One
+record per log interval, one line each. JSON has no NaN or infinity: both are written as null and
+read as NaN.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from robot_rl.training.storage.durable import replace_file, storage_errors
+
+Record: TypeAlias = dict[str, float]
+"""`step`, `seconds` and metrics by name."""
+
+_NAME = re.compile(r"(rollout|train|eval|time)/\S+")
+
+
+class Sink(Protocol):
+    """A mirror of the records."""
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """Mirror one record."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release; nothing is written after."""
+        ...
+
+
+class MetricLog:
+    """Appends records to a JSON lines file and hands each on to the sinks."""
+
+    def __init__(
+        self, path: Path | str, sinks: Sequence[Sink] = (), *, resume_step: int | None = None
+    ) -> None:
+        """Open the file for appending.
+
+        Args:
+            path: Such as `RunFolder.metrics_path`.
+            sinks: From `open_sinks`; closed with this log.
+            resume_step: Step that a run goes on from. Records after it were written between the
+                last checkpoint and the interruption; they will be written again, so they are
+                dropped, as is a last line that was written half.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        self.path = Path(path)
+        self._sinks = tuple(sinks)
+        self._last: Record = {"step": -1}
+        with storage_errors("write the metrics", self.path):
+            if resume_step is not None:
+                kept = [r for r in read_metrics(self.path) if r["step"] <= resume_step]
+                replace_file(self.path, b"".join(map(_line, kept)))
+            self._file = self.path.open("ab")
+            self._last_start = self._file.tell()
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """Append one record; it survives a kill of this process from here on.
+
+        Args:
+            record: Floats, on the host: read tensors once per interval, before this. `step` must
+                not be below that of the record before; a record of the same step is merged with
+                it, so that no step appears twice.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        unknown = [n for n in record if n not in ("step", "seconds") and not _NAME.fullmatch(n)]
+        if unknown or "step" not in record or "seconds" not in record:
+            raise ValueError(
+                f"a record has the names {sorted(record)}; expected step, seconds and names that "
+                f"start with rollout/, train/, eval/ or time/{f' (not {unknown})' * bool(unknown)}"
+            )
+        if record["step"] < self._last["step"]:
+            raise ValueError(f"step {record['step']} came after step {self._last['step']}")
+        same_step = record["step"] == self._last["step"]
+        self._last = {**self._last, **record} if same_step else dict(record)
+        with storage_errors("write the metrics", self.path):
+            if same_step:
+                self._file.truncate(self._last_start)
+            self._last_start = self._file.seek(0, os.SEEK_END)
+            self._file.write(_line(self._last))
+            self._file.flush()
+        for sink in self._sinks:
+            sink.write(record)
+
+    def close(self) -> None:
+        """Close the file and the sinks."""
+        self._file.close()
+        for sink in self._sinks:
+            sink.close()
+
+    def __enter__(self) -> "MetricLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path | str) -> list[Record]:
+    """All records of a run, also while it is being written; no file is no records.
+
+    Lines that are not a record (the last one, written half; a disk's damage) are passed over.
+    """
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    return [record for record in map(_parse, lines) if record is not None]
+
+
+def _parse(line: bytes) -> Record | None:
+    try:
+        found: Any = json.loads(line)
+        if not isinstance(found, dict) or "step" not in found:
+            return None
+        return {k: math.nan if v is None else v for k, v in found.items()}
+    except ValueError:
+        return None
+
+
+def _line(record: Mapping[str, float]) -> bytes:
+    numbers = {name: _number(value) for name, value in record.items()}
+    numbers["step"] = int(record["step"])
+    return json.dumps(numbers, allow_nan=False).encode() + b"\n"
+
+
+def _number(value: float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,61 @@
+"""Statistics over seeds and episodes that say how sure a number is.
+
+The interquartile mean (IQM) with bootstrap intervals follows Agarwal et al. 2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice", sections 4.1 and 4.3.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm, trim_mean
+
+
+def iqm(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
+    """Mean of the middle half of the values along `axis`; the plain mean for fewer than four."""
+    return np.asarray(trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis))
+
+
+def bootstrap_interval(
+    values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentile bootstrap interval of the IQM over seeds.
+
+    Args:
+        values: (S,) or (S, T), one row per seed; whole rows are drawn, so a curve stays a curve.
+        level: Coverage aimed at, in (0, 1).
+        resamples: Bootstrap draws.
+        seed: Of the draws; the same values give the same interval.
+
+    Returns:
+        Lower and upper end, () or (T,). Both equal the value where there is one seed only: that
+        is no interval, and callers should say so.
+    """
+    rows = np.asarray(values, dtype=np.float64)
+    draws = np.random.default_rng(seed).integers(len(rows), size=(resamples, len(rows)))
+    tail = 100 * (1 - level) / 2
+    low, high = np.percentile(iqm(rows[draws], axis=1), [tail, 100 - tail], axis=0)
+    return np.asarray(low), np.asarray(high)
+
+
+def wilson_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of a success rate (Wilson 1927); sound for few trials and at 0 and 1.
+
+    Args:
+        successes: Of `trials`.
+        trials: At least 1.
+        level: Coverage, in (0, 1).
+
+    Returns:
+        Lower and upper end, in [0, 1].
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} successes in {trials} trials is impossible")
+    z = float(norm.ppf(0.5 + level / 2))
+    rate = successes / trials
+    spread = 1 + z**2 / trials
+    centre = (rate + z**2 / (2 * trials)) / spread
+    half = z / spread * math.sqrt(rate * (1 - rate) / trials + (z / (2 * trials)) ** 2)
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == trials else min(1.0, centre + half)
+    return low, high

@@ -1,0 +1,98 @@
+"""Files that exist whole or not at all, and write failures that read as one sentence.
+
+A process may be killed and a machine may lose power at any line. So new content goes to a
+temporary name, is fsynced, takes its real name by a rename (atomic within one file system), and the
+folder is fsynced so that the name itself survives.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from robot_rl.core.errors import StorageError
+
+_REASONS = {
+    errno.ENOSPC: "no space is left on the disk; free some and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
+    errno.EFBIG: "the file would be larger than the limit for this process (ulimit -f)",
+    errno.EACCES: "this user has no right to write there; choose another folder",
+    errno.EPERM: "this user has no right to write there; choose another folder",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.ENOTDIR: "a part of the path is a file and not a folder; choose another folder",
+    errno.EEXIST: "something of that name is in the way; choose another folder",
+}
+
+
+@contextmanager
+def storage_errors(action: str, path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the body into a `StorageError` of one sentence.
+
+    Args:
+        action: What was tried, as it follows "cannot", such as "save the checkpoint".
+        path: Where it was tried.
+
+    Raises:
+        StorageError: The body raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
+        raise StorageError(f"cannot {action} {path}: {reason}") from error
+
+
+def sha256(content: bytes) -> str:
+    """Digest as 64 hexadecimal digits (about 1.9 GB/s on CPUs with SHA instructions)."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON that is the same for equal values: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file and wait until its content is on the disk (its name may not be yet)."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in `folder` are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give `path` new content in one atomic step; readers see the old file or the new one."""
+    temporary = path.with_name(f".tmp_{path.name}")
+    try:
+        write_synced(temporary, content)
+        os.replace(temporary, path)
+    except OSError:
+        discard(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a folder if it is there; what cannot be removed stays, silently."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        # A leftover costs space only, and is tried again when the store is opened next.
+        return

@@ -1,0 +1,273 @@
+"""The training loop: collect, learn, evaluate, save - on one page.
+
+Everything that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
+normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
+the uninterrupted one bit for bit.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from robot_rl.buffers.replay import ReplayBuffer, Segments
+from robot_rl.core.env import BatchEnv
+from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.learner import Learner
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.collector import Collector
+from robot_rl.training.evaluation import Evaluation, evaluate
+
+VALIDATION_SEED = 1_000_003
+"""Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """How long to train, how much to learn from what is collected, how often to look and save."""
+
+    total_steps: int = 4_000_000
+    """Length of the run in world-steps (steps of all worlds together)."""
+    random_steps: int = 20_000
+    """World-steps with uniformly random actions at the start; nothing is learned meanwhile."""
+    updates_per_step: int = 4
+    """Updates of the learner after each step of all worlds."""
+    replay_capacity: int = 400_000
+    """Transitions kept."""
+    evaluation_interval: int = 500_000
+    """World-steps between two evaluations; each is followed by a checkpoint."""
+    evaluation_episodes: int = 256
+    """Episodes per evaluation, one per world."""
+    save_replay: bool = True
+    """Save the replay with each checkpoint; without it a resumed run starts with an empty one."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints kept; the best is kept besides."""
+
+    def __post_init__(self) -> None:
+        """Refuse loops that cannot run."""
+        for name in (
+            "total_steps", "replay_capacity", "evaluation_interval", "evaluation_episodes",
+            "keep_checkpoints",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("random_steps", "updates_per_step"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
+
+
+class Trainer:
+    """Runs the loop over parts that were made elsewhere."""
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        *,
+        env: BatchEnv,
+        evaluation_env: BatchEnv,
+        learner: Learner,
+        checkpoints: CheckpointStore,
+        segments: Segments,
+        record: Callable[[Mapping[str, float]], None],
+        interval_seconds: float,
+        seed: int,
+    ) -> None:
+        """Join the parts.
+
+        Args:
+            config: The loop's settings.
+            env: Worlds to learn in.
+            evaluation_env: Worlds to evaluate in.
+            learner: The algorithm.
+            checkpoints: Where the state is saved.
+            segments: Where the replay's rows are saved.
+            record: Takes one record of metrics per interval.
+            interval_seconds: Wall time between two records [s].
+            seed: Seed of starts, random actions and sampling.
+        """
+        self.config = config
+        self.env = env
+        self.evaluation_env = evaluation_env
+        self.learner = learner
+        self.replay = ReplayBuffer(
+            env.spec,
+            (*learner.actor_groups, *learner.critic_groups),
+            capacity=config.replay_capacity,
+            gamma=learner.gamma,
+            n_step=learner.n_step,
+            seed=seed,
+        )
+        self.collector = Collector(
+            env, learner, self.replay, random_steps=config.random_steps, seed=seed
+        )
+        self.seconds = 0.0
+        """Wall time spent training, all sessions together [s]."""
+        self.last_evaluation: Evaluation | None = None
+        self._checkpoints = checkpoints
+        self._segments = segments
+        self._record = record
+        self._interval_seconds = interval_seconds
+        self._seed = seed
+        self._learn_metrics: dict[str, Tensor] = {}
+        self._clock = _Clock()
+        self._stop = False
+
+    def run(self) -> bool:
+        """Train until `total_steps`, or until `stop`.
+
+        Returns:
+            True if the run came to its planned end. Either way the last state is saved.
+
+        Raises:
+            NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
+        """
+        if self.collector.world_steps == 0:
+            self.collector.start(self._seed)
+        self._clock.start(self.collector.world_steps)
+        while self.collector.world_steps < self.config.total_steps and not self._stop:
+            before = self.collector.world_steps // self.config.evaluation_interval
+            with self._clock.collecting():
+                self.collector.collect()
+            with self._clock.learning():
+                self._learn()
+            if self._clock.elapsed >= self._interval_seconds:
+                self._log({})
+            after = self.collector.world_steps // self.config.evaluation_interval
+            if after > before and self.collector.world_steps < self.config.total_steps:
+                self._evaluate_and_save()
+        finished = self.collector.world_steps >= self.config.total_steps
+        if finished:
+            self._evaluate_and_save()
+        else:
+            self._save(None)
+        return finished
+
+    def stop(self) -> None:
+        """Ask `run` to save and return after the present step; may be called from a signal."""
+        self._stop = True
+
+    def _learn(self) -> None:
+        updates = self.config.updates_per_step
+        if self.collector.exploring_at_random or updates == 0:
+            return
+        size = self.learner.samples_per_update
+        batch = self.replay.sample(updates * size)  # one gather for all updates of this step
+        for i in range(updates):
+            minibatch = batch.take(i * size, (i + 1) * size)
+            self._learn_metrics, _ = self.learner.update(minibatch)
+
+    def _evaluate_and_save(self) -> None:
+        with self._clock.aside():
+            policy = self.learner.policy()
+            result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
+        self.last_evaluation = result
+        self._log(result.summary())
+        self._save(result.success_rate)
+
+    def _log(self, extra: Mapping[str, float]) -> None:
+        self.env.check()
+        learned = {f"train/{name}": float(v) for name, v in self._learn_metrics.items()}
+        bad = [name for name, value in learned.items() if not math.isfinite(value)]
+        if bad:
+            raise NonFiniteError(
+                f"{' and '.join(bad)} became NaN or infinite at step {self.collector.world_steps}; "
+                "the last checkpoint is intact: resume it with a smaller learning rate, or look "
+                "for a reward or an observation that explodes"
+            )
+        step = self.collector.world_steps
+        self.seconds += self._clock.session_part()
+        self._record(
+            {
+                "step": step,
+                "seconds": self.seconds,
+                **self.collector.pop_statistics(),
+                **learned,
+                **extra,
+                **self._clock.pop(step),
+            }
+        )
+
+    def _save(self, score: float | None) -> None:
+        self.env.check()
+        with self._clock.aside():
+            step = self.collector.world_steps
+            self._checkpoints.save(step, self.state_dict(), score=score)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole run."""
+        self.seconds += self._clock.session_part()
+        return {
+            "learner": self.learner.state_dict(),
+            "env": self.env.state_dict(),
+            "collector": self.collector.state_dict(),
+            "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
+            "seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self.learner.load_state_dict(state["learner"])
+        self.env.load_state_dict(state["env"])
+        self.collector.load_state_dict(state["collector"])
+        self.replay.load_state_dict(state["replay"], self._segments)
+        self.seconds = float(state["seconds"])
+
+
+class _Clock:
+    """Splits wall time into collecting, learning and the rest."""
+
+    def __init__(self) -> None:
+        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = 0
+
+    def start(self, step: int) -> None:
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = step
+
+    def collecting(self) -> "_Span":
+        return _Span(self._spent, "collect")
+
+    def learning(self) -> "_Span":
+        return _Span(self._spent, "learn")
+
+    def aside(self) -> "_Span":
+        """Evaluation and saving: part of the wall time, not of steps per second."""
+        return _Span(self._spent, "aside")
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self._interval_start
+
+    def session_part(self) -> float:
+        """Wall time since this was last asked [s]."""
+        now = time.perf_counter()
+        part, self._session_mark = now - self._session_mark, now
+        return part
+
+    def pop(self, step: int) -> dict[str, float]:
+        """Rates of the interval; starts the next one."""
+        elapsed = max(self.elapsed, 1e-9)
+        working = max(elapsed - self._spent["aside"], 1e-9)
+        record = {
+            "time/steps_per_second": (step - self._start_step) / working,
+            "time/collect_fraction": self._spent["collect"] / elapsed,
+            "time/learn_fraction": self._spent["learn"] / elapsed,
+        }
+        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
+        self._interval_start, self._start_step = time.perf_counter(), step
+        return record
+
+
+class _Span:
+    def __init__(self, spent: dict[str, float], name: str) -> None:
+        self._spent, self._name = spent, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._spent[self._name] += time.perf_counter() - self._start

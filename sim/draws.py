@@ -1,0 +1,67 @@
+"""Random draws for starts and randomised parameters, from an explicit generator."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+
+
+def uniform(
+    shape: Sequence[int], low: float, high: float, generator: torch.Generator
+) -> Tensor:
+    """Uniform numbers in [low, high)."""
+    unit = torch.rand(tuple(shape), generator=generator, device=generator.device)
+    return low + (high - low) * unit
+
+
+def normal(shape: Sequence[int], deviation: float, generator: torch.Generator) -> Tensor:
+    """Normal numbers with mean zero."""
+    return deviation * torch.randn(tuple(shape), generator=generator, device=generator.device)
+
+
+def unit_vector(count: int, generator: torch.Generator) -> Tensor:
+    """Directions uniform on the sphere, (count, 3)."""
+    v = normal((count, 3), 1.0, generator)
+    return v / v.norm(dim=-1, keepdim=True).clamp_min(1e-9)
+
+
+def tilted_attitude(
+    count: int, max_tilt: float, max_heading: float, generator: torch.Generator
+) -> Tensor:
+    """Attitudes with a lean uniform in [0, max_tilt] to any side and a heading uniform in +-.
+
+    Args:
+        count: Number of attitudes.
+        max_tilt: Largest angle between the body's and the world's vertical [rad].
+        max_heading: Largest turn about the vertical [rad].
+        generator: Source of randomness.
+
+    Returns:
+        Unit quaternions wxyz, (count, 4).
+    """
+    tilt = uniform((count, 1), 0.0, max_tilt, generator)
+    side = uniform((count,), -torch.pi, torch.pi, generator)
+    heading = uniform((count,), -max_heading, max_heading, generator)
+    axis = torch.stack([side.cos(), side.sin(), torch.zeros_like(side)], dim=-1)
+    lean = quaternion.from_rotation_vector(tilt * axis)
+    return quaternion.multiply(lean, quaternion.from_yaw(heading))
+
+
+def uniform_rotation(count: int, max_angle: float, generator: torch.Generator) -> Tensor:
+    """Rotations uniform among all of at most a given angle (Eschmann et al. 2024, initial states).
+
+    The angle's distribution function is proportional to angle - sin(angle); it is inverted by
+    Newton steps.
+
+    Returns:
+        Unit quaternions wxyz, (count, 4).
+    """
+    limit = torch.tensor(max_angle, device=generator.device)
+    share = uniform((count,), 1e-6, 1.0, generator) * (limit - limit.sin())
+    angle = (6 * share).clamp_min(0).pow(1 / 3)  # exact for small angles: x - sin x = x^3/6
+    for _ in range(6):
+        angle = angle - (angle - angle.sin() - share) / (1 - angle.cos()).clamp_min(1e-6)
+    angle = angle.clamp(0.0, max_angle)
+    return quaternion.from_rotation_vector(angle[:, None] * unit_vector(count, generator))

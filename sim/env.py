@@ -1,0 +1,253 @@
+"""The simulated environment: worlds, a task, observation and action maps joined into a `BatchEnv`.
+
+`step` tells the whole story of a control period. No line of it waits for the device.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.action import ActionMap
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.errors import ShapeError
+from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+from sim.fault_flags import FaultFlags
+from sim.simulation import Simulation
+from sim.task import Task
+
+
+class SimEnv:
+    """N simulated worlds with one task."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        task: Task,
+        *,
+        actor_terms: Sequence[TermConfig],
+        critic_terms: Sequence[TermConfig],
+        action_map: ActionMap,
+        initial_action: float,
+        seed: int,
+        stagger: bool,
+    ) -> None:
+        """Join the parts; `reset` starts the first episodes.
+
+        Args:
+            simulation: The worlds.
+            task: What is asked of the robot.
+            actor_terms: What the policy sees.
+            critic_terms: What the critic sees; empty for none.
+            action_map: From actions to commands.
+            initial_action: Every entry of the "last action" at an episode's start.
+            seed: Seed of starts, goals and drawn parameters.
+            stagger: End the very first episodes at random times, so that the worlds do not reset
+                all at once.
+        """
+        action_map.check_robot(simulation.robot)
+        self.simulation = simulation
+        self.task = task
+        self.action_map = action_map
+        self.initial_action = initial_action
+        self._stagger = stagger
+        device, count = simulation.device, simulation.num_worlds
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._last_action = torch.full((count, action_map.size), initial_action, device=device)
+        self._episode_step = torch.zeros(count, dtype=torch.int64, device=device)
+        self._episode_limit = torch.full_like(self._episode_step, task.episode_steps)
+        self._world_steps = 0
+        self._all = torch.ones(count, dtype=torch.bool, device=device)
+        self._none = ~self._all
+        self._weights = torch.zeros(len(task.reward_names), device=device)
+        self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, {}))
+        groups = {"actor": GroupSpec(shape=(self._actor.size,))}
+        self._critic: ObservationMap | None = None
+        if critic_terms:
+            inputs = self._inputs(simulation.truth, simulation.privileged)
+            self._critic = ObservationMap(critic_terms, inputs)
+            groups["critic"] = GroupSpec(shape=(self._critic.size,))
+        self._flags = FaultFlags(count, device)
+        self._spec = EnvSpec(
+            num_envs=count,
+            device=device,
+            groups=groups,
+            action_size=action_map.size,
+            control_dt=simulation.control_dt,
+            reward_names=task.reward_names,
+            metric_names=task.metric_names,
+            robot=simulation.robot,
+        )
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, device, names."""
+        return self._spec
+
+    @property
+    def actor_observation(self) -> ObservationMap:
+        """The observation that a deployed policy needs to rebuild."""
+        return self._actor
+
+    def reset(
+        self,
+        seed: int | None = None,
+        mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:
+        """Start new episodes in all or in the masked worlds, or go on from a saved state."""
+        if seed is not None:
+            self._generator.manual_seed(seed)
+            self.simulation.reseed(seed + 1)
+        if state is not None:
+            if mask is not None:
+                raise ShapeError("reset takes a mask or a state, got both")
+            self.load_state_dict(state)
+            return self._observe_again()
+        if mask is not None and (mask.shape != self._all.shape or mask.dtype is not torch.bool):
+            raise ShapeError(
+                f"reset mask: expected {tuple(self._all.shape)} of bool, "
+                f"got {tuple(mask.shape)} of {mask.dtype}"
+            )
+        rows = Rows(self._all if mask is None else mask)
+        obs = self._observe_again()
+        self._begin(rows, obs)
+        if self._stagger and mask is None:
+            share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
+            self._episode_limit.copy_(1 + share * (self.task.episode_steps - 1))
+        return obs
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Apply actions for one control period and reset the worlds whose episode ended."""
+        if action.shape != self._last_action.shape:
+            raise ShapeError(
+                f"action: expected shape {tuple(self._last_action.shape)}, "
+                f"got {tuple(action.shape)}"
+            )
+        asked = action
+        action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        self.simulation.step(self.action_map.to_command(action))
+        self._episode_step += 1
+        self._world_steps += self.spec.num_envs
+        self.task.advance(self._episode_step)
+        judged = self.task.judge(
+            self.simulation.truth, action, self._last_action, self._episode_step
+        )
+        self._last_action = action
+        next_obs = self._observe()
+
+        self._weights.copy_(torch.tensor(self.task.reward_weights(self._world_steps)))
+        reward = judged.reward_terms @ self._weights
+        fault = self.simulation.fault
+        watched = {**next_obs, "reward": judged.reward_terms, "action": asked}
+        valid = self._flags.watch(watched, excused=fault) & ~fault
+        terminated = judged.terminated & valid
+        timed_out = self._episode_step >= self._episode_limit
+        truncated = (timed_out | ~valid) & ~terminated
+        success = judged.success & timed_out & truncated & valid
+
+        obs = {name: group.clone() for name, group in next_obs.items()}
+        self._begin(Rows(terminated | truncated), obs)
+        return EnvStep(
+            obs=obs,
+            next_obs=next_obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=success,
+            valid=valid,
+            action=action,
+            intervened=self._none,
+            metrics=judged.metrics,
+            reward_terms=judged.reward_terms,
+            reward_weights=self._weights,
+        )
+
+    def check(self) -> None:
+        """Raise NonFiniteError for observations or rewards that were not numbers."""
+        names = {"actor": self._actor, "critic": self._critic}
+        columns = {
+            group: _column_names(observation)
+            for group, observation in names.items()
+            if observation is not None
+        }
+        columns["reward"] = list(self.task.reward_names)
+        columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]
+        self._flags.check(columns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future."""
+        return {
+            "simulation": self.simulation.state_dict(),
+            "task": self.task.state_dict(),
+            "actor": self._actor.state_dict(),
+            "critic": {} if self._critic is None else self._critic.state_dict(),
+            "last_action": self._last_action.clone(),
+            "episode_step": self._episode_step.clone(),
+            "episode_limit": self._episode_limit.clone(),
+            "world_steps": self._world_steps,
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.simulation.load_state_dict(state["simulation"])
+        self.task.load_state_dict(state["task"])
+        self._actor.load_state_dict(state["actor"])
+        if self._critic is not None:
+            self._critic.load_state_dict(state["critic"])
+        self._last_action = state["last_action"].to(self.spec.device, copy=True)
+        self._episode_step.copy_(state["episode_step"])
+        self._episode_limit.copy_(state["episode_limit"])
+        self._world_steps = int(state["world_steps"])
+        self._generator.set_state(state["generator"])
+
+    def close(self) -> None:
+        """Nothing is held beyond memory."""
+
+    def _begin(self, rows: Rows, obs: Obs) -> None:
+        """Start episodes in the picked worlds and put their first observations into `obs`."""
+        if rows.count == 0:
+            return
+        start = self.task.start(rows, self._generator)
+        self.simulation.reset(rows, start, self._generator)
+        rows.put(self._episode_step, 0)
+        rows.put(self._episode_limit, self.task.episode_steps)
+        # Written into a copy: the step's action is on its way to the collector.
+        self._last_action = self._last_action.clone()
+        rows.put(self._last_action, self.initial_action)
+        inputs = self._inputs(self.simulation.measured, {})
+        rows.put(obs["actor"], self._actor.reset(rows, inputs))
+        if self._critic is not None:
+            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
+            rows.put(obs["critic"], self._critic.reset(rows, inputs))
+
+    def _observe(self) -> Obs:
+        obs = {"actor": self._actor.update(self._inputs(self.simulation.measured, {}))}
+        if self._critic is not None:
+            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
+            obs["critic"] = self._critic.update(inputs)
+        return obs
+
+    def _observe_again(self) -> Obs:
+        """Observe without a step: no history moves."""
+        obs = {"actor": self._actor.look(self._inputs(self.simulation.measured, {}))}
+        if self._critic is not None:
+            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
+            obs["critic"] = self._critic.look(inputs)
+        return obs
+
+    def _inputs(self, state: RobotState, sensed: Mapping[str, Tensor]) -> ObservationInputs:
+        return ObservationInputs(
+            state=state, goal=self.task.goal, last_action=self._last_action, sensed=sensed
+        )
+
+
+def _column_names(observation: ObservationMap) -> list[str]:
+    names: list[str] = []
+    for entry in observation.layout():
+        names += [entry["term"]] * (entry["width"] * entry["history"])
+    return names

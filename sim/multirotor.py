@@ -1,0 +1,286 @@
+"""Simulated multirotors: the engine, the robot's sensors, and physical parameters drawn per world."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState, RotorCommand
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.physics import multirotor_model
+from sim.physics.multirotor import MultirotorEngine
+from sim.physics.multirotor_model import PARAM_COLUMNS, MultirotorModel
+
+START_SPEED = 0.5
+"""Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""
+
+
+@dataclass(kw_only=True)
+class MultirotorRandomization:
+    """Ranges of the physical parameters that every episode draws anew."""
+
+    mass: float = 0.1
+    """Relative half-width of the mass."""
+    inertia: float = 0.1
+    """Relative half-width of the inertia."""
+    thrust: float = 0.1
+    """Relative half-width of the thrust."""
+    rotor_lag: list[float] = field(default_factory=lambda: [0.04, 0.15])
+    """Range of the rotors' time constant [s], rise and fall alike; empty keeps the plant's."""
+    force: float = 0.05
+    """Standard deviation per axis of a constant force, as a fraction of the weight."""
+    torque: float = 1e-4
+    """Standard deviation per axis of a constant torque, as a fraction of weight times 1 m."""
+    action_delay: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Range of the delay between an action and the rotors [s], in whole physics steps."""
+
+    def __post_init__(self) -> None:
+        """Refuse ranges that contain impossible plants."""
+        for name in ("mass", "inertia", "thrust"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(
+                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
+                )
+        if self.force < 0 or self.torque < 0:
+            raise ConfigError("randomization.force and .torque must not be negative")
+        for name, lowest in (("rotor_lag", 1e-4), ("action_delay", 0.0)):
+            values = getattr(self, name)
+            ok = len(values) == 2 and lowest <= values[0] <= values[1]
+            if values and not ok:
+                raise ConfigError(
+                    f"randomization.{name} must be [low, high] with {lowest} <= low <= high [s], "
+                    f"got {values}"
+                )
+
+
+@dataclass(kw_only=True)
+class MultirotorConfig:
+    """A multirotor: what it is for a policy (`spec`), and the plants that simulate it."""
+
+    spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="multirotor"))
+    """The description that simulation, policy and driver share."""
+    plant: str = "nominal"
+    """Which of `plants` is simulated."""
+    plants: dict[str, MultirotorModel] = field(default_factory=dict)
+    """Physical models of the same robot, by name."""
+    physics_dt: float = 0.01
+    """Integration step [s]."""
+    decimation: int = 1
+    """Integration steps per control step."""
+
+    def __post_init__(self) -> None:
+        """Refuse a plant that is not described."""
+        if self.plants and self.plant not in self.plants:
+            raise ConfigError(unknown_name("plant", self.plant, self.plants))
+        if self.physics_dt <= 0 or self.decimation < 1:
+            raise ConfigError(
+                f"robot: physics_dt must be > 0 and decimation >= 1, "
+                f"got {self.physics_dt} and {self.decimation}"
+            )
+
+    @property
+    def model(self) -> MultirotorModel:
+        """The plant that is simulated."""
+        return self.plants[self.plant]
+
+
+class MultirotorSimulation:
+    """N multirotors behind the `Simulation` protocol."""
+
+    def __init__(
+        self,
+        config: MultirotorConfig,
+        randomization: MultirotorRandomization,
+        *,
+        num_worlds: int,
+        device: torch.device,
+        seed: int,
+    ) -> None:
+        """Build the worlds; `reset` must place the robots before the first step.
+
+        Args:
+            config: Robot and plant.
+            randomization: Ranges drawn at every reset.
+            num_worlds: N.
+            device: Where the worlds live.
+            seed: Seed of the sensor noise.
+        """
+        self.config = config
+        self.randomization = randomization
+        self.device = device
+        self.num_worlds = num_worlds
+        dt, decimation = config.physics_dt, config.decimation
+        self.control_dt = dt * decimation
+        latency_steps = {
+            name: round(sensor.latency / self.control_dt)
+            for name, sensor in self.robot.sensors.items()
+        }
+        if len(set(latency_steps.values())) > 1:
+            raise ConfigError(
+                "the multirotor engine delays all sensors alike; robot "
+                f"'{self.robot.name}' declares latencies of {latency_steps} control steps"
+            )
+        self._latency = max(latency_steps.values(), default=0)
+        delay = randomization.action_delay or [0.0, 0.0]
+        self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
+        self.engine = MultirotorEngine(
+            num_worlds,
+            physics_dt=dt,
+            decimation=decimation,
+            max_action_delay=self._delay_steps[1],
+            max_latency=self._latency,
+            device=device,
+        )
+        self._nominal = config.model.row().to(device)
+        self._nominal = self._with_sensors(self._nominal)
+        self._plant = self._describe(self._nominal.expand(num_worlds, -1))
+        self._noise_generator = torch.Generator(device=device).manual_seed(seed)
+        self._truth = _state_views(self.engine.state, list(_STATE_COLUMNS))
+        self._measured = _state_views(self.engine.measured, list(self.robot.sensors))
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot in every world."""
+        return self.config.spec
+
+    @property
+    def truth(self) -> RobotState:
+        """The true state."""
+        return self._truth
+
+    @property
+    def measured(self) -> RobotState:
+        """What the sensors say."""
+        return self._measured
+
+    @property
+    def fault(self) -> Tensor:
+        """(N,) bool: the state went non-finite."""
+        return self.engine.fault
+
+    @property
+    def rotor_speed(self) -> Tensor:
+        """True rotor speeds, (N, 4), fraction of the largest."""
+        return self.engine.state[:, multirotor_model.ROTOR_SPEED]
+
+    @property
+    def privileged(self) -> Mapping[str, Tensor]:
+        """Rotor speeds, disturbances and drawn parameters, scaled to about one."""
+        return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
+
+    def step(self, command: RobotCommand) -> None:
+        """Simulate one control period."""
+        if not isinstance(command, RotorCommand):
+            raise SpecMismatchError(
+                f"a simulated multirotor takes rotor commands, got {type(command).__name__}"
+            )
+        self.engine.step(command.speed, self._noise())
+
+    def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
+        """Place the picked robots and draw their physical parameters."""
+        speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
+        fields = start.fields
+        state = torch.cat([*(fields[name] for name in _STATE_COLUMNS), speed], dim=-1)
+        rows.put(self.engine.state, state)
+        params = self._draw(rows.count, generator)
+        rows.put(self.engine.params, params)
+        rows.put(self._plant, self._describe(params))
+        rows.put(self.engine.fault, False)
+        hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
+        self.engine.settle(rows.mask, hold, self._noise())
+
+    def reseed(self, seed: int) -> None:
+        """Restart the stream of sensor noise."""
+        self._noise_generator.manual_seed(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Engine state and the stream of the sensor noise."""
+        return {"engine": self.engine.state_dict(), "noise": self._noise_generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.engine.load_state_dict(state["engine"])
+        self._noise_generator.set_state(state["noise"])
+        self._plant.copy_(self._describe(self.engine.params))
+
+    def _noise(self) -> Tensor:
+        """Standard normals for one measurement, (N, 12)."""
+        shape = (self.num_worlds, 12)
+        return torch.randn(shape, generator=self._noise_generator, device=self.device)
+
+    def _draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Parameters of `count` worlds, (count, P)."""
+        ranges = self.randomization
+        params = self._nominal.repeat(count, 1)
+        weight = self._nominal[PARAM_COLUMNS["mass"]] * self._nominal[PARAM_COLUMNS["gravity"]]
+        for name, width in (
+            ("mass", ranges.mass), ("inertia", ranges.inertia), ("thrust_curve", ranges.thrust),
+        ):  # fmt: skip
+            params[:, PARAM_COLUMNS[name]] *= draws.uniform(
+                (count, 1), 1 - width, 1 + width, generator
+            )
+        if ranges.rotor_lag:
+            lag = draws.uniform((count, 1), ranges.rotor_lag[0], ranges.rotor_lag[1], generator)
+            params[:, PARAM_COLUMNS["rotor_rise_time"]] = lag
+            params[:, PARAM_COLUMNS["rotor_fall_time"]] = lag
+        params[:, PARAM_COLUMNS["disturbance_force"]] = weight * draws.normal(
+            (count, 3), ranges.force, generator
+        )
+        params[:, PARAM_COLUMNS["disturbance_torque"]] = weight * draws.normal(
+            (count, 3), ranges.torque, generator
+        )
+        low, high = self._delay_steps
+        if high > 0:
+            delay = draws.uniform((count, 1), low - 0.5, high + 0.5, generator).round()
+            params[:, PARAM_COLUMNS["action_delay"]] = delay.clamp(low, high)
+        return params
+
+    def _describe(self, params: Tensor) -> Tensor:
+        """Disturbances and parameters of worlds as a critic reads them, (count, 11), about one."""
+        nominal = self._nominal
+        weight = nominal[PARAM_COLUMNS["mass"]] * nominal[PARAM_COLUMNS["gravity"]]  # [N]
+        force = params[:, PARAM_COLUMNS["disturbance_force"]] / (0.1 * weight)  # 3
+        torque = params[:, PARAM_COLUMNS["disturbance_torque"]] / (2e-4 * weight)  # 3
+        ratio = [  # 3
+            (params[:, PARAM_COLUMNS[name]][:, -1:] / nominal[PARAM_COLUMNS[name]][-1:] - 1) * 10
+            for name in ("mass", "inertia", "thrust_curve")
+        ]
+        lag = [params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")]  # 2
+        return torch.cat([force, torque, *ratio, *lag], dim=-1)
+
+    def _with_sensors(self, row: Tensor) -> Tensor:
+        """Write the RobotSpec's noise and latency into a parameter row."""
+        row = row.clone()
+        for name, column in _NOISE_COLUMNS.items():
+            sensor = self.robot.sensors.get(name)
+            row[PARAM_COLUMNS[column]] = sensor.noise if sensor is not None else 0.0
+        row[PARAM_COLUMNS["latency"]] = float(self._latency)
+        return row
+
+
+_STATE_COLUMNS = {
+    "position_w": multirotor_model.POSITION,
+    "orientation_w": multirotor_model.ORIENTATION,
+    "linear_velocity_w": multirotor_model.LINEAR_VELOCITY,
+    "angular_velocity_b": multirotor_model.ANGULAR_VELOCITY,
+}
+_NOISE_COLUMNS = {
+    "position_w": "noise_position",
+    "orientation_w": "noise_attitude",
+    "linear_velocity_w": "noise_velocity",
+    "angular_velocity_b": "noise_gyro",
+}
+
+
+def _state_views(packed: Tensor, names: list[str]) -> RobotState:
+    unknown = [name for name in names if name not in _STATE_COLUMNS]
+    if unknown:
+        raise SpecMismatchError(
+            f"the robot declares sensors {unknown}, which the multirotor engine does not simulate; "
+            f"it simulates {sorted(_STATE_COLUMNS)}"
+        )
+    return RobotState({name: packed[:, _STATE_COLUMNS[name]] for name in names})

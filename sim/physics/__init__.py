@@ -1,0 +1,1 @@
+"""Physics engines: what a task reads is state and declared sensors, whichever engine runs."""

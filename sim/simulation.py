@@ -1,0 +1,80 @@
+"""What a task may ask of the simulated worlds, whichever engine runs them."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState
+from robot_rl.core.rows import Rows
+
+
+class Simulation(Protocol):
+    """N worlds with one robot each. States are live views: read them again after every step."""
+
+    @property
+    def num_worlds(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where every tensor lives."""
+        ...
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot in every world."""
+        ...
+
+    @property
+    def control_dt(self) -> float:
+        """Time that one `step` simulates [s]."""
+        ...
+
+    @property
+    def truth(self) -> RobotState:
+        """The true state: for rewards, terminations and critics."""
+        ...
+
+    @property
+    def measured(self) -> RobotState:
+        """What the robot's sensors say, with noise and latency: for actors."""
+        ...
+
+    @property
+    def privileged(self) -> Mapping[str, Tensor]:
+        """What only a simulator knows, for critics: name -> (N, width), scaled to about one."""
+        ...
+
+    @property
+    def fault(self) -> Tensor:
+        """(N,) bool: the engine gave this world up; sticky until the world is reset."""
+        ...
+
+    def step(self, command: RobotCommand) -> None:
+        """Simulate one control period."""
+        ...
+
+    def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
+        """Begin the picked worlds at given states with newly drawn physical parameters.
+
+        Args:
+            rows: Worlds to reset.
+            start: True states, fields (count, width).
+            generator: Source of the drawn parameters.
+        """
+        ...
+
+    def reseed(self, seed: int) -> None:
+        """Restart the stream of sensor noise."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future of the worlds."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...

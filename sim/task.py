@@ -1,0 +1,98 @@
+"""What a task is: starts, goals, rewards, ends and success over any `Simulation`."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+
+
+class Task(Protocol):
+    """A task reads the true state and says what it is worth; it never steps the worlds."""
+
+    @property
+    def reward_names(self) -> tuple[str, ...]:
+        """Names of the K reward terms."""
+        ...
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Keys of `metrics`."""
+        ...
+
+    @property
+    def episode_steps(self) -> int:
+        """Control steps until an episode is truncated."""
+        ...
+
+    @property
+    def goal(self) -> Mapping[str, Tensor]:
+        """What is asked for now, by name, each (N, width), read by observation terms."""
+        ...
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the K terms after so many steps of all worlds together: the curriculum."""
+        ...
+
+    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+        """Draw new goals for the picked worlds and the states to begin from, (count, width)."""
+        ...
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Move the goals on to the step that was just simulated.
+
+        Args:
+            episode_step: (N,) int64, control steps since each episode's start.
+        """
+        ...
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> "Judgement":
+        """Value the step that was just simulated.
+
+        Args:
+            truth: True state after the step.
+            action: Accepted action of the step, (N, A).
+            last_action: Accepted action of the step before, (N, A).
+            episode_step: (N,) int64, steps since each episode's start, this one included.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals and running sums of all worlds."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...
+
+
+class Judgement:
+    """What a task says of a step."""
+
+    __slots__ = ("metrics", "reward_terms", "success", "terminated")
+
+    def __init__(
+        self,
+        *,
+        reward_terms: Tensor,
+        terminated: Tensor,
+        success: Tensor,
+        metrics: Mapping[str, Tensor],
+    ) -> None:
+        """Hold the verdict.
+
+        Args:
+            reward_terms: (N, K), unweighted.
+            terminated: (N,) bool, the episode is over for good.
+            success: (N,) bool, the episode would count as a success if it ended by its time limit.
+            metrics: For logs, each (N,).
+        """
+        self.reward_terms = reward_terms
+        self.terminated = terminated
+        self.success = success
+        self.metrics = metrics

@@ -1,0 +1,211 @@
+"""What all flight tasks share: starts, reward terms and the record that success is judged by."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+
+REWARD_NAMES = (
+    "alive", "position", "distance", "heading", "velocity", "rates", "effort", "smoothness",
+)  # fmt: skip
+"""Reward terms of every flight task, in order; all but `alive` are costs, weighted negatively."""
+
+
+class AttitudeDraw(Enum):
+    """How starting attitudes are drawn."""
+
+    tilt_heading = "tilt_heading"
+    """Lean uniform in [0, attitude] to any side, heading uniform within +-heading."""
+    rotation = "rotation"
+    """Uniform among all rotations of at most `attitude` (Eschmann et al. 2024)."""
+
+
+@dataclass(kw_only=True)
+class FlightStartConfig:
+    """Distribution of the states that episodes begin from, around the goal."""
+
+    position: float = 0.2
+    """Half-width per axis [m]."""
+    attitude_deg: float = 60.0
+    """Largest lean, or largest rotation angle [deg]."""
+    heading_deg: float = 60.0
+    """Half-width of the heading [deg]; unused by `rotation`."""
+    attitude_draw: AttitudeDraw = AttitudeDraw.tilt_heading
+    """How the attitude is drawn."""
+    velocity: float = 0.5
+    """Half-width per axis [m/s]."""
+    angular_velocity: float = 1.0
+    """Half-width per axis [rad/s]."""
+    at_goal: float = 0.0
+    """Share of episodes that begin at rest on the goal."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative widths and impossible angles."""
+        for name in ("position", "velocity", "angular_velocity"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"start.{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.attitude_deg <= 180 or not 0 <= self.heading_deg <= 180:
+            raise ConfigError(
+                "start.attitude_deg and heading_deg must lie in [0, 180], got "
+                f"{self.attitude_deg} and {self.heading_deg}"
+            )
+        if not 0 <= self.at_goal <= 1:
+            raise ConfigError(f"start.at_goal must lie in [0, 1], got {self.at_goal}")
+
+    def draw(self, count: int, generator: torch.Generator) -> RobotState:
+        """States relative to a goal at rest in the origin, fields (count, width)."""
+        limit = math.radians(self.attitude_deg)
+        if self.attitude_draw is AttitudeDraw.rotation:
+            attitude = draws.uniform_rotation(count, limit, generator)
+        else:
+            attitude = draws.tilted_attitude(
+                count, limit, math.radians(self.heading_deg), generator
+            )
+        position, velocity, rates = (
+            draws.uniform((count, 3), -width, width, generator)
+            for width in (self.position, self.velocity, self.angular_velocity)
+        )
+        if self.at_goal > 0:
+            keep = draws.uniform((count, 1), 0.0, 1.0, generator) >= self.at_goal
+            position, velocity, rates = position * keep, velocity * keep, rates * keep
+            level = torch.zeros_like(attitude)
+            level[:, 0] = 1
+            attitude = torch.where(keep, attitude, level)
+        return RobotState(
+            {
+                "position_w": position,
+                "orientation_w": attitude,
+                "linear_velocity_w": velocity,
+                "angular_velocity_b": rates,
+            }
+        )
+
+
+@dataclass(kw_only=True)
+class RewardWeightsConfig:
+    """Weights of the reward terms at the start, at the end, and the way between."""
+
+    initial: dict[str, float] = field(default_factory=dict)
+    """Weight of each term at the start; terms left out weigh 0."""
+    final: dict[str, float] = field(default_factory=dict)
+    """Weight of each term at the end; terms left out keep their initial weight."""
+    ramp: list[float] = field(default_factory=lambda: [0.0, 1.0])
+    """World-steps (of all worlds together) between which the weights move linearly."""
+
+    def __post_init__(self) -> None:
+        """Refuse unknown terms and ramps that run backwards."""
+        for name in [*self.initial, *self.final]:
+            if name not in REWARD_NAMES:
+                raise ConfigError(
+                    f"reward term '{name}' is unknown; known: {', '.join(REWARD_NAMES)}"
+                )
+        if len(self.ramp) != 2 or not 0 <= self.ramp[0] <= self.ramp[1]:
+            raise ConfigError(
+                f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"
+            )
+
+    def at(self, world_steps: int) -> list[float]:
+        """Weights of `REWARD_NAMES` after so many world-steps."""
+        low, high = self.ramp
+        share = min(1.0, max(0.0, (world_steps - low) / max(1.0, high - low)))
+        weights: list[float] = []
+        for name in REWARD_NAMES:
+            first = self.initial.get(name, 0.0)
+            weights.append(first + share * (self.final.get(name, first) - first))
+        return weights
+
+
+def reward_terms(
+    error: Tensor,
+    velocity_error: Tensor,
+    truth: RobotState,
+    action: Tensor,
+    last_action: Tensor,
+    hover_action: float,
+) -> Tensor:
+    """Terms of `REWARD_NAMES`, (N, K), unweighted.
+
+    Args:
+        error: Position relative to the goal, (N, 3), [m].
+        velocity_error: Velocity relative to the goal's, (N, 3), [m/s].
+        truth: True state.
+        action: Accepted action, (N, 4).
+        last_action: The one before, (N, 4).
+        hover_action: Action that carries the nominal weight.
+    """
+    square = (error * error).sum(-1)
+    rates = truth.angular_velocity_b
+    q_w = truth.orientation_w[:, 0]
+    deviation = action - hover_action
+    change = action - last_action
+    return torch.stack(
+        [
+            torch.ones_like(square),
+            square,  # [m^2]
+            square.sqrt(),  # [m]
+            1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
+            (velocity_error * velocity_error).sum(-1),  # [m^2/s^2]
+            (rates * rates).sum(-1),  # [rad^2/s^2]
+            (deviation * deviation).sum(-1),
+            (change * change).sum(-1),
+        ],
+        dim=-1,
+    )
+
+
+class FlightRecord:
+    """Means of position error and speed over the last seconds of every world's episode."""
+
+    def __init__(self, num_worlds: int, device: torch.device, first_step: int) -> None:
+        """Start empty.
+
+        Args:
+            num_worlds: N.
+            device: Where the sums live.
+            first_step: Steps of an episode before this one are not counted.
+        """
+        self._first_step = first_step
+        self._sums = torch.zeros(num_worlds, 4, device=device)  # error, error^2, speed, count
+
+    def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
+        """Count one step of all worlds, (N,) each."""
+        counted = (episode_step > self._first_step).to(distance.dtype)
+        ones = torch.ones_like(distance)
+        entries = torch.stack([distance, distance * distance, speed, ones], dim=-1)
+        self._sums.addcmul_(entries, counted[:, None])
+
+    def clear(self, rows: Rows) -> None:
+        """Forget the picked worlds."""
+        rows.put(self._sums, 0.0)
+
+    @property
+    def mean_distance(self) -> Tensor:
+        """(N,), [m]; NaN before the first counted step."""
+        return self._sums[:, 0] / self._sums[:, 3]
+
+    @property
+    def rms_distance(self) -> Tensor:
+        """(N,), [m]; NaN before the first counted step."""
+        return (self._sums[:, 1] / self._sums[:, 3]).sqrt()
+
+    @property
+    def mean_speed(self) -> Tensor:
+        """(N,), [m/s]; NaN before the first counted step."""
+        return self._sums[:, 2] / self._sums[:, 3]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Running sums."""
+        return {"sums": self._sums.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._sums.copy_(state["sums"])

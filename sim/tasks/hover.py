@@ -1,0 +1,140 @@
+"""Hover: recover from a thrown start, return to the goal and hold it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+from sim.multirotor import MultirotorRandomization
+from sim.task import Judgement
+from sim.tasks.flight import (
+    REWARD_NAMES,
+    FlightRecord,
+    FlightStartConfig,
+    RewardWeightsConfig,
+    reward_terms,
+)
+
+
+@dataclass(kw_only=True)
+class HoverConfig:
+    """The hover task: success is a mean error and a mean speed over the end of the episode."""
+
+    episode_length: float = 5.0
+    """Time limit [s]."""
+    radius: float = 1.5
+    """Farthest allowed distance from the goal [m]; beyond it the episode terminates."""
+    success_window: float = 2.0
+    """Time at the episode's end over which success is judged [s]."""
+    success_distance: float = 0.1
+    """Largest mean position error within the window [m]."""
+    success_speed: float = 0.2
+    """Largest mean speed within the window [m/s]."""
+    start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where training episodes begin."""
+    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where evaluation episodes begin."""
+    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
+    """Physical parameters drawn per episode."""
+    reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
+    """Weights of the reward terms."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        for name in ("episode_length", "radius", "success_window", "success_distance"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        if self.success_window > self.episode_length:
+            raise ConfigError(
+                f"task.success_window {self.success_window} s is longer than the episode "
+                f"({self.episode_length} s)"
+            )
+
+
+class HoverTask:
+    """Hover over the world's origin."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("distance", "speed", "mean_distance", "mean_speed")
+
+    def __init__(
+        self,
+        config: HoverConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        hover_action: float,
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            hover_action: Action that carries the nominal weight.
+            device: Where the worlds live.
+            evaluation: Begin at `evaluation_start` instead of `start`.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._start = config.evaluation_start if evaluation else config.start
+        self._hover_action = hover_action
+        window = round(config.success_window / control_dt)
+        self._record = FlightRecord(num_worlds, device, self.episode_steps - window)
+        self.goal: Mapping[str, Tensor] = {"position_w": torch.zeros(num_worlds, 3, device=device)}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms by the curriculum."""
+        return self.config.reward.at(world_steps)
+
+    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+        """Draw starts around the goal."""
+        self._record.clear(rows)
+        return self._start.draw(rows.count, generator)
+
+    def advance(self, episode_step: Tensor) -> None:
+        """The goal stays where it is."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward closeness and calm; terminate outside the radius."""
+        error = truth.position_w - self.goal["position_w"]
+        velocity = truth.linear_velocity_w
+        terms = reward_terms(error, velocity, truth, action, last_action, self._hover_action)
+        distance = terms[:, REWARD_NAMES.index("distance")]
+        speed = terms[:, REWARD_NAMES.index("velocity")].sqrt()
+        self._record.add(distance, speed, episode_step)
+        mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
+        return Judgement(
+            reward_terms=terms,
+            terminated=distance > self.config.radius,
+            success=(mean_distance < self.config.success_distance)
+            & (mean_speed < self.config.success_speed),
+            metrics={
+                "distance": distance,
+                "speed": speed,
+                "mean_distance": mean_distance,
+                "mean_speed": mean_speed,
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Running sums; the goal is constant."""
+        return {"record": self._record.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._record.load_state_dict(state["record"])

@@ -1,0 +1,78 @@
+"""Settings of every test: one thread, fixed examples, no network, and what is skipped where."""
+
+import importlib.util
+import os
+import shutil
+
+import hypothesis
+import pytest
+
+# Before torch is imported anywhere, child processes included: two workers with one thread each are
+# faster on two cores than two with two, and results do not depend on the machine's core count.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "passive"
+os.environ.setdefault("WANDB_MODE", "offline")
+
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("fixed")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the Warp kernels once, in the controller, before workers want them at the same time.
+
+    Warp keeps them in the user's cache, one folder per version; later sessions find them there.
+    """
+    config = session.config
+    has_workers = bool(getattr(config.option, "numprocesses", None))
+    if not has_workers or hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    try:
+        from sim.physics.multirotor import compile_kernels
+    except (
+        ImportError
+    ):  # without Warp nothing is compiled; the tests that need it say so themselves
+        return
+    compile_kernels("cpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, and say why."""
+    reasons: dict[str, str | None] = {}
+    for item in items:
+        for marker, reason_to_skip in _REASONS.items():
+            if item.get_closest_marker(marker) is None:
+                continue
+            if marker not in reasons:
+                reasons[marker] = reason_to_skip()
+            if reason := reasons[marker]:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _no_gpu() -> str | None:
+    import torch
+
+    return None if torch.cuda.is_available() else "no CUDA device on this machine"
+
+
+def _no_ros() -> str | None:
+    found = importlib.util.find_spec("rclpy") is not None
+    return None if found else "rclpy is not installed: pip install -c constraints.txt -e '.[ros2]'"
+
+
+def _no_browser() -> str | None:
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed: pip install playwright"
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return (
+        None
+        if any(map(shutil.which, names))
+        else f"no browser found (looked for {', '.join(names)})"
+    )
+
+
+def _no_robot() -> str | None:
+    allowed = os.environ.get("ROBOT_RL_TEST_ROBOT") == "1"
+    return None if allowed else "moves real hardware: set ROBOT_RL_TEST_ROBOT=1 beside the robot"
+
+
+_REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no_robot}

@@ -1,0 +1,272 @@
+"""A bundle deploys without torch, finds damage, and refuses robots that it was not made for."""
+
+import dataclasses
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policies.bundle import SEALED_FILES, load_bundle, replay, seal
+from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
+from robot_rl.core.robot import JointSpec, RobotSpec, RobotState, RotorCommand, SensorSpec
+
+ROOT = Path(__file__).parents[2]
+GOAL = {"position_w": np.array([[0.0, 0.0, 1.0]])}
+
+
+def measured(num_robots: int = 1, **changes: Any) -> RobotState:
+    values = {
+        "position_w": np.full((num_robots, 3), 0.1),
+        "orientation_w": np.tile([1.0, 0.0, 0.0, 0.0], (num_robots, 1)),
+        "linear_velocity_w": np.full((num_robots, 3), 0.2),
+        "angular_velocity_b": np.zeros((num_robots, 3)),
+        "joint_position": np.zeros((num_robots, 2)),
+    }
+    return RobotState(values | changes)
+
+
+def golden_of(folder: Path) -> dict[str, np.ndarray]:
+    with np.load(folder / "golden.npz", allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def reseal(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Rewrite spec.json with a valid digest, as another version of robot_rl would have."""
+    policy = json.loads((folder / "spec.json").read_text())["policy"]
+    change(policy)
+    files = {name: (folder / name).read_bytes() for name in SEALED_FILES}
+    (folder / "spec.json").write_bytes(seal(policy, files))
+
+
+def rewrite_golden(folder: Path, golden: Mapping[str, Any]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=True, **golden)
+    (folder / "golden.npz").write_bytes(buffer.getvalue())
+    reseal(folder, lambda policy: None)
+
+
+DEPLOY = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "mujoco", "warp", "onnx", "onnxscript"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Block())
+import numpy as np
+from policies.bundle import load_bundle
+from robot_rl.core.robot import RobotState
+runner = load_bundle(sys.argv[1], control_dt=0.01)
+widths = runner.spec.robot.state_widths
+state = RobotState({name: np.full((1, width), 0.5) for name, width in widths.items()})
+for _ in range(3):
+    command = runner.act(state, {"position_w": np.zeros((1, 3))})
+assert command.speed.shape == (1, 4) and "torch" not in sys.modules
+print("deployed")
+"""
+
+
+def test_bundle_loads_and_runs_where_torch_cannot_be_imported(exported: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEPLOY, str(exported)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "deployed\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["spec.json", *SEALED_FILES])
+def test_every_flipped_byte_is_refused_and_names_the_file(bundle: Path, name: str) -> None:
+    raw = (bundle / name).read_bytes()
+    rng = np.random.default_rng(0)
+    positions = [0, len(raw) - 1, *rng.integers(len(raw), size=150)]
+    for position in positions:
+        flipped = bytearray(raw)
+        flipped[position] ^= int(rng.integers(1, 256))
+        (bundle / name).write_bytes(bytes(flipped))
+        with pytest.raises(BundleError, match=f"damaged: {re.escape(name)}"):
+            load_bundle(bundle, verify=False)
+
+
+def test_every_single_bit_of_the_spec_counts(bundle: Path) -> None:
+    raw = (bundle / "spec.json").read_bytes()
+    for position in range(0, len(raw), 7):
+        flipped = bytearray(raw)
+        flipped[position] ^= 1 << (position % 8)
+        (bundle / "spec.json").write_bytes(bytes(flipped))
+        with pytest.raises(BundleError, match=r"damaged: spec\.json"):
+            load_bundle(bundle, verify=False)
+
+
+@pytest.mark.parametrize("name", SEALED_FILES)
+@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + b"\0", lambda raw: b""])
+def test_shortened_and_lengthened_files_are_refused(
+    bundle: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
+    (bundle / name).write_bytes(change((bundle / name).read_bytes()))
+    with pytest.raises(BundleError, match=f"damaged: {re.escape(name)}"):
+        load_bundle(bundle)
+
+
+@pytest.mark.parametrize("name", SEALED_FILES)
+def test_missing_file_is_named(bundle: Path, name: str) -> None:
+    (bundle / name).unlink()
+    with pytest.raises(BundleError, match=f"lacks a readable {name}"):
+        load_bundle(bundle)
+
+
+def test_what_is_not_a_bundle_folder_is_refused(tmp_path: Path, bundle: Path) -> None:
+    with pytest.raises(BundleError, match=r"not a policy bundle: it has no spec\.json"):
+        load_bundle(tmp_path)
+    for path in (tmp_path / "nowhere", bundle / "spec.json"):
+        with pytest.raises(BundleError, match="not a policy bundle: it is not a folder"):
+            load_bundle(path)
+
+
+def test_unknown_schema_version_is_refused(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.bundle.SCHEMA_VERSION", 2)
+    with pytest.raises(BundleError, match=r"has schema version 1, this robot_rl reads version 2"):
+        load_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"joints": [JointSpec(name="tilt"), JointSpec(name="pan")]}, "joint order"),
+        ({"rotors": ["left", "front", "back", "right"]}, "rotor order"),
+        ({"name": "dragon"}, "name kite, but the robot at hand has name dragon"),
+        ({"version": 4}, "version 3, but the robot at hand has version 4"),
+        ({"sensors": {"position_w": SensorSpec()}}, "does not measure"),
+    ],
+)
+def test_another_robot_is_refused(
+    exported: Path, robot: Callable[..., RobotSpec], changes: dict[str, Any], sentence: str
+) -> None:
+    load_bundle(exported, robot=robot())
+    with pytest.raises(SpecMismatchError, match=sentence):
+        load_bundle(exported, robot=robot(**changes))
+
+
+def test_another_control_period_is_refused(exported: Path) -> None:
+    with pytest.raises(SpecMismatchError, match=r"period of 0.01 s, .* 0.02 s; .* at 100 Hz"):
+        load_bundle(exported, control_dt=0.02)
+
+
+def test_unknown_observation_term_is_refused(bundle: Path) -> None:
+    reseal(bundle, lambda policy: policy["groups"]["actor"][2].update(term="linear_velocity_q"))
+    with pytest.raises(BundleError, match="did you mean 'linear_velocity_w'"):
+        load_bundle(bundle)
+
+
+def test_term_of_another_width_is_refused(bundle: Path) -> None:
+    reseal(bundle, lambda policy: policy["groups"]["actor"][1].update(width=6))
+    with pytest.raises(SpecMismatchError, match="'orientation_matrix' is 9 wide here, but was 6"):
+        load_bundle(bundle)
+
+
+def test_longer_chunks_are_refused(bundle: Path) -> None:
+    reseal(bundle, lambda policy: policy.update(chunk_length=8))
+    with pytest.raises(BundleError, match="chunks of 8 actions"):
+        load_bundle(bundle)
+
+
+def test_another_scale_is_found_by_the_replay(bundle: Path) -> None:
+    reseal(bundle, lambda policy: policy["groups"]["actor"][0].update(scale=0.51))
+    with pytest.raises(BundleError, match=r"'position_error_w' \(3 entries, 1 frames\) is off by"):
+        load_bundle(bundle)
+
+
+def test_another_action_map_is_found_by_the_replay(bundle: Path) -> None:
+    reseal(bundle, lambda policy: policy["action_map"].update(high=[0.9, 0.9, 0.9, 0.8]))
+    with pytest.raises(BundleError, match="golden replay differs: command/speed is off by"):
+        load_bundle(bundle)
+
+
+def test_nothing_is_unpickled(bundle: Path) -> None:
+    rewrite_golden(bundle, golden_of(bundle) | {"reset": np.array([{"a": 1}], dtype=object)})
+    with pytest.raises(BundleError, match=r"golden\.npz cannot be read"):
+        load_bundle(bundle)
+
+
+def test_runner_repeats_torch_step_by_step_through_a_reset(exported: Path) -> None:
+    golden = golden_of(exported)
+    assert golden["reset"][1:].any()
+    got = replay(load_bundle(exported, num_robots=golden["reset"].shape[1]), golden)
+    for name in ("observation", "action", "command/speed"):
+        np.testing.assert_allclose(got[name], golden[name], atol=1e-5)
+
+
+def test_one_robot_acts_as_its_row_among_many(exported: Path) -> None:
+    golden = golden_of(exported)
+    single = {name: values[:, 1:2] for name, values in golden.items()}
+    got = replay(load_bundle(exported), single)
+    np.testing.assert_allclose(got["action"], single["action"], atol=1e-5)
+
+
+def test_history_holds_the_last_frames_and_starts_filled(exported: Path) -> None:
+    runner = load_bundle(exported)
+    velocity = slice(3 + 9, 3 + 9 + 9)
+    for speed, frames in [(1, [1, 1, 1]), (2, [1, 1, 2]), (3, [1, 2, 3]), (4, [2, 3, 4])]:
+        runner.act(measured(linear_velocity_w=np.full((1, 3), speed)), GOAL)
+        np.testing.assert_array_equal(
+            runner.last_observation[0, velocity], np.repeat(np.array(frames, np.float32), 3)
+        )
+    runner.reset()
+    runner.act(measured(linear_velocity_w=np.full((1, 3), 7)), GOAL)
+    np.testing.assert_array_equal(runner.last_observation[0, velocity], np.full(9, 7.0))
+
+
+def test_an_episode_starts_with_the_initial_action(exported: Path) -> None:
+    runner = load_bundle(exported)
+    initial = np.array([[-0.2, 0.0, 0.0, 0.2]], np.float32)
+    np.testing.assert_array_equal(runner.last_action, initial)
+    first = runner.act(measured(), GOAL)
+    np.testing.assert_array_equal(runner.last_observation[:, -8:], np.tile(initial, 2))
+    assert not np.array_equal(runner.last_action, initial)
+    runner.reset()
+    again = runner.act(measured(), GOAL)
+    np.testing.assert_array_equal(vars(again)["speed"], vars(first)["speed"])
+
+
+def test_accepted_command_is_the_next_last_action(exported: Path) -> None:
+    runner = load_bundle(exported)
+    runner.act(measured(), GOAL)
+    runner.accept(RotorCommand(speed=np.array([[0.1, 0.9, 0.5, 2.0]], np.float32)))
+    np.testing.assert_allclose(runner.last_action, [[-1, 1, 0, 1]], atol=1e-6)
+    runner.act(measured(), GOAL)
+    np.testing.assert_allclose(runner.last_observation[0, -4:], [-1, 1, 0, 1], atol=1e-6)
+
+
+def test_non_finite_measurement_names_term_and_robot(exported: Path) -> None:
+    runner = load_bundle(exported, num_robots=3)
+    velocity = np.zeros((3, 3))
+    velocity[2, 1] = np.nan
+    goal = {"position_w": np.zeros((3, 3))}
+    with pytest.raises(NonFiniteError, match="'linear_velocity_w' of robot 2 is nan"):
+        runner.act(measured(3, linear_velocity_w=velocity), goal)
+    runner.reset()
+    assert np.isfinite(vars(runner.act(measured(3), goal))["speed"]).all()
+
+
+def test_missing_and_misshapen_inputs_are_named(exported: Path) -> None:
+    runner = load_bundle(exported)
+    with pytest.raises(SpecMismatchError, match=r"needs the goal 'position_w', .*: nothing"):
+        runner.act(measured(), {})
+    with pytest.raises(SpecMismatchError, match=r"state field 'position_w', .*: joint_position"):
+        runner.act(RobotState({"joint_position": np.zeros((1, 2))}), GOAL)
+    with pytest.raises(ShapeError, match=r"expected shape \(1, 3\) .*, got \(2, 3\)"):
+        runner.act(measured(), {"position_w": np.zeros((2, 3))})
+
+
+def test_spec_survives_json(exported: Path) -> None:
+    spec = load_bundle(exported).spec
+    again = type(spec).from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert dataclasses.asdict(again) == dataclasses.asdict(spec)

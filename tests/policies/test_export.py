@@ -1,0 +1,243 @@
+"""Export writes the policy that torch runs, whole or not at all."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from policies import export
+from policies.bundle import load_bundle, replay
+from policies.export import export_bundle
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import (
+    BundleError,
+    ConfigError,
+    MissingExtraError,
+    ShapeError,
+    SpecMismatchError,
+    StorageError,
+)
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import CommandKind
+
+Arguments = Callable[..., dict[str, Any]]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def test_onnxruntime_agrees_with_torch(exported: Path, arguments: Arguments) -> None:
+    policy = arguments()["policy"]
+    session = onnxruntime.InferenceSession((exported / "policy.onnx").read_bytes())
+    for count in (1, 5, 1000):
+        obs = torch.randn(count, 29, generator=torch.Generator().manual_seed(count))
+        (action,) = session.run(["action"], {"actor": obs.numpy()})
+        with torch.no_grad():
+            expected = policy({"actor": obs}).numpy()
+        assert np.abs(np.asarray(action) - expected).max() <= 1e-5
+
+
+def test_recurrent_state_is_kept_and_starts_anew(
+    tmp_path: Path, arguments: Arguments, policy_class: Any
+) -> None:
+    initial = [0.5, -0.5, 0.0]
+    policy = policy_class(29, 4, memory=3)
+    folder = export_bundle(
+        tmp_path / "b", **arguments(policy=policy, initial_state=initial, seed=5)
+    )
+    with np.load(folder / "golden.npz") as archive:
+        golden = dict(archive)
+    got = replay(load_bundle(folder, num_robots=4), golden)
+    np.testing.assert_allclose(got["action"], golden["action"], atol=1e-5)
+    # The same by hand for world 1, which starts anew at step 6.
+    state = torch.tensor([initial])
+    for t in range(8):
+        if t == 6:
+            state = torch.tensor([initial])
+        with torch.no_grad():
+            obs = torch.from_numpy(golden["observation"][t, 1:2])
+            action, state = policy({"actor": obs}, state)
+        np.testing.assert_allclose(golden["action"][t, 1:2], action.numpy(), atol=1e-6)
+
+
+def test_sensed_inputs_reach_the_policy(
+    tmp_path: Path, arguments: Arguments, policy_class: Any
+) -> None:
+    folder = export_bundle(
+        tmp_path / "b",
+        **arguments(
+            policy=policy_class(5, 4),
+            terms=[TermConfig(term="sensed/height_scan")],
+            sensed_widths={"height_scan": 5},
+        ),
+    )
+    assert load_bundle(folder).spec.sensed_widths == {"height_scan": 5}
+
+
+def test_same_seed_draws_the_same_golden_sequences(
+    tmp_path: Path, exported: Path, arguments: Arguments
+) -> None:
+    again = export_bundle(tmp_path / "b", **arguments())
+    assert (again / "golden.npz").read_bytes() == (exported / "golden.npz").read_bytes()
+
+
+def test_export_is_silent_and_leaves_the_policy_alone(
+    tmp_path: Path, arguments: Arguments, capfd: pytest.CaptureFixture[str]
+) -> None:
+    policy = arguments()["policy"].train()
+    export_bundle(tmp_path / "b", **arguments(policy=policy))
+    assert capfd.readouterr() == ("", "")
+    assert policy.training
+    assert all(parameter.requires_grad for parameter in policy.parameters())
+
+
+def test_provenance_and_network_tell_nothing_about_the_machine(exported: Path) -> None:
+    provenance = json.loads((exported / "provenance.json").read_text())
+    assert provenance["seed"] == 7
+    assert {"torch", "onnxruntime", "numpy", "python"} <= provenance["versions"].keys()
+    assert str(Path(__file__).parents[2]).encode() not in (exported / "policy.onnx").read_bytes()
+
+
+def test_older_bundle_is_replaced(bundle: Path, arguments: Arguments) -> None:
+    export_bundle(bundle, **arguments(control_dt=0.005))
+    load_bundle(bundle, control_dt=0.005)
+    assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
+
+
+@pytest.mark.parametrize("kill_at", [0, 1, 3, 4])
+def test_killed_export_leaves_the_older_bundle_and_no_false_one(
+    bundle: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    synced: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        if len(synced) == kill_at:
+            raise Killed
+        synced.append(descriptor)
+
+    def rename(self: Path, target: Path) -> None:
+        raise Killed
+
+    before = {path.name: path.read_bytes() for path in bundle.iterdir()}
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)  # a kill cleans nothing
+    with pytest.raises(Killed):
+        export_bundle(bundle, **arguments(control_dt=0.005))
+    assert {path.name: path.read_bytes() for path in bundle.iterdir()} == before
+    load_bundle(bundle, control_dt=0.01)
+    (leftover,) = (path for path in bundle.parent.iterdir() if path != bundle)
+    assert leftover.name.startswith(".")
+    with pytest.raises(BundleError, match="left by an export that did not finish"):
+        load_bundle(leftover)
+
+
+def test_failed_last_step_puts_the_older_bundle_back(
+    bundle: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def fail_for_draft(self: Path, target: Path) -> Path:
+        if self.suffix == ".partial":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_draft)
+    with pytest.raises(StorageError, match="cannot be written: No space left on device"):
+        export_bundle(bundle, **arguments(control_dt=0.005))
+    load_bundle(bundle, control_dt=0.01)
+    assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
+
+
+def test_full_disk_leaves_nothing_behind(
+    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageError, match="No space left on device; free space"):
+        export_bundle(tmp_path / "b", **arguments())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_is_no_bundle_is_never_replaced(tmp_path: Path, arguments: Arguments) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(BundleError, match="exists and is not a policy bundle"):
+        export_bundle(tmp_path, **arguments())
+    assert (tmp_path / "thesis.tex").exists()
+
+
+class Answer(nn.Module):
+    """Answers every observation with the same action."""
+
+    def __init__(self, value: float, size: int = 4) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.full((size,), value))
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        return self.value + 0 * obs["actor"][:, :1]
+
+
+class Branch(nn.Module):
+    """Decides on a value in Python, which no graph can hold."""
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        actor = obs["actor"]
+        return torch.tanh(actor[:, :4] if float(actor.sum()) > 0 else actor[:, 4:8])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"policy": Answer(1.5)}, BundleError, r"action 1.5 leaves \[-1, 1\]"),
+        ({"policy": Answer(float("nan"))}, BundleError, r"nan leaves \[-1, 1\] or is not a number"),
+        ({"policy": Answer(0.0, size=3)}, BundleError, r"shape \(4, 3\), expected \(4, 4\)"),
+        ({"policy": Branch()}, BundleError, "torch cannot write this policy as ONNX: .*; use"),
+        ({"initial_action": [0.0]}, ShapeError, r"expected 4 entries .*, got 1"),
+        ({"control_dt": 0.0}, ConfigError, "control_dt must be a time above 0"),
+        ({"goal_widths": {}}, SpecMismatchError, "reads the goal 'position_w'"),
+        (
+            {"action_map": ActionMap(kind=CommandKind.body_rates, low=[0] * 4, high=[1] * 4)},
+            SpecMismatchError,
+            "makes 'body_rates' commands",
+        ),
+    ],
+)
+def test_what_cannot_be_deployed_is_not_written(
+    tmp_path: Path,
+    arguments: Arguments,
+    changes: dict[str, Any],
+    error: type[Exception],
+    sentence: str,
+) -> None:
+    with pytest.raises(error, match=sentence) as caught:
+        export_bundle(tmp_path / "b", **arguments(**changes))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_network_that_onnxruntime_runs_differently_is_refused(
+    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "ONNX_TOLERANCE", -1.0)
+    with pytest.raises(BundleError, match=r"differs from torch by .*nothing was written"):
+        export_bundle(tmp_path / "b", **arguments())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_exporter_names_the_extra(
+    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "EXPORT_PACKAGES", ("onnx_that_is_absent",))
+    with pytest.raises(MissingExtraError, match=r"robot_rl\[train\]"):
+        export_bundle(tmp_path / "b", **arguments())

@@ -1,0 +1,117 @@
+"""The action map and its inverse."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import BodyRateCommand, CommandKind, RobotSpec, RotorCommand
+
+ROTORS = ActionMap(kind=CommandKind.rotors, low=[0.0, 0.2], high=[1.0, 0.6])
+RATES = ActionMap(
+    kind=CommandKind.body_rates, low=[-10.0, -10.0, -5.0, 0.0], high=[10.0, 10.0, 5.0, 1.0]
+)
+
+
+def command_values(command: Any) -> np.ndarray:
+    return np.concatenate([np.asarray(v) for v in vars(command).values()], axis=-1)
+
+
+def test_ends_and_middle_by_hand() -> None:
+    command = ROTORS.to_command(np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.5]]))
+    assert isinstance(command, RotorCommand)
+    np.testing.assert_allclose(command.speed, [[0, 0.2], [0.5, 0.4], [1, 0.6], [0.75, 0.3]])
+
+
+def test_body_rates_and_thrust_are_told_apart() -> None:
+    command = RATES.to_command(np.array([[1.0, 0.0, -1.0, 0.5]]))
+    assert isinstance(command, BodyRateCommand)
+    np.testing.assert_allclose(command.rates_b, [[10, 0, -5]])
+    np.testing.assert_allclose(command.thrust, [[0.75]])
+
+
+@pytest.mark.parametrize("action_map", [ROTORS, RATES])
+@given(entries=st.lists(st.floats(-1, 1), min_size=4, max_size=4))
+def test_inverse_gives_the_action_back(action_map: ActionMap, entries: list[float]) -> None:
+    action = np.array([entries[: action_map.size]])
+    back = action_map.from_command(action_map.to_command(action))
+    np.testing.assert_allclose(back, action, atol=1e-12)
+
+
+def test_command_out_of_range_is_seen_in_the_inverse_and_clipped_forward() -> None:
+    action = ROTORS.from_command(RotorCommand(speed=np.array([[1.5, 0.4]])))
+    np.testing.assert_allclose(action, [[2.0, 0.0]], atol=1e-12)
+    np.testing.assert_array_equal(ROTORS.out_of_range(action), [True])
+    np.testing.assert_allclose(command_values(ROTORS.to_command(action)), [[1.0, 0.4]])
+
+
+def test_what_is_not_a_number_is_out_of_range() -> None:
+    action = np.array([[1.0, -1.0], [np.nan, 0.0], [0.0, np.inf], [0.0, 1.001]])
+    np.testing.assert_array_equal(ROTORS.out_of_range(action), [False, True, True, True])
+
+
+@pytest.mark.parametrize("action_map", [ROTORS, RATES])
+def test_numpy_and_torch_agree(action_map: ActionMap) -> None:
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1.2, 1.2, (20, action_map.size)).astype(np.float32)
+    tensor = torch.from_numpy(action)
+    by_numpy, by_torch = action_map.to_command(action), action_map.to_command(tensor)
+    assert all(v.dtype == np.float32 for v in vars(by_numpy).values())
+    assert all(v.dtype == torch.float32 for v in vars(by_torch).values())
+    np.testing.assert_allclose(command_values(by_numpy), command_values(by_torch), rtol=1e-6)
+    np.testing.assert_array_equal(
+        action_map.out_of_range(action), action_map.out_of_range(tensor).numpy()
+    )
+
+
+def test_gradient_flows_even_after_use_in_inference_mode() -> None:
+    fresh = ActionMap(kind=CommandKind.rotors, low=[0.0], high=[0.123])
+    with torch.inference_mode():
+        fresh.to_command(torch.zeros(1, 1))
+    action = torch.zeros(1, 1, requires_grad=True)
+    command = fresh.to_command(action)
+    assert isinstance(command, RotorCommand)
+    command.speed.sum().backward()
+    assert action.grad is not None
+    torch.testing.assert_close(action.grad, torch.tensor([[0.0615]]))
+
+
+def test_map_survives_json() -> None:
+    assert ActionMap.from_dict(json.loads(json.dumps(RATES.to_dict()))) == RATES
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"low": [0.0], "high": []}, "as many low as high"),
+        ({"low": [], "high": []}, "at least one"),
+        ({"low": [1.0], "high": [1.0]}, "must lie below"),
+        ({"low": [float("nan")], "high": [1.0]}, "must lie below"),
+        ({"low": [0.0], "high": [float("inf")]}, "all of them finite"),
+        ({"kind": CommandKind.pose, "low": [0.0], "high": [1.0]}, "'pose' .* rotors, body_rates"),
+    ],
+)
+def test_impossible_maps_are_refused(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        ActionMap(**values)
+
+
+def test_command_of_another_kind_has_no_inverse() -> None:
+    with pytest.raises(SpecMismatchError, match="expected a BodyRateCommand, got a RotorCommand"):
+        RATES.from_command(RotorCommand(speed=np.zeros((1, 4))))
+    with pytest.raises(SpecMismatchError, match="expected a RotorCommand, got a BodyRateCommand"):
+        ROTORS.from_command(BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1))))
+
+
+def test_robot_with_another_command_or_number_of_rotors_is_refused() -> None:
+    ROTORS.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
+    with pytest.raises(SpecMismatchError, match=r"makes 'body_rates' .* accepts 'rotors'"):
+        RATES.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
+    with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'quad' has 4"):
+        ROTORS.check_robot(RobotSpec(name="quad", rotors=["a", "b", "c", "d"]))

@@ -1,0 +1,241 @@
+"""Observation terms, histories and their resets; numpy and torch see the same."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
+from robot_rl.core.observation import TERMS, ObservationInputs, ObservationMap, TermConfig
+from robot_rl.core.robot import RobotState
+from robot_rl.core.rows import Rows
+
+N = 3
+
+
+def make_inputs(rng: np.random.Generator, kind: str = "numpy") -> ObservationInputs:
+    def draw(width: int) -> Any:
+        values = rng.standard_normal((N, width)).astype(np.float32)
+        return values if kind == "numpy" else torch.from_numpy(values)
+
+    orientation = draw(4)
+    orientation /= (orientation * orientation).sum(-1)[:, None] ** 0.5
+    return ObservationInputs(
+        state=RobotState(
+            {
+                "position_w": draw(3),
+                "orientation_w": orientation,
+                "linear_velocity_w": draw(3),
+                "angular_velocity_b": draw(3),
+            }
+        ),
+        goal={"position_w": draw(3), "linear_velocity_w": draw(3), "preview_w": draw(6)},
+        last_action=draw(2),
+    )
+
+
+def moving(speed: list[float], spin: list[float]) -> ObservationInputs:
+    """Two worlds; every entry of velocity and spin is the given number."""
+    state = {
+        "linear_velocity_w": np.repeat(np.array(speed, np.float32)[:, None], 3, 1),
+        "angular_velocity_b": np.repeat(np.array(spin, np.float32)[:, None], 3, 1),
+    }
+    return ObservationInputs(
+        state=RobotState(state), goal={}, last_action=np.zeros((2, 1), np.float32)
+    )
+
+
+EVERY_TERM = [
+    TermConfig(term=name, scale=1 + 0.1 * i, history=1 + i % 3) for i, name in enumerate(TERMS)
+]
+TWO_TERMS = [
+    TermConfig(term="linear_velocity_w", history=3, scale=0.5),
+    TermConfig(term="angular_velocity_b", history=2),
+]
+
+
+def test_history_is_term_major_and_oldest_first_by_hand() -> None:
+    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    assert observation_map.size == 15
+    for t in range(1, 5):
+        observation_map.update(moving([t, 10 * t], [-t, -10 * t]))
+    obs = observation_map.update(moving([5, 50], [-5, -50]))
+    frames = [1.5, 1.5, 1.5, 2, 2, 2, 2.5, 2.5, 2.5, -4, -4, -4, -5, -5, -5]
+    np.testing.assert_array_equal(obs[0], frames)
+    np.testing.assert_array_equal(obs[1], 10 * np.array(frames))
+
+
+@pytest.mark.parametrize("history", [1, 2, 3, 7])
+def test_window_is_the_last_frames_at_every_step(history: int) -> None:
+    terms = [TermConfig(term="angular_velocity_b", history=history)]
+    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
+    for t in range(1, 4 * history + 3):
+        obs = observation_map.update(moving([0, 0], [t, t]))
+        expected = [max(0, t - history + 1 + k) for k in range(history)]
+        np.testing.assert_array_equal(obs[0], np.repeat(expected, 3))
+
+
+@pytest.mark.parametrize("reset_at", [1, 2, 3, 4, 5, 6])
+def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at: int) -> None:
+    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    untouched = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    for t in range(1, reset_at + 1):
+        observation_map.update(moving([t, t], [t, t]))
+        untouched.update(moving([t, t], [t, t]))
+    start = moving([8, 99], [6, 99])
+    first = observation_map.reset(Rows(np.array([True, False])), start)
+    np.testing.assert_array_equal(first, [[4] * 9 + [6] * 6])
+    after, expected = (m.update(moving([2, 2], [1, 1])) for m in (observation_map, untouched))
+    np.testing.assert_array_equal(after[0], [4] * 6 + [1] * 3 + [6] * 3 + [1] * 3)
+    np.testing.assert_array_equal(after[1], expected[1])
+
+
+def test_numpy_and_torch_observe_the_same_through_resets() -> None:
+    rngs = {kind: np.random.default_rng(1) for kind in ("numpy", "torch")}
+    maps = {kind: ObservationMap(EVERY_TERM, make_inputs(rng, kind)) for kind, rng in rngs.items()}
+    for t in range(12):
+        inputs = {kind: make_inputs(rng, kind) for kind, rng in rngs.items()}
+        obs = {kind: maps[kind].update(inputs[kind]) for kind in maps}
+        assert obs["numpy"].shape == (N, maps["numpy"].size)
+        assert (obs["numpy"].dtype, obs["torch"].dtype) == (np.float32, torch.float32)
+        np.testing.assert_allclose(obs["numpy"], obs["torch"].numpy(), atol=1e-5)
+        mask = np.array([t % 3 == 0, t == 4, False])
+        started = maps["numpy"].reset(Rows(mask), inputs["numpy"])
+        by_torch = maps["torch"].reset(Rows(torch.from_numpy(mask)), inputs["torch"])
+        np.testing.assert_allclose(started, by_torch.numpy(), atol=1e-5)
+
+
+def test_masked_device_path_resets_as_the_counted_one() -> None:
+    rng = np.random.default_rng(2)
+    inputs = [make_inputs(rng, "torch") for _ in range(4)]
+    mask = torch.tensor([True, False, True])
+    results = []
+    for on_accelerator in (False, True):
+        observation_map = ObservationMap(EVERY_TERM, inputs[0])
+        observation_map.update(inputs[1])
+        rows = Rows(mask)
+        if on_accelerator:
+            rows._ids = None  # what Rows holds where counting would make the host wait
+        observation_map.reset(rows, inputs[2])
+        results.append(observation_map.update(inputs[3]))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_worlds_do_not_see_each_other() -> None:
+    rng = np.random.default_rng(3)
+    inputs = [make_inputs(rng) for _ in range(5)]
+    order = np.array([2, 0, 1])
+    plain, permuted = ObservationMap(EVERY_TERM, inputs[0]), ObservationMap(EVERY_TERM, inputs[0])
+    for frame in inputs:
+        moved = ObservationInputs(
+            state=RobotState({k: v[order] for k, v in frame.state.fields.items()}),
+            goal={k: v[order] for k, v in frame.goal.items()},
+            last_action=frame.last_action[order],
+        )
+        np.testing.assert_array_equal(plain.update(frame)[order], permuted.update(moved))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map(kind: str) -> None:
+    rng = np.random.default_rng(4)
+    inputs = [make_inputs(rng, kind) for _ in range(12)]
+    observation_map = ObservationMap(EVERY_TERM, inputs[0])
+    for frame in inputs[:5]:
+        observation_map.update(frame)
+    saved = observation_map.state_dict()
+    expected = [observation_map.update(frame) for frame in inputs[5:]]
+    other = ObservationMap(EVERY_TERM, inputs[0])
+    for restored in (other, observation_map):  # the second has a ring that stands elsewhere
+        restored.load_state_dict(saved)
+        for frame, obs in zip(inputs[5:], expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(restored.update(frame)), np.asarray(obs))
+
+
+def test_returned_observations_are_not_overwritten_later() -> None:
+    observation_map = ObservationMap(TWO_TERMS[:1], moving([0, 0], [0, 0]))
+    first = observation_map.update(moving([2, 2], [0, 0]))
+    kept = first.copy()
+    for _ in range(8):
+        observation_map.update(moving([4, 4], [0, 0]))
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_terms_by_hand() -> None:
+    state = {
+        "position_w": np.array([[1.0, 2.0, 3.0]]),
+        "orientation_w": np.array([[0.0, 1.0, 0.0, 0.0]]),  # upside down about x
+        "linear_velocity_w": np.array([[4.0, 5.0, 6.0]]),
+        "angular_velocity_b": np.array([[7.0, 8.0, 9.0]]),
+    }
+    inputs = ObservationInputs(
+        state=RobotState(state),
+        goal={
+            "position_w": np.array([[1.0, 1.0, 1.0]]),
+            "linear_velocity_w": np.array([[1.0, 0.0, 0.0]]),
+            "preview_w": np.array([[1.0, 2.0, 4.0, 0.0, 0.0, 0.0]]),
+        },
+        last_action=np.array([[0.5, -0.5]]),
+    )
+    expected = {
+        "position_error_w": [0, 1, 2],
+        "velocity_error_w": [3, 5, 6],
+        "preview_w": [0, 0, 1, -1, -2, -3],
+        "orientation_matrix": [1, 0, 0, 0, -1, 0, 0, 0, -1],
+        "linear_velocity_w": [4, 5, 6],
+        "angular_velocity_b": [7, 8, 9],
+        "last_action": [0.5, -0.5],
+    }
+    for name, values in expected.items():
+        np.testing.assert_array_equal(TERMS[name](inputs), [values])
+
+
+def test_looking_again_pushes_nothing() -> None:
+    observation_map = ObservationMap(EVERY_TERM, make_inputs(np.random.default_rng(5)))
+    inputs = make_inputs(np.random.default_rng(6))
+    obs = observation_map.update(inputs)
+    for _ in range(2):
+        np.testing.assert_array_equal(observation_map.look(inputs), obs)
+
+
+def test_sensed_input_is_a_term_as_it_is() -> None:
+    base = moving([0, 0], [0, 0])
+    inputs = ObservationInputs(
+        state=base.state,
+        goal={},
+        last_action=base.last_action,
+        sensed={"scan": np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.float32)},
+    )
+    terms = [TermConfig(term="sensed/scan", scale=2.0)]
+    obs = ObservationMap(terms, inputs).update(inputs)
+    np.testing.assert_array_equal(obs, [[2, 4, 6, 8], [10, 12, 14, 16]])
+    with pytest.raises(SpecMismatchError, match="the sensed input 'scan', which is not given"):
+        ObservationMap(terms, base)
+
+
+def test_layout_tells_terms_in_order() -> None:
+    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    assert observation_map.layout() == [
+        {"term": "linear_velocity_w", "width": 3, "scale": 0.5, "history": 3},
+        {"term": "angular_velocity_b", "width": 3, "scale": 1.0, "history": 2},
+    ]
+
+
+def test_what_cannot_be_observed_is_refused_when_the_map_is_built() -> None:
+    example = moving([0, 0], [0, 0])
+    with pytest.raises(ConfigError, match="did you mean 'last_action'"):
+        ObservationMap([TermConfig(term="last_actoin")], example)
+    with pytest.raises(ConfigError, match="at least one term"):
+        ObservationMap([], example)
+    with pytest.raises(ConfigError, match="history must be at least 1, got 0"):
+        TermConfig(term="last_action", history=0)
+    with pytest.raises(SpecMismatchError, match=r"'orientation_w' .* was asked for"):
+        ObservationMap([TermConfig(term="orientation_matrix")], example)
+    with pytest.raises(SpecMismatchError, match=r"goal 'preview_w', .*; given: \[\]"):
+        ObservationMap([TermConfig(term="preview_w")], example)
+
+
+def test_history_of_another_shape_is_refused() -> None:
+    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    with pytest.raises(ShapeError, match=r"expected shape \(2, 9\), got \(2, 6\)"):
+        observation_map.load_state_dict({"0": np.zeros((2, 6)), "1": np.zeros((2, 6))})

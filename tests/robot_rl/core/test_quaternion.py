@@ -1,0 +1,110 @@
+"""Laws of rotations, for numpy and torch alike."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_rl.core import quaternion
+
+RNG = np.random.default_rng(0)
+Q = quaternion.normalize(RNG.standard_normal((50, 4)))
+P = quaternion.normalize(RNG.standard_normal((50, 4)))
+V = RNG.standard_normal((50, 3))
+IDENTITY = np.tile([1.0, 0.0, 0.0, 0.0], (50, 1))
+
+angles = st.floats(-math.pi, math.pi)
+
+
+def test_quarter_turn_about_the_vertical_by_hand() -> None:
+    q = quaternion.from_yaw(np.array([math.pi / 2]))
+    np.testing.assert_allclose(q, [[math.sqrt(0.5), 0, 0, math.sqrt(0.5)]])
+    np.testing.assert_allclose(
+        quaternion.rotate(q, np.array([[1.0, 0.0, 0.0]])), [[0, 1, 0]], atol=1e-15
+    )
+    np.testing.assert_allclose(
+        quaternion.rotation_matrix(q), [[0, -1, 0, 1, 0, 0, 0, 0, 1]], atol=1e-15
+    )
+
+
+def test_product_with_the_inverse_is_the_identity() -> None:
+    np.testing.assert_allclose(
+        quaternion.multiply(Q, quaternion.conjugate(Q)), IDENTITY, atol=1e-14
+    )
+
+
+def test_product_turns_as_one_turn_after_the_other() -> None:
+    np.testing.assert_allclose(
+        quaternion.rotate(quaternion.multiply(Q, P), V),
+        quaternion.rotate(Q, quaternion.rotate(P, V)),
+        atol=1e-13,
+    )
+
+
+def test_rotation_matrix_turns_as_the_quaternion_and_is_orthonormal() -> None:
+    matrix = quaternion.rotation_matrix(Q).reshape(-1, 3, 3)
+    np.testing.assert_allclose(
+        np.einsum("nij,nj->ni", matrix, V), quaternion.rotate(Q, V), atol=1e-13
+    )
+    np.testing.assert_allclose(
+        matrix @ matrix.transpose(0, 2, 1), np.tile(np.eye(3), (50, 1, 1)), atol=1e-13
+    )
+    np.testing.assert_allclose(np.linalg.det(matrix), 1.0)
+
+
+def test_inverse_rotation_undoes_the_rotation() -> None:
+    back = quaternion.rotate_inverse(Q, quaternion.rotate(Q, V))
+    np.testing.assert_allclose(back, V, atol=1e-13)
+
+
+@given(angles, angles, angles)
+def test_rotation_vector_turns_by_its_length_about_itself(x: float, y: float, z: float) -> None:
+    v = np.array([[x, y, z]])
+    q = quaternion.from_rotation_vector(v)
+    np.testing.assert_allclose(np.linalg.norm(q), 1.0, atol=1e-9)
+    np.testing.assert_allclose(quaternion.rotate(q, v), v, atol=1e-8)
+    np.testing.assert_allclose(q[0, 0], math.cos(0.5 * np.linalg.norm(v)), atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1e-5, 0.9999e-4, 1.0001e-4, 1e-3])
+def test_small_rotation_vectors_keep_their_digits(length: float) -> None:
+    q = quaternion.from_rotation_vector(np.array([[length, 0.0, 0.0]]))
+    np.testing.assert_allclose(q[0, 1], math.sin(0.5 * length), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.3, math.pi / 2, 3.0])
+def test_tilt_is_the_angle_between_the_vertical_axes(angle: float) -> None:
+    lean = quaternion.from_rotation_vector(np.array([[angle, 0.0, 0.0]]))
+    turned = quaternion.multiply(quaternion.from_yaw(np.array([1.0])), lean)
+    np.testing.assert_allclose(quaternion.tilt(turned), [angle], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (quaternion.normalize, (3 * Q,)),
+        (quaternion.conjugate, (Q,)),
+        (quaternion.multiply, (Q, P)),
+        (quaternion.rotation_matrix, (Q,)),
+        (quaternion.rotate, (Q, V)),
+        (quaternion.rotate_inverse, (Q, V)),
+        (quaternion.from_rotation_vector, (V,)),
+        (quaternion.from_yaw, (V[:, 0],)),
+        (quaternion.tilt, (Q,)),
+    ],
+)
+def test_numpy_and_torch_agree_in_single_precision(
+    function: Callable[..., Any], arguments: tuple[np.ndarray, ...]
+) -> None:
+    singles = [value.astype(np.float32) for value in arguments]
+    by_numpy = function(*singles)
+    by_torch = function(*(torch.from_numpy(value) for value in singles))
+    assert by_numpy.dtype == np.float32
+    assert by_torch.dtype == torch.float32
+    np.testing.assert_allclose(by_numpy, by_torch.numpy(), atol=1e-6)
+    np.testing.assert_allclose(by_numpy, function(*arguments), atol=1e-5)

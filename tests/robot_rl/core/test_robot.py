@@ -1,0 +1,101 @@
+"""A robot's description survives JSON and tells robots apart."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import (
+    STATE_FIELDS,
+    CommandKind,
+    JointSpec,
+    RobotSpec,
+    RobotState,
+    SensorSpec,
+)
+
+
+def arm(**changes: Any) -> RobotSpec:
+    values: dict[str, Any] = {
+        "name": "arm",
+        "joints": [JointSpec(name="a", effort_limit=5.0), JointSpec(name="b")],
+        "sensors": {"joint_position": SensorSpec(noise=0.01), "orientation_w": SensorSpec()},
+        "command": CommandKind.joint,
+    }
+    return RobotSpec(**(values | changes))
+
+
+def test_description_survives_strict_json_even_without_limits() -> None:
+    free = JointSpec(name="free", position_limit=[-math.inf, math.inf])
+    spec = arm(joints=[free, JointSpec(name="inf")])
+    again = RobotSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert again == spec
+    assert again.joints[0].velocity_limit == math.inf
+
+
+def test_state_widths_follow_sensors_and_joints() -> None:
+    assert arm().state_widths == {"joint_position": 2, "orientation_w": 4}
+    everything = RobotSpec(name="x", sensors={name: SensorSpec() for name in STATE_FIELDS})
+    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"name": ""}, "a robot needs a name"),
+        ({"sensors": {"positon_w": SensorSpec()}}, "did you mean 'position_w'"),
+        ({"joints": [JointSpec(name="a"), JointSpec(name="a")]}, "distinct names"),
+        ({"rotors": ["a"]}, "distinct names"),
+        ({"joints": [JointSpec()]}, "distinct names"),
+    ],
+)
+def test_impossible_robots_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        arm(**changes)
+
+
+@pytest.mark.parametrize(
+    "values", [{"rate_hz": 0.0}, {"noise": -1.0}, {"latency": math.nan}, {"noise": math.inf}]
+)
+def test_impossible_sensors_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        SensorSpec(**values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"name": "leg"}, "name arm, but the robot at hand has name leg"),
+        ({"version": 2}, "version 1, but the robot at hand has version 2"),
+        ({"joints": [JointSpec(name="b"), JointSpec(name="a")]}, "joint order"),
+        ({"rotors": ["r"]}, "rotor order"),
+        ({"command": CommandKind.pose}, "command joint, but the robot at hand has command pose"),
+        ({"sensors": {"joint_position": SensorSpec()}}, r"reads \['orientation_w'\]"),
+    ],
+)
+def test_another_robot_is_told_apart(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SpecMismatchError, match=sentence):
+        arm().check_compatible(arm(**changes))
+
+
+def test_robot_that_measures_more_is_compatible() -> None:
+    more = arm().sensors | {"joint_velocity": SensorSpec()}
+    arm().check_compatible(arm(sensors=more))
+
+
+def test_state_has_only_what_was_measured() -> None:
+    state = RobotState({"position_w": np.zeros((1, 3))})
+    assert state.position_w.shape == (1, 3)
+    with pytest.raises(SpecMismatchError, match=r"'joint_velocity' .* only \['position_w'\]"):
+        _ = state.joint_velocity
+    with pytest.raises(SpecMismatchError, match="did you mean 'position_w'"):
+        RobotState({"position": np.zeros((1, 3))})
+
+
+def test_every_field_that_a_robot_can_measure_can_be_read() -> None:
+    state = RobotState({name: np.full((1, 3), i) for i, name in enumerate(STATE_FIELDS)})
+    for i, name in enumerate(STATE_FIELDS):
+        assert getattr(state, name)[0, 0] == i

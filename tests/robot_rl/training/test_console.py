@@ -1,0 +1,140 @@
+"""What a person sees while training: aligned lines, and plain ones where there is no screen."""
+
+import io
+import logging
+import re
+
+import pytest
+
+from robot_rl.training.console import (
+    Console,
+    format_clock,
+    format_count,
+    format_number,
+    format_percent,
+)
+
+RECORD = {
+    "step": 1_024_000,
+    "seconds": 12.4,
+    "time/steps_per_second": 85_321.0,
+    "time/collect_fraction": 0.31,
+    "time/learn_fraction": 0.66,
+    "rollout/return": 412.34,
+    "rollout/success": 0.875,
+    "train/critic_loss": 0.0123,
+    "train/actor_loss": -1.234,
+    "train/temperature": 4.5e-5,
+}
+
+EXPECTED = """\
+hover - crazyflie - sac - seed 1
+  steps    time steps/s collect/learn     ETA   return success   critic    actor     temp
+  1.02M    0:12   85.3k     31% / 66%    0:36      412   87.5%   0.0123    -1.23  4.5e-05
+        evaluation: success 93.0%, return 1.2e+05
+  2.05M    0:25   82.6k         - / -    0:24        -       -        -        -        -
+warning: a disk is slow
+
+finished 4.00M steps in 0:49
+  success  97.2%
+  run      runs/x
+"""
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def drive(console):
+    console.start(4_000_000, 0, "hover - crazyflie - sac - seed 1")
+    console.interval({**RECORD, "eval/success": 0.93, "eval/return": 123_456.0})
+    console.interval({"step": 2_048_000, "seconds": 24.8})
+    handler = console.log_handler()
+    handler.handle(logging.makeLogRecord({"msg": "a disk is slow", "levelname": "WARNING"}))
+    console.finish("finished 4.00M steps in 0:49", {"success": "97.2%", "run": "runs/x"})
+
+
+def test_without_a_terminal_there_are_plain_lines():
+    stream = io.StringIO()
+    drive(Console(stream=stream))
+    assert stream.getvalue() == EXPECTED
+
+
+def test_lines_fit_a_hundred_columns_and_are_aligned():
+    stream = io.StringIO()
+    drive(Console(stream=stream))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len({len(lines[i]) for i in (1, 2, 4)}) == 1
+
+
+def test_on_a_terminal_the_same_lines_stand_above_a_bar(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    stream = Screen()
+    with Console(stream=stream) as console:
+        drive(console)
+    shown = stream.getvalue()
+    assert "\x1b[?25l" in shown  # the bar hides the cursor
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # and gives it back
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    for line in EXPECTED.splitlines():
+        assert line in text
+
+
+def test_a_narrow_terminal_shows_fewer_losses(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Screen()
+    with Console(stream=stream) as console:
+        drive(console)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    header = next(line for line in text.splitlines() if "steps/s" in line)
+    assert header.split()[-2:] == ["critic", "actor"]
+    assert len(header) <= 80
+
+
+def test_ctrl_c_gives_the_cursor_back(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Screen()
+    with pytest.raises(KeyboardInterrupt), Console(stream=stream) as console:
+        console.start(10, 0, "title")
+        raise KeyboardInterrupt
+    assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
+
+
+def test_quiet_is_silent():
+    for stream in (io.StringIO(), Screen()):
+        drive(Console(stream=stream, quiet=True))
+        assert stream.getvalue() == ""
+
+
+def test_a_resumed_run_measures_its_own_session():
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    console.start(4000, 2000, "title", start_seconds=100.0)
+    console.interval({"step": 3000, "seconds": 110.0})
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "goes on from step 2.00k of 4.00k"
+    assert lines[3].split()[:6] == ["3.00k", "1:50", "100", "-", "/", "-"]
+    assert lines[3].split()[6] == "0:10"
+
+
+def test_the_header_comes_back():
+    stream = io.StringIO()
+    console = Console(stream=stream)
+    console.start(1000, 0, "title")
+    for step in range(60):
+        console.interval({"step": step, "seconds": step})
+    assert stream.getvalue().count("collect/learn") == 3
+
+
+def test_numbers_read_well():
+    counts = {0: "0", 999: "999", 999.9: "1.00k", 12_345: "12.3k", 123_456: "123k", 2.5e9: "2.50G"}
+    assert {n: format_count(n) for n in counts} == counts
+    clocks = {0: "0:00", 59.6: "1:00", 3599: "59:59", 3600: "1:00:00", float("nan"): "-"}
+    assert [format_clock(s) for s in clocks] == list(clocks.values())
+    numbers = {None: "-", -0.0: "0", 1e-5: "1.0e-05", 99_999: "99999", -12.34: "-12.3", 1: "1.00"}
+    assert [format_number(n) for n in numbers] == list(numbers.values())
+    assert format_number(float("nan")) == "nan"
+    assert (format_percent(1.0), format_percent(None)) == ("100.0%", "-")

@@ -1,0 +1,93 @@
+"""Curves: the numbers under them, and that pictures come out without touching anything global."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.training.curves import (
+    comparison_table,
+    final_value,
+    plot_comparison,
+    plot_run,
+    series,
+)
+
+
+def run(level, num=20, **more):
+    return [
+        {
+            "step": 100 * i,
+            "seconds": 2.0 * i,
+            "rollout/success": level * i / num,
+            "train/critic_loss": 1 / i,
+            **more,
+        }
+        for i in range(1, num + 1)
+    ]
+
+
+def is_drawn(path):
+    picture = imread(path)
+    return picture.shape[0] > 200 and len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 20
+
+
+def test_series_leaves_out_what_is_missing_or_not_finite():
+    records = [
+        {"step": 1, "seconds": 0.1, "train/a": 5.0},
+        {"step": 2, "seconds": 0.2},
+        {"step": 3, "seconds": 0.3, "train/a": float("nan")},
+        {"step": 4, "seconds": 0.4, "train/a": 7.0},
+    ]
+    np.testing.assert_array_equal(series(records, "train/a"), [[1, 4], [0.1, 0.4], [5, 7]])
+    assert series(records, "train/b").shape == (3, 0)
+
+
+def test_a_final_value_is_the_mean_of_the_last_tenth():
+    assert final_value(run(1.0), "rollout/success") == pytest.approx((18 + 19 + 20) / 60)
+
+
+def test_the_table_holds_iqm_and_interval_best_first():
+    groups = {"low": [run(0.1)], "high": [run(level) for level in (0.5, 0.6, 0.7, 0.8)], "x": [[]]}
+    high, low = comparison_table(groups, metric="rollout/success")
+    assert (high.group, high.runs, low.runs) == ("high", 4, 1)
+    assert high.iqm == pytest.approx(0.65 * 0.95)  # middle two of four; the last tenth is 0.95
+    assert high.worst == pytest.approx(0.5 * 0.95)
+    assert 0.5 * 0.95 <= high.low < high.iqm < high.high <= 0.8 * 0.95
+    assert low.low == low.high == low.iqm
+    assert high.steps == 2000
+
+
+def test_a_comparison_is_drawn_and_nothing_global_changes(tmp_path):
+    before = (dict(mpl.rcParams), mpl.get_backend(auto_select=False))
+    path = tmp_path / "new" / "comparison.png"
+    groups = {"a": [run(0.9), run(0.8, num=15)], "b": [run(0.4)]}
+    assert plot_comparison(groups, path, metric="rollout/success")[0].group == "a"
+    assert is_drawn(path)
+    assert before == (dict(mpl.rcParams), mpl.get_backend(auto_select=False))
+
+
+@pytest.mark.parametrize("num", [1, 2, 20])
+def test_a_run_is_drawn_however_short(tmp_path, num):
+    plot_run(run(0.9, num, **{"train/temperature": 0.1}), tmp_path / "run.png", title="a run")
+    assert is_drawn(tmp_path / "run.png")
+
+
+def test_one_panel_is_enough(tmp_path):
+    records = [{"step": i, "seconds": 0.0, "eval/return": float(i)} for i in range(3)]
+    plot_run(records, tmp_path / "run.png", title="a run")
+    assert is_drawn(tmp_path / "run.png")
+
+
+def test_nothing_to_draw_is_said_with_what_there_is(tmp_path):
+    with pytest.raises(ConfigError, match="'a run' has no metrics"):
+        plot_run([], tmp_path / "run.png", title="a run")
+    with pytest.raises(ConfigError, match="'eval/x'; known: rollout/success, train/critic_loss"):
+        plot_comparison({"a": [run(1.0)]}, tmp_path / "x.png", metric="eval/x")
+
+
+def test_an_unwritable_picture_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write the picture"):
+        plot_run(run(1.0), tmp_path / "file" / "run.png", title="a run")

@@ -1,0 +1,296 @@
+"""The rooms of the house and the arrows between them; fails on a forbidden import or a circle."""
+
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import circles, forbidden_arrows, loaded_packages, read_modules
+
+ROOT = Path(__file__).resolve().parent.parent
+WINGS = ("robot_rl", "sim", "hardware", "policies", "configs", "scripts")
+
+ALLOWED = {
+    # room: what it may import besides itself (the longest prefix that fits is a file's room)
+    "robot_rl": ("robot_rl.core",),
+    "robot_rl.core": (),
+    "robot_rl.buffers": ("robot_rl.core",),
+    "robot_rl.learners": ("robot_rl.core",),
+    "robot_rl.training": ("robot_rl.core", "robot_rl.buffers"),  # learners only as their protocol
+    "policies": ("robot_rl.core",),
+    "sim": ("robot_rl.core",),
+    "hardware": ("robot_rl", "policies.bundle"),
+    "configs": ("robot_rl", "sim", "hardware", "policies"),
+    "scripts": ("robot_rl", "sim", "hardware", "policies", "configs"),
+}
+
+ON_THE_ROBOT = {
+    # importing this loads no more than these packages, whatever it imports itself
+    "robot_rl.core.errors": set(),
+    "robot_rl.core.quaternion": {"numpy", "array_api_compat"},
+    "robot_rl.core.robot": {"numpy", "array_api_compat"},
+    "robot_rl.core.observation": {"numpy", "array_api_compat"},
+    "robot_rl.core.action": {"numpy", "array_api_compat"},
+    "robot_rl.process": set(),
+    "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
+    "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
+}
+
+EVERYWHERE = {"numpy", "torch", "array_api_compat"}
+"""Packages that any file may import."""
+
+HOMES = {
+    # package: wings that may wrap it, each in one file
+    "aiohttp": {"hardware"},
+    "av": {"sim", "robot_rl", "scripts"},
+    "gymnasium": {"sim"},
+    "h5py": {"robot_rl"},
+    "hydra": {"configs", "scripts"},
+    "l2f": {"scripts"},
+    "matplotlib": {"robot_rl", "sim", "scripts"},
+    "mujoco": {"sim", "scripts"},
+    "omegaconf": {"configs", "scripts"},
+    "onnx": {"policies", "scripts"},
+    "onnxruntime": {"policies"},
+    "onnxscript": {"policies"},
+    "psutil": {"robot_rl", "scripts"},
+    "pyarrow": {"robot_rl"},
+    "ray": {"robot_rl"},
+    "rclpy": {"hardware"},
+    "rich": {"robot_rl", "scripts"},
+    "rosbags": {"hardware"},
+    "safetensors": {"robot_rl", "policies"},
+    "scipy": {"robot_rl", "scripts"},
+    "tensorboard": {"robot_rl"},
+    "viser": {"hardware"},
+    "wandb": {"robot_rl"},
+    "warp": {"sim"},
+    "yaml": {"configs", "robot_rl", "scripts"},
+}
+
+SEVERAL_FILES = {
+    # (package, wing): the files that share it, because one would hold two ideas
+    ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
+    ("safetensors", "robot_rl"): {
+        "robot_rl.training.storage.checkpoint_files",
+        "robot_rl.training.storage.segments",
+    },
+    ("warp", "sim"): {
+        "sim.physics.multirotor",
+        "sim.physics.multirotor_dynamics",
+        "sim.physics.multirotor_kernel",
+    },
+}
+
+VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}
+MAX_LINES = 350
+
+# Folders that one person's machine has; /usr, /tmp, /dev, /etc and /opt/ros are everyone's.
+ONE_MACHINE = re.compile(r"(?<![\w.~$}/:-])/(?:home|root|Users|work|workspace|mnt|media|srv)/\w")
+PARENT_PATH = re.compile(r"(?<![\w./])(?:\.\./)+[\w.-]+")
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return read_modules(ROOT, WINGS)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Text of every file that belongs to the repository, by path relative to it."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    names = listed.stdout.split("\n") if listed.returncode == 0 else []
+    if not names:  # unpacked from an archive
+        names = [
+            str(path.relative_to(ROOT))
+            for w in (*WINGS, "tests")
+            for path in (ROOT / w).rglob("*.*")
+        ]
+    found = {}
+    for name in filter(None, names):
+        path = ROOT / name
+        if path.is_file() and b"\0" not in (head := path.read_bytes()):
+            found[Path(name)] = head.decode("utf-8", errors="replace")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sources(texts):
+    return {path: text for path, text in texts.items() if path.suffix == ".py"}
+
+
+def test_arrows_run_downward_only(modules):
+    assert len(modules) > 5
+    assert forbidden_arrows(modules, ALLOWED) == []
+
+
+def test_nothing_imports_in_a_circle(modules):
+    assert circles(modules) == []
+
+
+@pytest.mark.parametrize("name", ON_THE_ROBOT)
+def test_a_robot_computer_needs_neither_torch_nor_simulators_for(name, modules):
+    assert name in modules
+    loaded = loaded_packages(modules, name)
+    assert {p: by for p, by in loaded.items() if p not in ON_THE_ROBOT[name]} == {}
+
+
+def test_each_package_of_others_is_wrapped_in_one_file_per_wing(modules):
+    users = defaultdict(set)
+    for module in modules.values():
+        for package in module.foreign - EVERYWHERE:
+            users[package, module.wing].add(module.name)
+    strangers = {key: found for key, found in users.items() if key[1] not in HOMES.get(key[0], ())}
+    assert strangers == {}, "imported where HOMES does not say so"
+    twice = {
+        key: found
+        for key, found in users.items()
+        if len(found) > 1 and not found <= SEVERAL_FILES.get(key, set())
+    }
+    # scripts are leaves: each may open the packages of its own demonstration or measurement
+    assert {key: found for key, found in twice.items() if key[1] != "scripts"} == {}
+
+
+def test_core_hands_on_no_names():
+    tree = ast.parse((ROOT / "robot_rl/core/__init__.py").read_text())
+    assert [type(node).__name__ for node in tree.body] == ["Expr"], "a docstring and nothing else"
+
+
+def test_init_files_hand_names_on_and_do_nothing_else(sources):
+    effects = {
+        str(path): ast.unparse(node).splitlines()[0]
+        for path, text in sources.items()
+        if path.name == "__init__.py"
+        and path != Path("robot_rl/__init__.py")  # looks up the version
+        for node in ast.parse(text).body
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        and not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")
+    }
+    assert effects == {}
+
+
+def test_files_are_named_after_their_theme(sources):
+    assert [str(path) for path in sources if path.stem in VAGUE_NAMES] == []
+
+
+def test_files_hold_one_idea(sources):
+    lengths = {str(path): text.count("\n") for path, text in sources.items()}
+    assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_no_file_names_a_folder_of_one_machine(texts):
+    found = {
+        str(path): match[0] for path, text in texts.items() if (match := ONE_MACHINE.search(text))
+    }
+    assert found == {}
+
+
+def test_no_file_points_out_of_the_repository(texts):
+    found = {}
+    for path, text in texts.items():
+        for match in PARENT_PATH.finditer(text):
+            target = (ROOT / path).parent / match[0]
+            if not target.resolve().is_relative_to(ROOT):
+                found[str(path)] = match[0]
+    assert found == {}
+
+
+class TestTheCheckItself:
+    """A check that cannot fail proves nothing: each rule finds a planted fault."""
+
+    @pytest.fixture
+    def plant(self, tmp_path):
+        def write(files):
+            for name, text in files.items():
+                path = tmp_path / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            return read_modules(tmp_path, WINGS)
+
+        return write
+
+    @pytest.mark.parametrize(
+        ("file", "line", "target"),
+        [
+            ("robot_rl/core/env.py", "from policies.mlp import Mlp", "policies.mlp"),
+            (
+                "robot_rl/training/trainer.py",
+                "from robot_rl.learners import sac",
+                "robot_rl.learners",
+            ),
+            ("robot_rl/learners/sac.py", "import robot_rl.buffers.replay", "robot_rl.buffers"),
+            ("sim/env.py", "from hardware import driver", "hardware"),
+            (
+                "sim/late.py",
+                "import importlib\nimportlib.import_module('hardware.io')",
+                "hardware.io",
+            ),
+            ("sim/tasks/hover.py", "from configs import schema", "configs"),
+            ("hardware/driver.py", "import sim.twin", "sim.twin"),
+            ("hardware/loop.py", "from policies.mlp import Mlp", "policies.mlp"),
+            ("policies/local.py", "def f():\n    from sim import tasks", "sim"),
+            ("policies/typed.py", "if TYPE_CHECKING:\n    from sim.env import Env", "sim.env"),
+            ("configs/schema.py", "from scripts.train import main", "scripts.train"),
+        ],
+    )
+    def test_forbidden_import_is_found(self, plant, file, line, target):
+        faults = forbidden_arrows(plant({file: line}), ALLOWED)
+        assert len(faults) == 1
+        assert faults[0].startswith(f"{file[:-3].replace('/', '.')} imports {target}")
+
+    def test_module_outside_every_room_is_found(self, plant):
+        modules = plant({"sim/env.py": "import torch"})
+        assert "sim.env is in no room" in forbidden_arrows(modules, {"hardware": ()})[0]
+
+    def test_relative_import_is_resolved(self, plant):
+        text = "from ..buffers import replay\nfrom .td3 import Td3"
+        files = {"learners/sac.py": text, "learners/td3.py": "", "buffers/replay.py": ""}
+        modules = plant({f"robot_rl/{name}": text for name, text in files.items()})
+        assert modules["robot_rl.learners.sac"].own == {
+            "robot_rl.buffers.replay",
+            "robot_rl.learners.td3",
+        }
+
+    def test_circle_is_found_once_and_spelt_out(self, plant):
+        modules = plant(
+            {
+                "sim/a.py": "import sim.b",
+                "sim/b.py": "def late():\n    from sim import c",
+                "sim/c.py": "if TYPE_CHECKING:\n    from sim.a import A",
+            }
+        )
+        assert circles(modules) == ["sim.a -> sim.b -> sim.c -> sim.a"]
+
+    def test_scripts_form_a_circle_without_their_package_name(self, plant):
+        modules = plant(
+            {"scripts/train.py": "import parts", "scripts/parts.py": "from train import x"}
+        )
+        assert circles(modules) == ["scripts.parts -> scripts.train -> scripts.parts"]
+
+    def test_torch_is_found_behind_a_parent_package(self, plant):
+        modules = plant(
+            {
+                "policies/__init__.py": "from policies.mlp import Mlp",
+                "policies/mlp.py": "import torch",
+                "policies/bundle.py": "import numpy",
+            }
+        )
+        loaded = loaded_packages(modules, "policies.bundle")
+        assert loaded == {"numpy": "policies.bundle", "torch": "policies.mlp"}
+
+    def test_torch_is_found_behind_array_api_compat(self, plant):
+        modules = plant({"robot_rl/core/action.py": "import array_api_compat.torch as xp"})
+        assert modules["robot_rl.core.action"].foreign == {"torch"}
+
+    def test_folder_of_one_machine_is_found(self):
+        assert ONE_MACHINE.search("see " + "/home" + "/somebody/notes")
+        assert not ONE_MACHINE.search("the topic /robot/state, and https://host/home/page")

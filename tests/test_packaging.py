@@ -1,0 +1,95 @@
+"""What is shipped, what is pinned, and that the set-up asks for both."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import robot_rl
+from robot_rl.process import PACKAGES, clean_environ
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BASE = PROJECT["project"]["dependencies"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+
+
+def normal(requirement):
+    """Name of the package that a requirement asks for, spelt as package indexes compare it."""
+    name = re.match(r"[\w.-]+", requirement)
+    assert name
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def pins():
+    lines = [
+        line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()
+    ]
+    return [line for line in lines if line]
+
+
+def test_torch_is_pinned_first_and_torchvision_never_asked_for():
+    assert pins()[0] == "torch==2.13.0"
+    everything = [line for lines in (BASE, *EXTRAS.values()) for line in lines]
+    assert "torchvision" not in {normal(line) for line in everything + pins()}
+
+
+@pytest.mark.parametrize("extra", ["base", *EXTRAS])
+def test_every_direct_dependency_is_pinned(extra):
+    asked = BASE if extra == "base" else EXTRAS[extra]
+    pinned = {normal(line) for line in pins()}
+    assert {normal(line) for line in asked} - pinned == set()
+    assert all("==" in line for line in pins())
+
+
+def test_a_robot_computer_is_not_asked_to_install_torch():
+    base = {normal(line) for line in BASE}
+    assert base == {"numpy", "array-api-compat", "onnxruntime"}
+
+
+def test_training_does_not_pull_in_the_ros_wheels():
+    for extra in set(EXTRAS) - {"ros2"}:
+        assert not any(normal(line).startswith("ros-") for line in EXTRAS[extra])
+
+
+def test_version_is_the_installed_one():
+    assert robot_rl.__version__ == version("robot_rl") == PROJECT["project"]["version"]
+
+
+def test_every_package_is_typed():
+    assert [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()] == []
+
+
+@pytest.mark.slow
+def test_wheel_ships_the_five_packages_with_their_files_and_nothing_else(tmp_path):
+    # A copy, so that setuptools leaves its build folder there and two workers never share one.
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in (*PACKAGES, "scripts", "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path]
+    reply = subprocess.run(
+        [*command, source], env=clean_environ(), capture_output=True, text=True, timeout=120
+    )
+    assert reply.returncode == 0, reply.stdout + reply.stderr
+
+    (wheel,) = tmp_path.glob("robot_rl-*.whl")
+    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in shipped} == set(PACKAGES)
+    wanted = {
+        path.relative_to(source).as_posix()
+        for package in PACKAGES
+        for path in (source / package).rglob("*")
+        if path.suffix in {".py", ".yaml", ".xml"} or path.name in {"py.typed", "README.md"}
+    }
+    assert wanted - shipped == set()
+    assert shipped - wanted == set()

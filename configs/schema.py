@@ -1,7 +1,7 @@
 """Typed schemas of everything that a run can be told, and who builds the parts from them.
 
 One line of `COMPONENTS` makes a robot, a task or a learner known. A YAML file of its group extends
-the schema `<name>_schema` and states only what differs. Nothing here knows Hydra: `compose.py` does.
+the schema `<name>_schema` and states only what differs. Only `compose.py` knows Hydra.
 """
 
 from collections.abc import Callable

@@ -225,7 +225,10 @@ class SAC:
         with torch.no_grad():
             self.log_alpha.copy_(state["log_alpha"])
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
+            rates = [group["lr"] for group in optimizer.param_groups]
             optimizer.load_state_dict(saved)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate  # a run may go on with another step size
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
 

@@ -126,8 +126,7 @@ class RunFolder:
             run = cls(path, _lock(path))
             for folder in (run.checkpoints, run.replay, run.plots, run.videos):
                 folder.mkdir()
-            text = yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
-            replace_file(run.config_path, text.encode())
+            run.write_config(config)
             origin = {"run": asdict(name), **plain(provenance)}
             replace_file(path / "provenance.json", json.dumps(origin, indent=2).encode())
             sync_folder(root)
@@ -149,6 +148,12 @@ class RunFolder:
             return cls(path, None)
         with storage_errors("go on with the run", path):
             return cls(path, _lock(path))
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write the resolved configuration; again where a run goes on with other settings."""
+        text = yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+        with storage_errors("write", self.config_path):
+            replace_file(self.config_path, text.encode())
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration, as plain dicts, lists and scalars."""

@@ -114,6 +114,7 @@ class Trainer:
         self._learn_metrics: dict[str, Tensor] = {}
         self._clock = _Clock()
         self._stop = False
+        self._saved_step = -1
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -128,26 +129,27 @@ class Trainer:
             self.collector.start(self._seed)
         self._clock.start(self.collector.world_steps)
         while self.collector.world_steps < self.config.total_steps and not self._stop:
-            before = self.collector.world_steps // self.config.evaluation_interval
+            before = self.collector.world_steps
             with self._clock.collecting():
                 self.collector.collect()
             with self._clock.learning():
                 self._learn()
-            if self._clock.elapsed >= self._interval_seconds:
-                self._log({})
-            after = self.collector.world_steps // self.config.evaluation_interval
-            if after > before and self.collector.world_steps < self.config.total_steps:
+            if self._evaluation_is_due(before):
                 self._evaluate_and_save()
-        finished = self.collector.world_steps >= self.config.total_steps
-        if finished:
-            self._evaluate_and_save()
-        else:
+            elif self._clock.elapsed >= self._interval_seconds:
+                self._log({})
+        if self.collector.world_steps != self._saved_step:
             self._save(None)
-        return finished
+        return self.collector.world_steps >= self.config.total_steps
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
         self._stop = True
+
+    def _evaluation_is_due(self, before: int) -> bool:
+        """True where the step from `before` crossed an interval or came to the end."""
+        interval, now = self.config.evaluation_interval, self.collector.world_steps
+        return now // interval > before // interval or now >= self.config.total_steps
 
     def _learn(self) -> None:
         updates = self.config.updates_per_step
@@ -195,12 +197,14 @@ class Trainer:
         with self._clock.aside():
             step = self.collector.world_steps
             self._checkpoints.save(step, self.state_dict(), score=score)
+        self._saved_step = step
 
     def state_dict(self) -> dict[str, Any]:
         """The whole run."""
         self.seconds += self._clock.session_part()
         return {
             "learner": self.learner.state_dict(),
+            "policy": self.learner.policy().state_dict(),  # for those who only play it
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
@@ -214,6 +218,7 @@ class Trainer:
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
         self.seconds = float(state["seconds"])
+        self._saved_step = self.collector.world_steps
 
 
 class _Clock:

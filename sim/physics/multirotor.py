@@ -16,18 +16,22 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
-from sim.physics import warp_start
-from sim.physics.multirotor_kernel import CPU_LANES, settle_kernel, step_kernel
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from sim.physics.multirotor_launch import (
+    MultirotorLaunches,
+    checked_device,
+    compile_kernels,
+    padded_worlds,
+)
 from sim.physics.multirotor_model import (
     MEASURED_WIDTH,
-    NOISE_WIDTH,
     ORIENTATION,
     PARAM_COLUMNS,
     PARAM_WIDTH,
     STATE_WIDTH,
 )
-from sim.physics.warp_start import wp
+
+__all__ = ["MultirotorEngine", "compile_kernels"]
 
 
 class MultirotorEngine:
@@ -76,13 +80,10 @@ class MultirotorEngine:
         self.num_worlds = num_worlds
         self.physics_dt = physics_dt
         self.decimation = decimation
-        self.device = _checked_device(device)
+        self.device = checked_device(device)
         compile_kernels(self.device)
 
-        self._lanes = _lanes(self.device)
-        blocks = math.ceil(num_worlds / self._lanes)
-        # An odd number of blocks keeps the rows of a world out of the same few cache sets.
-        self._padded = self._lanes * (blocks | 1)
+        self._padded = padded_worlds(num_worlds, self.device)
         # A setpoint holds for a control step, so its ring counts control steps.
         setpoints = 1 + math.ceil(max_action_delay / decimation)
         self._state = self._zeros(STATE_WIDTH)
@@ -96,10 +97,13 @@ class MultirotorEngine:
         for name in ("mass", "inertia", "rotor_rise_time", "rotor_fall_time"):
             self._params[PARAM_COLUMNS[name]] = 1.0
         self._steps = 0
-        self._setpoint_copy = torch.zeros(self._padded, 4, device=self.device)
-        self._noise_copy = torch.zeros(self._padded, NOISE_WIDTH, device=self.device)
-        self._no_mask = torch.zeros(num_worlds, dtype=torch.bool, device=self.device)
-        self._step_launch, self._settle_launch = self._record_launches()
+        self._launches = MultirotorLaunches(
+            (self._state, self._params, self._setpoint_ring, self._measured_ring, self._measured),
+            self._fault,
+            num_worlds=num_worlds,
+            physics_dt=physics_dt,
+            decimation=decimation,
+        )
 
     @property
     def control_dt(self) -> float:
@@ -134,11 +138,12 @@ class MultirotorEngine:
             noise: Standard normals of the measurement, (N, 12); None measures without noise.
         """
         self._steps += 1
-        launch = self._step_launch
-        self._hand_over(launch, setpoint, noise)
-        launch.set_param_at_index_from_ctype(3, self._steps % self._setpoint_ring.shape[0])
-        launch.set_param_at_index_from_ctype(4, self._steps % self._measured_ring.shape[0])
-        self._run(launch)
+        self._launches.step(
+            setpoint,
+            noise,
+            self._steps % len(self._setpoint_ring),
+            self._steps % len(self._measured_ring),
+        )
 
     def settle(self, mask: Tensor, setpoint: Tensor, noise: Tensor | None) -> None:
         """Forget the past of some worlds, after the caller wrote their `state` or `params`.
@@ -151,14 +156,7 @@ class MultirotorEngine:
             setpoint: Rotor speeds as if commanded for ever before, (N, 4), in [0, 1].
             noise: Standard normals of the measurement, (N, 12); None measures without noise.
         """
-        if mask.shape != (self.num_worlds,) or mask.dtype != torch.bool:
-            raise ShapeError(
-                f"mask is {tuple(mask.shape)} {mask.dtype}; expected ({self.num_worlds},) bool"
-            )
-        launch = self._settle_launch
-        self._hand_over(launch, setpoint, noise)
-        launch.set_param_at_index(3, wp.from_torch(mask))
-        self._run(launch)
+        self._launches.settle(mask, setpoint, noise)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that decides the future; `load_state_dict` continues bit-equal."""
@@ -167,14 +165,15 @@ class MultirotorEngine:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore `state_dict` of an engine with as many worlds and equal largest delays."""
-        for name, view in self._views().items():
+        views = self._views()
+        for name, view in views.items():
             got = tuple(state[name].shape) if name in state else None
             if got != view.shape:
                 raise SpecMismatchError(
                     f"saved multirotor '{name}' has shape {got}, this engine needs "
                     f"{tuple(view.shape)}; build it with the worlds and delays of the saved one"
                 )
-        for name, view in self._views().items():
+        for name, view in views.items():
             view.copy_(state[name])
         self._steps = int(state["steps"])
 
@@ -191,92 +190,3 @@ class MultirotorEngine:
     def _zeros(self, *rows: int) -> Tensor:
         """Rows of one number per world: neighbouring worlds are neighbouring words."""
         return torch.zeros(*rows, self._padded, device=self.device)
-
-    def _record_launches(self) -> tuple[wp.Launch, wp.Launch]:
-        """Both launches, arguments packed; `_hand_over` changes the first three at every call."""
-
-        def vectors(tensor: Tensor, width: int) -> wp.array:
-            """The same memory as an array of vectors of `width` words."""
-            dtype = wp.types.vector(length=width, dtype=wp.float32)
-            return wp.from_torch(tensor.view(*tensor.shape[:-1], -1, width), dtype=dtype)
-
-        def blocks(inputs: Tensor) -> wp.array:
-            """Rows (worlds, width) as one vector per block of worlds, (blocks, 1)."""
-            width = self._lanes * inputs.shape[1]
-            return vectors(inputs.view(-1, width), width)
-
-        setpoint, noise = self._setpoint_copy, self._noise_copy
-        memory = (
-            self._state,
-            self._params,
-            self._setpoint_ring,
-            self._measured_ring,
-            self._measured,
-        )
-        step_inputs = [blocks(setpoint), blocks(noise), False, 0, 0]
-        step_inputs += [self.physics_dt, self.decimation]
-        step_inputs += [vectors(rows, self._lanes) for rows in memory]
-        step_inputs += [wp.from_torch(self._fault.view(-1, self._lanes))]
-        settle_inputs = [wp.from_torch(setpoint), wp.from_torch(noise), False]
-        settle_inputs += [wp.from_torch(rows) for rows in (self._no_mask, *memory)]
-        device = wp.device_from_torch(self.device)
-        step, tasks = step_kernel(self._lanes), math.ceil(self.num_worlds / self._lanes)
-        return (
-            wp.launch(step, tasks, inputs=step_inputs, device=device, record_cmd=True),
-            wp.launch(
-                settle_kernel, self.num_worlds, inputs=settle_inputs, device=device, record_cmd=True
-            ),
-        )
-
-    def _hand_over(self, launch: wp.Launch, setpoint: Tensor, noise: Tensor | None) -> None:
-        """Point the first arguments of a launch at this call's inputs."""
-        # Packed arguments follow the launch bounds; writing an address is all that a call costs.
-        launch.params[1].data = self._packed("setpoint", setpoint, self._setpoint_copy)
-        if noise is not None:
-            launch.params[2].data = self._packed("noise", noise, self._noise_copy)
-        launch.set_param_at_index_from_ctype(2, noise is not None)
-
-    def _packed(self, name: str, tensor: Tensor, copy: Tensor) -> int:
-        """Address of whole blocks of contiguous rows: the caller's own, or those of a copy."""
-        expected = (self.num_worlds, copy.shape[1])
-        if tensor.shape != expected or tensor.dtype != torch.float32:
-            raise ShapeError(
-                f"{name} is {tuple(tensor.shape)} {tensor.dtype}; expected {expected} float32"
-            )
-        if tensor.device != self.device:
-            raise ShapeError(f"{name} is on {tensor.device}; the engine is on {self.device}")
-        if self.num_worlds % self._lanes == 0 and tensor.is_contiguous():
-            return tensor.data_ptr()
-        copy[: self.num_worlds].copy_(tensor)
-        return copy.data_ptr()
-
-    def _run(self, launch: wp.Launch) -> None:
-        """Launch on the stream that torch works on: writes of both happen in program order."""
-        if self.device.type == "cuda":
-            launch.launch(stream=wp.stream_from_torch(torch.cuda.current_stream(self.device)))
-        else:
-            launch.launch()
-
-
-def compile_kernels(device: torch.device | str) -> None:
-    """Compile and load the kernels, or find them in Warp's cache (`WARP_CACHE_PATH` moves it)."""
-    device = _checked_device(device)
-    warp_start.start()
-    target = wp.device_from_torch(device)
-    for kernel in (step_kernel(_lanes(device)), settle_kernel):
-        wp.load_module(kernel.module, device=target)
-
-
-def _lanes(device: torch.device) -> int:
-    return CPU_LANES if device.type == "cpu" else 1
-
-
-def _checked_device(device: torch.device | str) -> torch.device:
-    device = torch.device(device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(f"device '{device}' was asked for; this machine offers 'cpu' only")
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(
-            f"device '{device}' was asked for; the multirotor runs on 'cpu' or 'cuda'"
-        )
-    return device

@@ -125,10 +125,11 @@ class MultirotorModel:
             raise ConfigError(
                 f"multirotor rotor_yaw_sign is {self.rotor_yaw_sign}; each must be -1 or +1"
             )
-        if self.max_thrust <= self.mass * self.gravity:
+        least, weight = 4.0 * self.thrust_curve[0], self.mass * self.gravity
+        if not least <= weight < self.max_thrust:
             raise ConfigError(
-                f"multirotor cannot hover: four rotors lift at most {self.max_thrust:.4g} N, it "
-                f"weighs {self.mass * self.gravity:.4g} N; check thrust_curve [N] and mass [kg]"
+                f"multirotor cannot hover: it weighs {weight:.4g} N, four rotors lift {least:.4g} "
+                f"to {self.max_thrust:.4g} N; check thrust_curve [N] and mass [kg]"
             )
 
     def _check_finite_and_sized(self) -> None:

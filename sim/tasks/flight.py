@@ -15,9 +15,14 @@ from robot_rl.core.rows import Rows
 from sim import draws
 
 REWARD_NAMES = (
-    "alive", "position", "distance", "heading", "velocity", "rates", "effort", "smoothness",
+    "alive", "closeness", "position", "distance", "heading", "velocity", "rates", "effort",
+    "smoothness",
 )  # fmt: skip
-"""Reward terms of every flight task, in order; all but `alive` are costs, weighted negatively."""
+"""Reward terms of every flight task, in order; all but the first two are costs, weighted
+negatively."""
+
+CLOSE = 0.1
+"""Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
 
 
 class AttitudeDraw(Enum):
@@ -150,6 +155,7 @@ def reward_terms(
     return torch.stack(
         [
             torch.ones_like(square),
+            1 / (1 + square / CLOSE**2),
             square,  # [m^2]
             square.sqrt(),  # [m]
             1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0

@@ -26,6 +26,8 @@ from sim.tasks.flight import (
 class HoverConfig:
     """The hover task: success is a mean error and a mean speed over the end of the episode."""
 
+    train_steps: int = 5_000_000
+    """World-steps of training that suffice with the default learner."""
     episode_length: float = 5.0
     """Time limit [s]."""
     radius: float = 1.5

@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_one_sentence(script, root, capsys):
     assert "to group by" in refused(script, capsys, "compare", "--by", "colour")
     assert "no runs in" in refused(script, capsys, "compare", "--root", "elsewhere")
     assert "negative" in refused(script, capsys, "clean", "--keep", "-1")
-    assert "invalid choice" in refused(script, capsys, "lsit")
+    assert "invalid choice" in refused(script, capsys, "delete")
 
 
 def test_ctrl_c_and_defects_leave_as_they_should(script, capsys):

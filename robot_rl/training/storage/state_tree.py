@@ -67,7 +67,9 @@ def _flatten(value: Any, where: str, tensors: dict[str, Tensor], storages: set[i
         number = float(value)
         return number if math.isfinite(number) else {"$float": str(number)}
     if isinstance(value, Tensor):
-        name = where if where not in tensors else f"{where}#{len(tensors)}"
+        name = where
+        while name in tensors:  # keys with slashes, and the integer 1 beside the string "1"
+            name += "#"
         tensors[name] = _own(value, storages)
         return {"$tensor": name}
     if isinstance(value, (list, tuple)):

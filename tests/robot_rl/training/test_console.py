@@ -97,9 +97,14 @@ def test_a_narrow_terminal_shows_fewer_losses(monkeypatch):
 def test_ctrl_c_gives_the_cursor_back(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Screen()
-    with pytest.raises(KeyboardInterrupt), Console(stream=stream) as console:
-        console.start(10, 0, "title")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with Console(stream=stream) as console:
+            console.start(10, 0, "title")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
 
 

@@ -49,7 +49,8 @@ def test_bootstrap_draws_whole_rows_and_repeats_itself():
     rows = np.array([[0.0, 10], [1, 11], [2, 12], [3, 13], [4, 14]])
     low, high = bootstrap_interval(rows)
     np.testing.assert_allclose(low + 10, [low[1], low[1] + 10])
-    assert (low[0] < 2) and (high[0] > 2)
+    assert low[0] < 2
+    assert high[0] > 2
     np.testing.assert_array_equal(bootstrap_interval(rows)[0], low)
 
 

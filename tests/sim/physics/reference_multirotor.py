@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.physics.multirotor_model import MultirotorModel
 
-Vector = NDArray[np.float64]
+Vector = NDArray[np.floating]
 
 PLANT_A = MultirotorModel(
     mass=0.027,

@@ -71,12 +71,11 @@ def test_keys_that_look_like_tags_or_paths_come_back(state):
 
 
 def test_optimiser_and_random_states_come_back():
-    layer = torch.nn.Linear(3, 2)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3, momentum=0.9)
-    layer(torch.ones(1, 3)).sum().backward()
-    optimiser.step()
     state = {
-        "optimiser": optimiser.state_dict(),
+        "optimiser": {  # the shape of Adam's: integer keys and tuples
+            "state": {0: {"step": torch.tensor(1.0), "exp_avg": torch.ones(3, 2)}},
+            "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "fused": None, "params": [0]}],
+        },
         "torch": torch.get_rng_state(),
         "python": random.Random(1).getstate(),
     }
@@ -84,7 +83,14 @@ def test_optimiser_and_random_states_come_back():
 
 
 def test_names_that_collide_do_not_share_a_tensor():
-    state = {"a": {"b": torch.zeros(2)}, "a/b": torch.ones(2)}
+    values = [torch.full((2,), i) for i in range(5)]
+    state = {
+        "a": {"b": values[0]},
+        "a/b": values[1],
+        "a/b#": values[2],
+        1: values[3],
+        "1": values[4],
+    }
     assert same(state, through_bytes(state))
 
 

@@ -1,0 +1,126 @@
+"""What can be chosen, and what every field means: read from the YAML files and the docstrings.
+
+Needs the standard library only, so that `--help` is there at once.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+CONFIGS = Path(__file__).parent
+"""Folder of the YAML groups."""
+GROUPS = ("task", "robot", "learner", "experiment")
+"""Groups that a command line chooses from."""
+
+
+def choices(group: str) -> dict[str, str]:
+    """Names in a group with a line about each: the first comment of its YAML file."""
+    return {path.stem: _first_comment(path) for path in sorted((CONFIGS / group).glob("*.yaml"))}
+
+
+def describe_choices() -> str:
+    """The choices of all groups, one line each."""
+    lines: list[str] = []
+    for group in GROUPS:
+        found = choices(group)
+        lines.append(f"{group}:")
+        width = max(map(len, found), default=0)
+        lines += [f"  {name:<{width}}  {text}" for name, text in found.items()]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field that can be overridden."""
+
+    path: str
+    """Dotted name, as on the command line."""
+    kind: str
+    """Its type in words."""
+    value: Any
+    """What it is now."""
+    meaning: str
+    """Its docstring."""
+
+
+def walk_fields(config: Any, prefix: str = "") -> Iterator[Field]:
+    """Every field of a typed config, nested ones included."""
+    meanings = _field_docstrings(type(config))
+    for entry in fields(config):
+        value, path = getattr(config, entry.name), f"{prefix}{entry.name}"
+        if is_dataclass(value):
+            yield from walk_fields(value, f"{path}.")
+        elif isinstance(value, dict) and value and all(map(is_dataclass, value.values())):
+            for name, item in value.items():
+                yield from walk_fields(item, f"{path}.{name}.")
+        else:
+            yield Field(path, _kind(entry.type), value, meanings.get(entry.name, ""))
+
+
+def describe_fields(config: Any) -> str:
+    """All fields of a typed config with type, value and meaning."""
+    lines: list[str] = []
+    for entry in walk_fields(config):
+        lines.append(f"{entry.path}={_written(entry.value)}  ({entry.kind})")
+        if entry.meaning:
+            lines.append(f"    {entry.meaning}")
+    return "\n".join(lines)
+
+
+def _first_comment(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    return next((text for text in comments if not text.startswith("@")), "")
+
+
+@cache
+def _field_docstrings(config: type) -> dict[str, str]:
+    """Docstring of every field: the string that follows it in the source."""
+    found: dict[str, str] = {}
+    for owner in reversed(config.__mro__):
+        if not is_dataclass(owner):
+            continue
+        tree = ast.parse(inspect.cleandoc(inspect.getsource(owner)))
+        body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+        for entry, after in pairwise(body):
+            if (
+                isinstance(entry, ast.AnnAssign)
+                and isinstance(entry.target, ast.Name)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                found[entry.target.id] = " ".join(str(after.value.value).split())
+    return found
+
+
+def _kind(annotation: Any) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"one of {', '.join(member.name for member in annotation)}"
+    words = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+    name = annotation if isinstance(annotation, str) else str(annotation)
+    return words.get(annotation) or re.sub(r"[a-z_.]+\.(?=[A-Z])|<class '|'>", "", name)
+
+
+def _written(value: Any) -> str:
+    """A value as the command line writes it."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_written(item)}" for key, item in value.items()) + "}"
+    if is_dataclass(value):
+        content = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        return _written(content)
+    return str(value)

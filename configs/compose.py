@@ -1,0 +1,287 @@
+"""From a command line to a typed `RunConfig`, or to one sentence about what is wrong with it.
+
+Hydra composes the groups and reads the grammar of overrides and sweeps. Values are put in here, one
+by one, so that a misspelt key or a wrong type is named together with what would have been right;
+Hydra's own runner is not used, as it leaves with exit code 1 and writes folders of its own.
+"""
+
+import difflib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeVar, get_type_hints
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.catalog import CONFIGS, GROUPS, choices
+from configs.schema import COMPONENTS, RunConfig, component_of, find_component
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.training.provenance import plain
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """A run as it was asked for."""
+
+    config: RunConfig
+    """Typed and checked."""
+    chosen: dict[str, str]
+    """Name chosen in each group, such as task -> hover."""
+
+
+def compose(overrides: Sequence[str]) -> Composition:
+    """Compose the groups, then put the values in.
+
+    Args:
+        overrides: Such as `task=hover` or `training.total_steps=1e6`.
+
+    Raises:
+        ConfigError: A choice, a key or a value is wrong; the message names the nearest right one.
+    """
+    parsed = _parse(overrides)
+    groups = [one for one in parsed if one.key_or_group in GROUPS]
+    for one in groups:
+        _check_choice(one)
+    for component in COMPONENTS:
+        name = f"{component.name}_schema"
+        ConfigStore.instance().store(group=component.group, name=name, node=component.config)
+    ConfigStore.instance().store(name="run_schema", node=RunConfig)
+    lines = [str(one.input_line) for one in groups]
+    try:
+        with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
+            tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_sentence(error)) from error
+    chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
+    with open_dict(tree):
+        del tree["hydra"]
+    config = _finish(tree, [one for one in parsed if one not in groups])
+    return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """Every combination of the values of a sweep, such as `seed=0,1,2` or `seed=range(10)`."""
+    columns = [
+        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [str(one.input_line)]
+        for one in _parse(overrides, sweep=True)
+    ]
+    return [list(row) for row in itertools.product(*columns)]
+
+
+def to_plain(config: RunConfig) -> dict[str, Any]:
+    """A config as it is saved: plain values, and which schemas they belong to."""
+    parts = {"robot": config.robot, "task": config.task, "learner": config.learner}
+    names = {group: component_of(part).name for group, part in parts.items()}
+    return {"schemas": names, **plain(config)}
+
+
+def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """Rebuild a config from `to_plain`, with overrides of its values.
+
+    Raises:
+        ConfigError: The saved config or an override does not fit the schemas.
+    """
+    parsed = _parse(overrides)
+    for one in parsed:
+        if one.key_or_group in GROUPS:
+            raise ConfigError(
+                f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
+                f"override its fields ({one.key_or_group}.<field>=...) or train a new run"
+            )
+    saved = dict(values)
+    tree = OmegaConf.structured(RunConfig)
+    try:
+        for group, name in saved.pop("schemas", {}).items():
+            tree[group] = OmegaConf.structured(find_component(group, name).config)
+        tree = OmegaConf.merge(tree, saved)
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"the saved configuration does not fit: {_sentence(error)}") from error
+    assert isinstance(tree, DictConfig)
+    return _finish(tree, parsed)
+
+
+def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Options, list[str]]:
+    """Split a command line into the options of a script and overrides of a run.
+
+    Args:
+        schema: Dataclass whose field names are the script's options.
+        overrides: The command line.
+
+    Returns:
+        The options, and the overrides that are none of them.
+
+    Raises:
+        ConfigError: An option is misspelt or has a wrong value.
+    """
+    names = [entry.name for entry in fields(schema)]  # pyright: ignore[reportArgumentType]
+    run_fields = {entry.name for entry in fields(RunConfig)}
+    keys = [text.partition("=")[0] for text in overrides]
+    for key in keys:
+        if key not in run_fields and key not in names:
+            if difflib.get_close_matches(key, names, n=1, cutoff=0.75):
+                raise ConfigError(unknown_name("option", key, names))
+    mine = [text for text, key in zip(overrides, keys, strict=True) if key in names]
+    tree = OmegaConf.structured(schema)
+    for one in _parse(mine):
+        _assign(tree, one)
+    return _typed(tree), [text for text in overrides if text not in mine]
+
+
+def changed_keys(overrides: Sequence[str]) -> list[str]:
+    """Dotted keys that overrides change."""
+    return [one.key_or_group for one in _parse(overrides)]
+
+
+def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
+    parser = OverridesParser.create()
+    parsed: list[Override] = []
+    for text in overrides:
+        if "=" not in text.lstrip("~"):
+            raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
+        try:
+            one = parser.parse_override(text)
+        except HydraException as error:
+            raise ConfigError(
+                f"override '{text}' cannot be read ({_sentence(error)}); put a value with spaces, "
+                "commas or brackets in quotes: 'key=\"value\"'"
+            ) from error
+        if one.is_delete():
+            raise ConfigError(f"'{text}' would delete a field; expected key=value")
+        if one.is_sweep_override() and not sweep:
+            raise ConfigError(
+                f"'{text}' asks for several values; sweep over them with -m, or write a list as "
+                f"{one.key_or_group}=[a,b]"
+            )
+        parsed.append(one)
+    return parsed
+
+
+def _check_choice(one: Override) -> None:
+    value, group = _value(one), one.key_or_group
+    if not isinstance(value, str) or value not in choices(group):
+        raise ConfigError(unknown_name(group, str(value), choices(group)))
+
+
+def _finish(tree: DictConfig, overrides: Sequence[Override]) -> RunConfig:
+    for one in overrides:
+        _assign(tree, one)
+    return _typed(tree)
+
+
+def _typed(tree: DictConfig) -> Any:
+    try:
+        config = OmegaConf.to_object(tree)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_sentence(error)) from error
+    for path, value in _leaves(config):
+        if isinstance(value, float) and math.isnan(value):
+            raise ConfigError(f"{path} is not a number; expected one")
+    return config
+
+
+def _assign(tree: DictConfig, one: Override) -> None:
+    """Put one value into the tree."""
+    key, value = one.key_or_group, _value(one)
+    parent: Any = tree
+    *path, last = key.split(".")
+    for depth, name in enumerate(path):
+        parent = _child(tree, parent, key, ".".join(path[:depth]), name)
+    kind = _field_type(tree, parent, key, ".".join(path), last)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e6 is a whole number to a person
+    if isinstance(kind, type) and issubclass(kind, Enum) and value not in kind.__members__:
+        raise ConfigError(unknown_name(f"value of {key}", str(value), kind.__members__))
+    try:
+        OmegaConf.update(tree, key, value, merge=True, force_add=True)
+    except OmegaConfBaseException as error:
+        told = _in_words(kind, key) or _sentence(error)
+        raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
+
+
+def _child(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:
+    _check_known(tree, parent, key, where, name)
+    return parent[name]
+
+
+def _check_known(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> None:
+    if not isinstance(parent, DictConfig):
+        what = "a list, which is given whole" if isinstance(parent, ListConfig) else "a plain value"
+        raise ConfigError(f"'{key}' is unknown: {where} is {what}")
+    known = [str(entry) for entry in parent]
+    if name in known:
+        return
+    near = _nearest(tree, key, where, name, known)
+    hint = f" (did you mean '{near}'?)" if near else ""
+    place = f"field '{name}' of {where}" if where else f"field '{name}'"
+    raise ConfigError(f"{place} is unknown{hint}; known: {', '.join(known)}")
+
+
+def _nearest(tree: DictConfig, key: str, where: str, name: str, known: Sequence[str]) -> str:
+    """A field beside the misspelt one, else one of the same name elsewhere, else a similar path."""
+    paths = [path for path, _ in _leaves(tree)]
+    beside = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if beside:
+        rest = key.removeprefix(f"{where}.").partition(".")[2]
+        found = ".".join(filter(None, (where, beside[0], rest)))
+        return found if found in paths or not rest else ".".join(filter(None, (where, beside[0])))
+    ending = [path for path in paths if path.endswith(f".{key}")]
+    return next(iter(ending or difflib.get_close_matches(key, paths, n=1, cutoff=0.75)), "")
+
+
+def _field_type(tree: DictConfig, parent: Any, key: str, where: str, name: str) -> Any:
+    """Declared type of a field; entries of a dict may be new, fields of a dataclass may not."""
+    kind = OmegaConf.get_type(parent)
+    if isinstance(parent, DictConfig) and not is_dataclass(kind):
+        return object
+    _check_known(tree, parent, key, where, name)
+    return get_type_hints(kind).get(name, object)
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted paths and values inside a tree or a typed config."""
+    if is_dataclass(value) and not isinstance(value, type):
+        items = [(entry.name, getattr(value, entry.name)) for entry in fields(value)]
+    elif isinstance(value, DictConfig):
+        items = [(str(name), value._get_node(name)) for name in value]
+    elif isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    else:
+        yield path, value
+        return
+    for name, item in items:
+        yield from _leaves(item, f"{path}.{name}" if path else str(name))
+
+
+def _value(one: Override) -> Any:
+    value = one.value()
+    return value.text if isinstance(value, QuotedString) else value
+
+
+def _in_words(kind: Any, key: str) -> str:
+    if is_dataclass(kind):
+        return f"{key} has fields; give them one by one as {key}.<field>=..."
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return f"{key} must be {words[kind]}" if kind in words else ""
+
+
+def _sentence(error: BaseException) -> str:
+    """First lines of an error of Hydra or OmegaConf, without its list of internals."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    internals = ("full_key", "object_type", "reference_type", "value:", "See ")
+    told = [line for line in lines if not line.startswith(internals)]
+    return " ".join(told[:2]).rstrip(".") or type(error).__name__

@@ -1,0 +1,86 @@
+"""What follows training: curve, flight, bundle, and where to look. A step that fails says so."""
+
+import logging
+from collections.abc import Callable
+
+from cli import missing_package
+from flight_report import report_flight
+
+from configs.schema import RunConfig
+from robot_rl.core.errors import RobotRLError
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.console import format_count, format_percent
+from robot_rl.training.metrics import read_metrics
+from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.statistics import wilson_interval
+from robot_rl.training.storage.checkpoint_files import read_manifest
+from runtime.bundling import export_run
+from runtime.parts import load_policy
+from sim.env import SimEnv
+
+_logger = logging.getLogger(__name__)
+
+
+def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, str]:
+    """Draw and export the best policy of a finished run.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        env: Worlds at evaluation starts.
+
+    Returns:
+        Lines of a summary: what it is -> where it lies, or why there is none.
+    """
+
+    def draw_curve() -> dict[str, str]:
+        from robot_rl.training.curves import plot_run  # matplotlib and scipy: not for all
+
+        path = run.plots / "learning_curve.png"
+        plot_run(read_metrics(run.metrics_path), path, title=run.path.name)
+        return {"curve": str(path)}
+
+    def fly() -> dict[str, str]:
+        return report_flight(run, env, load_policy(run, config, env.spec, "best").module)
+
+    def export() -> dict[str, str]:
+        exported = export_run(run, config, "best", run.bundle)
+        return {"bundle": f"{exported.path} ({exported.sentence})"}
+
+    return {
+        "run": str(run.path),
+        **_attempt("success", lambda: {"success": _best_success(run, config)}),
+        **_attempt("curve", draw_curve),
+        **_attempt("flight", fly),
+        **_attempt("bundle", export),
+        "evaluate": f"python scripts/evaluate.py run={run.path}",
+        "export": f"python scripts/export.py run={run.path}",
+        "train on": f"python scripts/train.py resume={run.path} training.total_steps="
+        f"{2 * config.training.total_steps}",
+    }
+
+
+def _attempt(what: str, step: Callable[[], dict[str, str]]) -> dict[str, str]:
+    try:
+        return step()
+    except ModuleNotFoundError as error:
+        return {what: f"none: {missing_package(error, what) or error}"}
+    except RobotRLError as error:
+        return {what: f"none: {error}"}
+    except Exception as error:  # the run is finished and saved: it is not lost now
+        _logger.info("%s failed", what, exc_info=True)  # into log.txt only
+        return {what: f"none: {type(error).__name__}: {error} (log.txt has the details)"}
+
+
+def _best_success(run: RunFolder, config: RunConfig) -> str:
+    store = CheckpointStore(run.checkpoints, read_only=True)
+    best = store.best()
+    if best is None:
+        return "not measured"
+    manifest = read_manifest(best)
+    rate, episodes = float(manifest["score"]), config.training.evaluation_episodes
+    low, high = wilson_interval(round(rate * episodes), episodes)
+    return (
+        f"{format_percent(rate)} (95 % interval {format_percent(low)} to {format_percent(high)}) "
+        f"of {episodes} validation starts, best checkpoint, step {format_count(manifest['step'])}"
+    )

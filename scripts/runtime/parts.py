@@ -1,0 +1,95 @@
+"""Restores a run's folder into its parts: worlds, learner, policy."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from configs.builders import build_env
+from configs.schema import RunConfig, component_of
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import Learner
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.run_folder import RunFolder, find_runs
+from sim.env import SimEnv
+
+
+def make_env(
+    config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
+) -> SimEnv:
+    """Worlds of a run, to learn in or to evaluate in."""
+    return build_env(
+        config.task,
+        config.robot,
+        make_task=component_of(config.task).build,
+        make_simulation=component_of(config.robot).build,
+        num_envs=num_envs,
+        device=device,
+        seed=seed,
+        evaluation=evaluation,
+    )
+
+
+def make_learner(config: RunConfig, spec: EnvSpec) -> Learner:
+    """The untrained learner of a run."""
+    return component_of(config.learner).build(config.learner, spec, seed=config.seed)
+
+
+def run_path(name: str, runs: str = "runs") -> Path:
+    """Folder of a run by its path, or of the newest run in `runs` by the word latest.
+
+    Raises:
+        ConfigError: `latest` was asked for and there is none.
+    """
+    if name != "latest":
+        return Path(name)
+    found = find_runs(runs)
+    if not found:
+        raise ConfigError(f"there is no run in {runs}; train one with: python scripts/train.py")
+    return found[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedPolicy:
+    """A policy out of a checkpoint."""
+
+    module: nn.Module
+    """Deterministic, normaliser inside: Obs -> (N, A)."""
+    checkpoint: Path
+    """Folder that it was read from."""
+    step: int
+    """World-steps that it was trained for."""
+    score: float | None
+    """Success rate on validation starts; None where it was not measured."""
+
+
+def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) -> TrainedPolicy:
+    """The policy of a run.
+
+    Args:
+        run: The run's folder; may be training.
+        config: Its configuration.
+        spec: Environment with the run's observations and actions, of any size.
+        which: `best`, `latest`, or the folder of a checkpoint.
+
+    Raises:
+        CheckpointError: There is no such checkpoint, it is damaged, or it does not fit.
+    """
+    checkpoint = CheckpointStore(run.checkpoints, read_only=True).load(which)
+    module = make_learner(config, spec).policy()
+    try:
+        module.load_state_dict(checkpoint.state["policy"])
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"the checkpoint {checkpoint.path} holds no policy of this shape; expected the "
+            f"observations and the network of {run.config_path}: evaluate without overrides of "
+            "task.actor and learner"
+        ) from error
+    return TrainedPolicy(
+        module=module.eval(),
+        checkpoint=checkpoint.path,
+        step=checkpoint.step,
+        score=checkpoint.score,
+    )

@@ -1,0 +1,98 @@
+"""Going on with a run: which run, and what may be changed about it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from configs.builders import pick_device
+from configs.catalog import GROUPS, walk_fields
+from configs.compose import from_plain
+from configs.schema import RunConfig
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.console import format_count
+from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.storage.segments import SegmentStore
+from runtime.parts import run_path
+from runtime.session import go_on
+
+_FREE = (
+    "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
+    "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
+    "threads", "device",
+)  # fmt: skip
+"""Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
+
+_FIXED = {
+    "task": "the saved worlds, replay and critics belong to the task as it was",
+    "robot": "the saved worlds and replay belong to the robot as it was",
+    "learner": "the saved networks, optimisers and replay belong to these settings",
+    "num_envs": "the checkpoint holds the state of exactly that many worlds",
+    "seed": "all random streams go on where they stopped",
+    "training.replay_capacity": "the saved replay has that size",
+    "training.random_steps": "they lie at the beginning of the run",
+    "runs": "a run stays in its folder",
+}
+
+
+def resume(name: str, overrides: Sequence[str]) -> int:
+    """Go on with a run.
+
+    Args:
+        name: Its folder, or `latest`.
+        overrides: What to change about it.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+
+    Raises:
+        ConfigError: There is no such run, or an override does not make sense for it.
+        StorageError: A process is writing the run, or it cannot be written.
+    """
+    path = run_path(name)
+    config = resumed_config(RunFolder.open(path), overrides)
+    with RunFolder.open(path, write=True) as run:
+        store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
+        checkpoint = store.load("latest") if store.steps() else None
+        total = config.training.total_steps
+        if checkpoint is not None and checkpoint.step >= total:
+            print(
+                f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
+                "steps: nothing to do; train it longer with training.total_steps=..., or look at "
+                f"it with: python scripts/evaluate.py run={path}"
+            )
+            return 0
+        return go_on(run, config, checkpoint)
+
+
+def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
+    """The run's configuration with overrides.
+
+    Raises:
+        ConfigError: An override would change what the saved state depends on.
+    """
+    values, chosen = run.config(), run.provenance().get("run", {})
+    same = {f"{group}={chosen[group]}" for group in GROUPS if group in chosen}
+    before = from_plain(values)
+    config = from_plain(values, [text for text in overrides if text not in same])
+    config = replace(config, device=str(pick_device(config.device)))
+    if config.device.partition(":")[0] != before.device.partition(":")[0]:
+        raise ConfigError(
+            f"the run was trained on {before.device} and cannot go on on {config.device}: their "
+            f"random streams differ; resume it with device={before.device}, or train a new run"
+        )
+    old = {field.path: field.value for field in walk_fields(before)}
+    for field in walk_fields(config):
+        if field.value != old.get(field.path) and not _is_free(field.path):
+            raise ConfigError(
+                f"{field.path} cannot change from {old.get(field.path)} to {field.value} on "
+                f"resume: {_why_fixed(field.path)}; train a new run for it (without resume=...)"
+            )
+    return config
+
+
+def _is_free(path: str) -> bool:
+    return path.startswith(_FREE) or (path.startswith("learner.") and path.endswith("_lr"))
+
+
+def _why_fixed(path: str) -> str:
+    return next(reason for start, reason in _FIXED.items() if path.startswith(start))

@@ -1,0 +1,275 @@
+"""One session of training: a new run from a typed config, or on from where a run stands."""
+
+import contextlib
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import FrameType
+
+import psutil
+import torch
+
+from configs.builders import pick_device
+from configs.compose import to_plain
+from configs.schema import RunConfig
+from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.core.learner import Learner
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.console import Console, format_clock, format_count
+from robot_rl.training.metrics import MetricLog
+from robot_rl.training.provenance import collect_provenance
+from robot_rl.training.run_folder import RunFolder, RunName, RunState
+from robot_rl.training.sinks import open_sinks
+from robot_rl.training.storage.checkpoint_files import Checkpoint
+from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import VALIDATION_SEED, Trainer
+from runtime.outcome import report_outcome
+from runtime.parts import make_env, make_learner
+from sim.env import SimEnv
+
+_logger = logging.getLogger(__name__)
+
+
+def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
+    """Train a new run to its end.
+
+    Args:
+        config: The run.
+        chosen: Name chosen in each config group; the run is called after them.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+    """
+    parts = _build(config)
+    config = replace(config, device=str(parts.env.spec.device))
+    plain = to_plain(config)
+    name = RunName(
+        task=chosen["task"], robot=chosen["robot"], learner=chosen["learner"], seed=config.seed
+    )
+    origin = collect_provenance(plain, seed=config.seed, device=config.device)
+    with RunFolder.create(config.runs, name, plain, origin) as run:
+        try:
+            session = _Session(run, config, parts, None)
+        except BaseException:
+            shutil.rmtree(run.path)  # it never began: no half-made folder stays
+            raise
+        return session.run()
+
+
+def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None) -> int:
+    """Train a run on from a checkpoint, or from its start where it has none yet.
+
+    Args:
+        run: Opened for writing.
+        config: Its configuration, with what may be changed on resume.
+        checkpoint: Where to go on from.
+
+    Returns:
+        Exit code as of `start`.
+    """
+    parts = _build(config)
+    run.write_config(to_plain(config))
+    return _Session(run, config, parts, checkpoint).run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    env: SimEnv
+    evaluation_env: SimEnv
+    learner: Learner
+
+
+def _build(config: RunConfig) -> _Parts:
+    torch.set_num_threads(config.threads)
+    device = pick_device(config.device)
+    env = make_env(
+        config, num_envs=config.num_envs, device=device, seed=config.seed, evaluation=False
+    )
+    evaluation_env = make_env(
+        config,
+        num_envs=config.training.evaluation_episodes,
+        device=device,
+        seed=VALIDATION_SEED,
+        evaluation=True,
+    )
+    learner = make_learner(config, env.spec)
+    return _Parts(env=env, evaluation_env=evaluation_env, learner=learner)
+
+
+class _Session:
+    """A trainer with its folder, its console and its signals."""
+
+    def __init__(
+        self, run: RunFolder, config: RunConfig, parts: _Parts, checkpoint: Checkpoint | None
+    ) -> None:
+        self._run, self._config, self._parts = run, config, parts
+        self._console = Console(quiet=config.logging.quiet)
+        self._going_on = checkpoint is not None
+        self._console.message(_replay_memory(config, parts))
+        step = checkpoint.step if checkpoint else 0
+        sinks = open_sinks(
+            config.logging,
+            run.path,
+            name=run.path.name,
+            group=run.path.name.rpartition("_s")[0],
+            run_config=to_plain(config),
+            resume_step=step if self._going_on else None,
+        )
+        self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
+        segments = SegmentStore(run.replay)
+        store = CheckpointStore(
+            run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
+        )
+        self._trainer = Trainer(
+            config.training,
+            env=parts.env,
+            evaluation_env=parts.evaluation_env,
+            learner=parts.learner,
+            checkpoints=store,
+            segments=segments,
+            record=self._record,
+            interval_seconds=config.logging.interval_seconds,
+            seed=config.seed,
+        )
+        if checkpoint is not None:
+            self._trainer.load_state_dict(checkpoint.state)
+            store.discard_after(step)
+
+    def run(self) -> int:
+        with self._console, self._metrics, _logs(self._run, self._console):
+            try:
+                return self._train()
+            except BaseException as error:
+                aborted = isinstance(error, KeyboardInterrupt)
+                reason = "aborted by a second signal" if aborted else _reason(error)
+                with contextlib.suppress(StorageError):  # a full disk: the error itself says so
+                    self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
+                self._console.close()
+                self._say_how_to_go_on("what was saved is intact")
+                raise
+
+    def _train(self) -> int:
+        config, collector = self._config, self._trainer.collector
+        name = self._run.provenance()["run"]
+        _logger.info("trains from step %d to %d", self._step, config.training.total_steps)
+        self._console.start(
+            config.training.total_steps,
+            self._step,
+            f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
+            f"{config.num_envs} worlds on {config.device} -> {self._run.path}",
+            start_seconds=self._trainer.seconds,
+        )
+        self._mark(RunState.RUNNING)
+        if self._going_on and len(self._trainer.replay) == 0:
+            self._console.message("the replay was not saved with the run: it starts empty")
+        with _stop_on_signals(self._trainer, self._console.message) as caught:
+            finished = self._trainer.run()
+        took = format_clock(self._trainer.seconds)
+        steps = format_count(collector.world_steps)
+        if not finished:
+            self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(caught[0]).name}")
+            self._console.finish(f"stopped at {steps} steps after {took}; everything is saved")
+            self._say_how_to_go_on("nothing is lost")
+            return 128 + caught[0]
+        self._mark(RunState.FINISHED)
+        self._console.close()
+        summary = report_outcome(self._run, config, self._parts.evaluation_env)
+        self._console.finish(f"finished {steps} steps in {took}", summary)
+        return 0
+
+    @property
+    def _step(self) -> int:
+        return self._trainer.collector.world_steps
+
+    def _record(self, record: Mapping[str, float]) -> None:
+        self._metrics.write(record)
+        self._console.interval(record)
+        self._mark(RunState.RUNNING)
+
+    def _mark(self, state: RunState, reason: str = "") -> None:
+        self._run.mark(
+            state,
+            step=self._step,
+            total_steps=self._config.training.total_steps,
+            seconds=self._trainer.seconds,
+            reason=reason,
+        )
+
+    def _say_how_to_go_on(self, what: str) -> None:
+        if CheckpointStore(self._run.checkpoints, read_only=True).steps():
+            command = f"python scripts/train.py resume={self._run.path}"
+            self._console.message(f"{what}; go on with: {command}")
+
+
+def _replay_memory(config: RunConfig, parts: _Parts) -> str:
+    """Sentence about the replay's memory, before it is taken.
+
+    Raises:
+        ConfigError: The machine does not have it.
+    """
+    spec, learner = parts.env.spec, parts.learner
+    layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
+    rows = config.training.replay_capacity // spec.num_envs * spec.num_envs
+    needed = rows * layout.width * 4  # float32
+    on_gpu = spec.device.type == "cuda"
+    free = torch.cuda.mem_get_info(spec.device)[0] if on_gpu else psutil.virtual_memory().available
+    text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
+    if needed > free:
+        raise ConfigError(
+            f"{text}, but only {free / 1e6:,.0f} MB are free; lower training.replay_capacity "
+            f"({config.training.replay_capacity})"
+        )
+    return text
+
+
+@contextlib.contextmanager
+def _stop_on_signals(trainer: Trainer, say: Callable[[str], None]) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM ask the trainer to save and return; a second one aborts.
+
+    Yields:
+        The signals that came.
+    """
+    caught: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        trainer.stop()
+        say("stopping after this step, then saving; once more aborts")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught  # only the main thread may listen
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _logs(run: RunFolder, console: Console) -> Iterator[None]:
+    """Messages of all packages: warnings to the terminal, everything to log.txt."""
+    root, level = logging.getLogger(), logging.getLogger().level
+    handlers = [run.log_handler(), console.log_handler()]
+    logging.raiseExceptions = False  # a full disk must not print a traceback for every message
+    root.setLevel(logging.INFO)
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

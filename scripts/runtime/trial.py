@@ -1,0 +1,197 @@
+"""A trial of a trained policy: played once in every world, judged, written down."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from cli import missing_package
+from flight_report import report_flight
+from torch import Tensor
+
+from configs.builders import pick_device
+from configs.compose import changed_keys, from_plain, to_plain
+from configs.schema import RunConfig
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.console import format_number, format_percent
+from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.provenance import config_hash, git_state, package_versions
+from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.trainer import VALIDATION_SEED
+from runtime.bundling import BundlePolicy
+from runtime.parts import TrainedPolicy, load_policy, make_env, run_path
+from sim.env import SimEnv
+
+if TYPE_CHECKING:
+    from evaluate import EvaluateOptions
+
+_STATISTICS = ("mean", "median", "p95", "max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What was played and what came of it."""
+
+    run: RunFolder
+    config: RunConfig
+    env: SimEnv
+    policy: TrainedPolicy
+    result: Evaluation
+    tilt: Tensor
+    """Lean at the start, (N,), [rad]."""
+    bundle: Path | None = None
+    """The bundle that flew; None where torch did."""
+    bundle_difference: float = 0.0
+    """Largest difference between an action of the bundle and one of torch."""
+
+    @property
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Distribution of every final metric over the episodes that lasted to their time limit."""
+        complete = ~self.result.terminated
+        return {name: _describe(v[complete]) for name, v in self.result.metrics.items()}
+
+
+def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
+    """Play one episode per world.
+
+    Args:
+        options: What to play.
+        overrides: Fields of the run to change, such as the task's evaluation starts.
+    """
+    if options.seed == VALIDATION_SEED:
+        raise ConfigError(
+            f"seed={VALIDATION_SEED} gives the starts that the best checkpoint was chosen on; "
+            "take another seed for a test"
+        )
+    for key in changed_keys(overrides):
+        if not key.startswith(("task.", "robot.")):
+            raise ConfigError(
+                f"'{key}' changes nothing in an evaluation; what can be changed are its options "
+                f"({', '.join(asdict(options))}) and fields of the task and the robot (task.<field>, "
+                "robot.<field>)"
+            )
+    torch.set_num_threads(options.threads)
+    bundle = Path(options.bundle) if options.bundle else None
+    # A bundle lies in its run's folder unless it was exported elsewhere.
+    run = RunFolder.open(run_path(options.run) if bundle is None or options.run else bundle.parent)
+    config = from_plain(run.config(), overrides)
+    env = make_env(
+        config,
+        num_envs=options.episodes,
+        device=pick_device(options.device),
+        seed=options.seed,
+        evaluation=True,
+    )
+    policy = load_policy(run, config, env.spec, options.checkpoint)
+    env.reset(seed=options.seed)  # `evaluate` begins at the same starts
+    tilt = quaternion.tilt(env.simulation.truth.orientation_w)
+    if bundle is None:
+        result = evaluate(env, policy.module, seed=options.seed)
+        return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)
+    flyer = BundlePolicy.load(bundle, env, policy.module)
+    result = evaluate(env, flyer, seed=options.seed, on_step=flyer.on_step)
+    return Trial(
+        run=run, config=config, env=env, policy=policy, result=result, tilt=tilt,
+        bundle=bundle, bundle_difference=flyer.difference,
+    )  # fmt: skip
+
+
+def trial_lines(trial: Trial) -> list[str]:
+    """What a person reads of a trial."""
+    result = trial.result
+    low, high = result.success_interval
+    ended = int(result.terminated.sum())
+    flown = trial.bundle or trial.policy.checkpoint
+    lines = [
+        f"{flown}",
+        f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
+        f"(95 % interval {format_percent(low)} to {format_percent(high)})",
+        f"terminated   {ended}   return {format_number(float(result.returns.mean()))}   "
+        f"episode {float(result.seconds.mean()):.2f} s",
+        f"{'at the end':<16}" + "".join(f"{word:>10}" for word in _STATISTICS),
+    ]
+    for name, values in trial.statistics.items():
+        cells = "".join(f"{format_number(values[word]):>10}" for word in _STATISTICS)
+        lines.append(f"  {name:<14}{cells}")
+    if trial.bundle is not None:
+        lines.append(f"actions of the bundle and of torch differ by {trial.bundle_difference:.1e}")
+    return lines
+
+
+def save_trial(
+    trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]
+) -> dict[str, str]:
+    """Write result, plot and, if asked, flights; returns where each lies.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    folder = Path(options.out) if options.out else _new_folder(trial, options)
+    with storage_errors("write the evaluation", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(_record(trial, options, overrides), indent=2)
+        replace_file(folder / "result.json", content.encode())
+    found = {"result": str(folder / "result.json")}
+    try:
+        from runtime.trial_plot import plot_trial
+
+        plot_trial(trial, folder / "plot.png")
+        found["plot"] = str(folder / "plot.png")
+    except ModuleNotFoundError as error:
+        found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
+    if options.video:
+        found |= report_flight(trial.run, trial.env, trial.policy.module, folder=folder)
+    return found
+
+
+def _record(trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]) -> dict[str, Any]:
+    result, policy = trial.result, trial.policy
+    low, high = result.success_interval
+    config = to_plain(trial.config)
+    return {
+        "run": trial.run.path.name,
+        "checkpoint": {"step": policy.step, "validation_score": policy.score},
+        "bundle": None if trial.bundle is None else str(trial.bundle),
+        "bundle_action_difference": trial.bundle_difference if trial.bundle else None,
+        "options": asdict(options),
+        "overrides": list(overrides),
+        "success": {"rate": result.success_rate, "low": low, "high": high, "confidence": 0.95},
+        "episodes": result.success.numel(),
+        "terminated": int(result.terminated.sum()),
+        "mean_return": float(result.returns.mean()),
+        "mean_episode_seconds": float(result.seconds.mean()),
+        "metrics": _finite(trial.statistics),
+        "config_sha256": config_hash(config),
+        "git": git_state(Path(__file__).parent),
+        "packages": package_versions(),
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+
+
+def _new_folder(trial: Trial, options: "EvaluateOptions") -> Path:
+    kind = "bundle" if trial.bundle else Path(options.checkpoint).name
+    stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
+    root = trial.run.path / "evaluations"
+    taken = sorted(root.glob(f"{stem}*"))
+    return root / (f"{stem}_{len(taken) + 1}" if taken else stem)
+
+
+def _describe(values: Tensor) -> dict[str, float]:
+    values = values[values.isfinite()].double()
+    if values.numel() == 0:
+        return dict.fromkeys(_STATISTICS, float("nan"))
+    numbers = (values.mean(), values.median(), values.quantile(0.95), values.max())
+    return dict(zip(_STATISTICS, map(float, numbers), strict=True))
+
+
+def _finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:
+    """JSON has no NaN: null where there was nothing to measure."""
+    return {
+        name: {word: value if value == value else None for word, value in values.items()}
+        for name, values in statistics.items()
+    }

@@ -1,0 +1,128 @@
+"""Trains a policy: `python scripts/train.py task=hover seed=1`; `--help` lists the choices."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cli import EXIT_USAGE, exit_with_sentence, read_overrides
+
+from configs.catalog import describe_choices, describe_fields
+from robot_rl.core.errors import RobotRLError
+from robot_rl.process import check_one_root
+
+_HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
+
+usage: python scripts/train.py [group=name ...] [field=value ...]
+
+{choices}
+
+most used fields:
+  seed=1                        seed of everything random
+  num_envs=1024                 worlds simulated at once
+  device=auto                   auto, cpu, cuda or cuda:<index>
+  training.total_steps=4e6      length of the run; each task brings its own
+  task.start.attitude_deg=90    any field of the task, the robot or the learner
+  logging.wandb=offline         mirror to Weights & Biases: off, offline, online
+  runs=runs                     folder of all runs
+
+other:
+  resume=runs/...               go on with a run (or resume=latest), exactly where it stopped
+  -m, --multirun                one run after another for every combination of a=1,2 and b=3,4
+  --cfg job                     print the composed configuration and stop
+  --info fields                 print every field with its type, value and meaning, and stop
+
+examples:
+  python scripts/train.py
+  python scripts/train.py task=tracking seed=2 training.total_steps=1e7
+  python scripts/train.py robot.plant=measured learner.gamma=0.98
+  python scripts/train.py experiment=smoke
+  python scripts/train.py -m seed=0,1,2 learner.n_step=1,3
+  python scripts/train.py resume=latest training.total_steps=2e7"""
+
+
+@dataclass(kw_only=True)
+class TrainOptions:
+    """What the command takes beside the fields of a run."""
+
+    resume: str = ""
+    """Folder of a run to go on with, or `latest`; empty starts a new one."""
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what the command line says."""
+    overrides, flags = read_overrides(
+        arguments, lambda: _HELP.format(choices=describe_choices()), "multirun", "cfg", "info"
+    )
+    check_one_root()
+    # Before torch is imported: threads that spin while they wait are slow on shared cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from configs.compose import compose, expand
+
+    if flags.cfg or flags.info:
+        _print_config(overrides, fields=bool(flags.info))
+        return
+    jobs = expand(overrides) if flags.multirun else [overrides]
+    if len(jobs) > 1:
+        for job in jobs:
+            compose(job)  # a mistake in the last one is told before the first one trains
+        raise SystemExit(_train_all(jobs))
+    raise SystemExit(_train(jobs[0]))
+
+
+def _train(overrides: Sequence[str]) -> int:
+    """Train one run, or go on with one; returns the exit code."""
+    from configs.compose import compose, read_options
+
+    options, rest = read_options(TrainOptions, overrides)
+    if options.resume:
+        from runtime.resume import resume
+
+        return resume(options.resume, rest)
+    composition = compose(rest)
+    from runtime.session import start
+
+    return start(composition.config, composition.chosen)
+
+
+def _train_all(jobs: Sequence[Sequence[str]]) -> int:
+    """Train one run after another; a failed one is reported and does not stop the others."""
+    failed: list[str] = []
+    code = 0
+    for number, job in enumerate(jobs, start=1):
+        print(f"\n[{number}/{len(jobs)}] {' '.join(job)}", flush=True)
+        try:
+            stopped = _train(job)
+        except RobotRLError as error:
+            failed.append(f"{' '.join(job)}: {error}")
+            code = max(code, EXIT_USAGE)
+        except Exception:  # noqa: BLE001 - a defect of ours in one run; the others go on
+            traceback.print_exc()
+            failed.append(f"{' '.join(job)}: see the traceback above")
+            code = max(code, 1)
+        else:
+            if stopped:
+                return stopped
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    print(f"\n{len(jobs) - len(failed)} of {len(jobs)} runs finished")
+    return code
+
+
+def _print_config(overrides: Sequence[str], *, fields: bool) -> None:
+    import yaml
+
+    from configs.compose import compose, to_plain
+
+    config = compose(overrides).config
+    print(
+        describe_fields(config)
+        if fields
+        else yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True).rstrip()
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""MuJoCo models (MJCF), all of primitive shapes: no mesh files are needed."""

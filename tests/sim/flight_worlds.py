@@ -1,0 +1,78 @@
+"""Crazyflie worlds for the tests of sim: the robot of configs/robot, a task, a few worlds."""
+
+import re
+from pathlib import Path
+
+import torch
+import yaml
+
+from robot_rl.core.action import ActionMap
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import CommandKind, RobotSpec, SensorSpec
+from sim.env import SimEnv
+from sim.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.physics.multirotor_model import MultirotorModel
+from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.tracking import TrackingConfig, TrackingTask
+
+_YAML = Path(__file__).resolve().parents[2] / "configs" / "robot" / "crazyflie.yaml"
+CPU = torch.device("cpu")
+
+
+def crazyflie(plant: str = "paper") -> MultirotorConfig:
+    """The robot of configs/robot/crazyflie.yaml, read without Hydra."""
+    values = yaml.load(_YAML.read_text(), Loader=_Loader)
+    spec = values["spec"]
+    sensors = {name: SensorSpec(**sensor) for name, sensor in spec["sensors"].items()}
+    return MultirotorConfig(
+        spec=RobotSpec(
+            name=spec["name"],
+            rotors=spec["rotors"],
+            sensors=sensors,
+            command=CommandKind(spec["command"]),
+        ),
+        plant=plant,
+        plants={name: MultirotorModel(**model) for name, model in values["plants"].items()},
+    )
+
+
+def flight_env(
+    task: HoverConfig | TrackingConfig, num_worlds: int, *, plant: str = "paper", seed: int = 0
+) -> SimEnv:
+    """Evaluation worlds of a flight task."""
+    robot = crazyflie(plant)
+    simulation = MultirotorSimulation(
+        robot, task.randomization, num_worlds=num_worlds, device=CPU, seed=seed + 1
+    )
+    arguments = {
+        "num_worlds": num_worlds,
+        "control_dt": simulation.control_dt,
+        "hover_action": 2 * robot.model.hover_setpoint - 1,
+        "device": CPU,
+        "evaluation": True,
+    }
+    if isinstance(task, HoverConfig):
+        made = HoverTask(task, **arguments)
+    else:
+        made = TrackingTask(task, **arguments)
+    return SimEnv(
+        simulation,
+        made,
+        actor_terms=[TermConfig(term="position_error_w")],
+        critic_terms=[],
+        action_map=ActionMap(kind=CommandKind.rotors, low=[0.0] * 4, high=[1.0] * 4),
+        initial_action=0.0,
+        seed=seed,
+        stagger=False,
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 floats, as Hydra reads them: 3.85e-6 is a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)

@@ -129,10 +129,9 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     names = [entry.name for entry in fields(schema)]  # pyright: ignore[reportArgumentType]
     run_fields = {entry.name for entry in fields(RunConfig)}
     keys = [text.partition("=")[0] for text in overrides]
-    for key in keys:
-        if key not in run_fields and key not in names:
-            if difflib.get_close_matches(key, names, n=1, cutoff=0.75):
-                raise ConfigError(unknown_name("option", key, names))
+    for key in set(keys) - run_fields - set(names):
+        if difflib.get_close_matches(key, names, n=1, cutoff=0.75):
+            raise ConfigError(unknown_name("option", key, names))
     mine = [text for text, key in zip(overrides, keys, strict=True) if key in names]
     tree = OmegaConf.structured(schema)
     for one in _parse(mine):

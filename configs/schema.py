@@ -39,6 +39,8 @@ class RunConfig:
     """auto, cpu, cuda or cuda:<index>."""
     threads: int = 1
     """CPU threads of torch; one is usually fastest for networks of this size."""
+    video: bool = True
+    """Film a few flights of the trained policy at the end; takes about ten seconds."""
     runs: str = "runs"
     """Folder in which the run's folder is made."""
 

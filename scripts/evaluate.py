@@ -9,7 +9,7 @@ from cli import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError
 from robot_rl.process import check_one_root
 
-_HELP = """Plays a trained policy without exploration, once in every world, and says how well it does.
+_HELP = """Plays a trained policy without exploration, once in every world.
 
 usage: python scripts/evaluate.py run=runs/... [option=value ...] [field=value ...]
 

@@ -9,7 +9,7 @@ from cli import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.process import check_one_root
 
-_HELP = """Writes the policy of a run as a bundle: a folder that a robot loads and runs without torch.
+_HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
 
 usage: python scripts/export.py run=runs/... [option=value ...]
 

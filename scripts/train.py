@@ -10,7 +10,7 @@ from cli import EXIT_USAGE, exit_with_sentence, read_overrides
 
 from configs.catalog import describe_choices, describe_fields
 from robot_rl.core.errors import RobotRLError
-from robot_rl.process import check_one_root
+from robot_rl.process import check_one_root, keep_freed_memory
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
 
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments, lambda: _HELP.format(choices=describe_choices()), "multirun", "cfg", "info"
     )
     check_one_root()
+    keep_freed_memory()
     # Before torch is imported: threads that spin while they wait are slow on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import compose, expand

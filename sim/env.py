@@ -70,6 +70,11 @@ class SimEnv:
             inputs = self._inputs(simulation.truth, simulation.privileged)
             self._critic = ObservationMap(critic_terms, inputs)
             groups["critic"] = GroupSpec(shape=(self._critic.size,))
+        # Written anew in every step: allocating megabytes would cost more than filling them.
+        self._obs: Obs = {
+            name: torch.zeros(count, *group.shape, device=device) for name, group in groups.items()
+        }
+        self._next_obs: Obs = {name: torch.zeros_like(group) for name, group in self._obs.items()}
         self._flags = FaultFlags(count, device)
         self._spec = EnvSpec(
             num_envs=count,
@@ -114,7 +119,7 @@ class SimEnv:
             )
         rows = Rows(self._all if mask is None else mask)
         obs = self._observe_again()
-        self._begin(rows, obs)
+        self._begin(rows)
         if self._stagger and mask is None:
             share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
             self._episode_limit.copy_(1 + share * (self.task.episode_steps - 1))
@@ -149,10 +154,11 @@ class SimEnv:
         truncated = (timed_out | ~valid) & ~terminated
         success = judged.success & timed_out & truncated & valid
 
-        obs = {name: group.clone() for name, group in next_obs.items()}
-        self._begin(Rows(terminated | truncated), obs)
+        for name, group in self._obs.items():
+            group.copy_(next_obs[name])
+        self._begin(Rows(terminated | truncated))
         return EnvStep(
-            obs=obs,
+            obs=self._obs,
             next_obs=next_obs,
             reward=reward,
             terminated=terminated,
@@ -208,8 +214,8 @@ class SimEnv:
     def close(self) -> None:
         """Nothing is held beyond memory."""
 
-    def _begin(self, rows: Rows, obs: Obs) -> None:
-        """Start episodes in the picked worlds and put their first observations into `obs`."""
+    def _begin(self, rows: Rows) -> None:
+        """Start episodes in the picked worlds and put their first observations in place."""
         if rows.count == 0:
             return
         start = self.task.start(rows, self._generator)
@@ -220,25 +226,27 @@ class SimEnv:
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
         inputs = self._inputs(self.simulation.measured, {})
-        rows.put(obs["actor"], self._actor.reset(rows, inputs))
+        rows.put(self._obs["actor"], self._actor.reset(rows, inputs))
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            rows.put(obs["critic"], self._critic.reset(rows, inputs))
+            rows.put(self._obs["critic"], self._critic.reset(rows, inputs))
 
     def _observe(self) -> Obs:
-        obs = {"actor": self._actor.update(self._inputs(self.simulation.measured, {}))}
+        """True successors of all worlds."""
+        obs = self._next_obs
+        self._actor.update(self._inputs(self.simulation.measured, {}), out=obs["actor"])
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            obs["critic"] = self._critic.update(inputs)
+            self._critic.update(inputs, out=obs["critic"])
         return obs
 
     def _observe_again(self) -> Obs:
-        """Observe without a step: no history moves."""
-        obs = {"actor": self._actor.look(self._inputs(self.simulation.measured, {}))}
+        """Present observations without a step: no history moves."""
+        self._actor.look(self._inputs(self.simulation.measured, {}), out=self._obs["actor"])
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            obs["critic"] = self._critic.look(inputs)
-        return obs
+            self._critic.look(inputs, out=self._obs["critic"])
+        return self._obs
 
     def _inputs(self, state: RobotState, sensed: Mapping[str, Tensor]) -> ObservationInputs:
         return ObservationInputs(

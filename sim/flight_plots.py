@@ -5,7 +5,6 @@ no screen is needed.
 """
 
 import io
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from robot_rl.core.errors import StorageError
-from sim.flight_recording import FLIGHT_COLOURS, FlightRecording
+from sim.flight_recording import FLIGHT_COLOURS, FlightRecording, replacing
 
 _INK, _GRID, _GOOD, _BAD = "#333333", "#E4E4E4", "#009E73", "#C0392B"
 _ROTOR_COLOURS = ("#D55E00", "#0072B2", "#56B4E9", "#E69F00")
@@ -59,15 +57,11 @@ def plot_flight(
     return path
 
 
-def _plot_error(
-    axes: Axes, recording: FlightRecording, near: float, window: float | None
-) -> None:
+def _plot_error(axes: Axes, recording: FlightRecording, near: float, window: float | None) -> None:
     time, distance = recording.time, recording.distance
     end = float(time[-1])
     axes.axhspan(0, 100 * near, color=_GOOD, alpha=0.10, lw=0)
-    axes.text(
-        end, 100 * near, "reached ", color=_GOOD, fontsize=8, ha="right", va="bottom"
-    )
+    axes.text(end, 100 * near, "reached ", color=_GOOD, fontsize=8, ha="right", va="bottom")
     if window is not None and window < end:
         axes.axvline(end - window, color=_INK, lw=0.8, ls=(0, (4, 3)), alpha=0.6)
         axes.text(end - window, 0.98, " judged from here", transform=axes.get_xaxis_transform(),
@@ -159,14 +153,7 @@ def _dress(axes: Axes) -> None:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write a PNG, replacing an older one only when the new one is complete."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as unfinished:
         unfinished.write_bytes(buffer.getvalue())
-        os.replace(unfinished, path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise StorageError(f"cannot write the plot {path}: {error.strerror}") from error

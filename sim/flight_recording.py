@@ -10,7 +10,8 @@ A recording is numpy only and is saved as one `.npz`, so that it can be drawn wi
 import io
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,14 +100,8 @@ class FlightRecording:
         """
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **{f.name: getattr(self, f.name) for f in fields(self)})
-        unfinished = path.with_name(path.name + ".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished:
             unfinished.write_bytes(buffer.getvalue())
-            os.replace(unfinished, path)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise StorageError(f"cannot write the recording {path}: {error.strerror}") from error
 
     @classmethod
     def load(cls, path: Path) -> "FlightRecording":
@@ -188,6 +183,25 @@ class FlightRecorder:
         return FlightRecording(
             control_dt=self._env.spec.control_dt, length=first + 1, success=success, **arrays
         )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file beside `path` that takes its place when the block ends well, else vanishes.
+
+    Raises:
+        StorageError: The folder cannot be made or the file not be written.
+    """
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 _STATES = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b")

@@ -4,6 +4,9 @@ This is the only file that imports MuJoCo's renderer. MuJoCo reads the GL backen
 when it is first imported, so `sim.video` runs this in a child process of its own.
 """
 
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
 import math
 from collections.abc import Sequence
 from itertools import pairwise, product
@@ -228,7 +231,7 @@ class FlightScene:
         step = self._step(flight, time)
         over = step >= recording.length[flight] - 1
         if over and not recording.success[flight]:
-            text, colour = f"{step * recording.control_dt:.1f} s   lost", (0.75, 0.16, 0.10)
+            text, colour = f"{step * recording.control_dt:.1f} s   failed", (0.75, 0.16, 0.10)
         else:
             distance = float(self._at(recording.distance, flight, step))
             text = f"{step * recording.control_dt:.1f} s   {100 * distance:.0f} cm off"
@@ -273,6 +276,6 @@ def _smooth(values: NDArray, deviation: float) -> Floats:
 
 
 def _rgb(colour: str) -> tuple[float, float, float]:
-    """"#0072B2" as three numbers in [0, 1]."""
+    """Hexadecimal "#rrggbb" as three numbers in [0, 1]."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return red, green, blue

@@ -13,7 +13,7 @@ from robot_rl.core.rows import Rows
 from sim import draws
 from sim.physics import multirotor_model
 from sim.physics.multirotor import MultirotorEngine
-from sim.physics.multirotor_model import PARAM_COLUMNS, MultirotorModel
+from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS, MultirotorModel
 
 START_SPEED = 0.5
 """Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""
@@ -139,6 +139,9 @@ class MultirotorSimulation:
         self._nominal = self._with_sensors(self._nominal)
         self._plant = self._describe(self._nominal.expand(num_worlds, -1))
         self._noise_generator = torch.Generator(device=device).manual_seed(seed)
+        self._normals = torch.randn(  # of one measurement
+            (num_worlds, NOISE_WIDTH), generator=self._noise_generator, device=device
+        )
         self._truth = _state_views(self.engine.state, list(_STATE_COLUMNS))
         self._measured = _state_views(self.engine.measured, list(self.robot.sensors))
 
@@ -178,7 +181,8 @@ class MultirotorSimulation:
             raise SpecMismatchError(
                 f"a simulated multirotor takes rotor commands, got {type(command).__name__}"
             )
-        self.engine.step(command.speed, self._noise())
+        self._normals.normal_(generator=self._noise_generator)
+        self.engine.step(command.speed, self._normals)
 
     def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
@@ -191,26 +195,28 @@ class MultirotorSimulation:
         rows.put(self._plant, self._describe(params))
         rows.put(self.engine.fault, False)
         hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
-        self.engine.settle(rows.mask, hold, self._noise())
+        # The normals of the last step serve again: nobody sees both samples of a world.
+        self.engine.settle(rows.mask, hold, self._normals)
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of sensor noise."""
         self._noise_generator.manual_seed(seed)
+        self._normals.normal_(generator=self._noise_generator)
 
     def state_dict(self) -> dict[str, Any]:
         """Engine state and the stream of the sensor noise."""
-        return {"engine": self.engine.state_dict(), "noise": self._noise_generator.get_state()}
+        return {
+            "engine": self.engine.state_dict(),
+            "normals": self._normals.clone(),
+            "noise": self._noise_generator.get_state(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.engine.load_state_dict(state["engine"])
+        self._normals.copy_(state["normals"])
         self._noise_generator.set_state(state["noise"])
         self._plant.copy_(self._describe(self.engine.params))
-
-    def _noise(self) -> Tensor:
-        """Standard normals for one measurement, (N, 12)."""
-        shape = (self.num_worlds, 12)
-        return torch.randn(shape, generator=self._noise_generator, device=self.device)
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Parameters of `count` worlds, (count, P)."""

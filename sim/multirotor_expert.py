@@ -120,8 +120,7 @@ class MultirotorExpert:
         sine = side.norm(dim=-1, keepdim=True)
         angle = torch.atan2(sine, wanted[:, 2:])
         lean = side * (angle / sine.clamp_min(1e-6))
-        w, x, y, z = attitude.unbind(-1)
-        heading = 2 * torch.atan2(z, w)  # twist about body z
+        heading = 2 * torch.atan2(attitude[:, 3], attitude[:, 0])  # twist about body z
         heading = torch.atan2(heading.sin(), heading.cos())
         acceleration = torch.cat(
             [

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, StorageError
-from sim.flight_recording import FlightRecording
+from sim.flight_recording import FlightRecording, replacing
 
 _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
 _TIME_LIMIT = 600.0  # [s]
@@ -129,28 +129,19 @@ def _draw(recording: FlightRecording, path: Path, job: dict[str, Any]) -> Path:
     for package in ("mujoco", "av"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, "sim", "drawing flights")
-    path = path.absolute()
-    unfinished = path.with_name(path.name + ".part")
     faults: list[str] = []
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="flight-") as folder:
-            flown = Path(folder) / "recording.npz"
-            recording.save(flown)
-            plan = Path(folder) / "job.json"
-            plan.write_text(
-                json.dumps({**job, "recording": str(flown), "path": str(unfinished)})
-            )
-            for backend in _backends():
-                fault = _run_child(backend, plan)
-                if fault is None:
-                    os.replace(unfinished, path)
-                    return path
-                faults.append(f"{backend}: {fault}")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="flight-") as folder:
+        flown, plan = Path(folder) / "recording.npz", Path(folder) / "job.json"
+        recording.save(flown)
+        for backend in _backends():
+            try:
+                with replacing(path.absolute()) as unfinished:
+                    target = {"recording": str(flown), "path": str(unfinished)}
+                    plan.write_text(json.dumps({**job, **target}))
+                    _run_child(backend, plan)
+                return path
+            except RenderUnavailableError as error:
+                faults.append(f"{backend}: {error}")
     raise RenderUnavailableError(
         f"no picture of the flight: no GL backend works here ({'; '.join(faults)}); "
         "on Debian or Ubuntu install libegl1 libegl-mesa0 libgl1-mesa-dri, or libosmesa6"
@@ -168,10 +159,11 @@ def _backends() -> list[str]:
     return [asked, *[b for b in known if b != asked]] if asked in known else known
 
 
-def _run_child(backend: str, plan: Path) -> str | None:
-    """Run a job; the reason why not, or None.
+def _run_child(backend: str, plan: Path) -> None:
+    """Run a job.
 
     Raises:
+        RenderUnavailableError: The backend does not work; another may.
         StorageError: Another backend would not help.
     """
     root = str(Path(__file__).resolve().parents[1])
@@ -183,15 +175,15 @@ def _run_child(backend: str, plan: Path) -> str | None:
             [sys.executable, "-m", "sim.video", str(plan)],
             env=environ, cwd=plan.parent, capture_output=True, text=True, timeout=_TIME_LIMIT,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"not ready after {_TIME_LIMIT:.0f} s"
+    except subprocess.TimeoutExpired as error:
+        raise RenderUnavailableError(f"not ready after {_TIME_LIMIT:.0f} s") from error
     if done.returncode == 0:
-        return None
+        return
     lines = done.stderr.strip().splitlines()
     reason = lines[-1] if lines else f"ended with code {done.returncode}"
     if done.returncode == _EXIT_STORAGE:
         raise StorageError(reason)
-    return reason
+    raise RenderUnavailableError(reason)
 
 
 def _child(plan: Path) -> int:
@@ -205,7 +197,7 @@ def _child(plan: Path) -> int:
             recording, job["width"], job["height"], title=job["title"], near=job["near"]
         )
     except Exception as error:  # noqa: BLE001 - GL libraries raise anything; all mean "cannot"
-        sys.stderr.write(f"{type(error).__name__}: {str(error).splitlines()[:1]}\n")
+        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
         return _EXIT_NO_GL
     try:
         if job["kind"] == "film":

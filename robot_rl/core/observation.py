@@ -162,11 +162,15 @@ class ObservationMap:
             for w, t in zip(self.widths, self.terms, strict=True)
         ]
 
-    def update(self, inputs: ObservationInputs) -> Array:
+    def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
         """Push one frame into every history and observe all worlds.
 
+        Args:
+            inputs: Inputs of all N worlds.
+            out: Where to write, (N, D); None makes a new array.
+
         Returns:
-            (N, D), a new array.
+            `out`, (N, D).
         """
         parts: list[Array] = []
         for config, function, history in self._each():
@@ -175,10 +179,10 @@ class ObservationMap:
                 history.push(frame)
                 frame = history.window()
             parts.append(frame)
-        return array_namespace(parts[0]).concat(parts, axis=-1)
+        return _join(parts, out)
 
-    def look(self, inputs: ObservationInputs) -> Array:
-        """Observe all worlds again without pushing a frame: (N, D), a new array.
+    def look(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
+        """Observe all worlds again without pushing a frame, as `update` otherwise.
 
         Terms with a history show the frames they hold.
         """
@@ -186,7 +190,7 @@ class ObservationMap:
             _scaled(function(inputs), config.scale) if history is None else history.window()
             for config, function, history in self._each()
         ]
-        return array_namespace(parts[0]).concat(parts, axis=-1)
+        return _join(parts, out)
 
     def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
         """Start an episode in the picked worlds: fill their histories with the current frame.
@@ -205,7 +209,7 @@ class ObservationMap:
             if history is not None:
                 frame = history.fill(rows, frame)
             parts.append(frame)
-        return array_namespace(parts[0]).concat(parts, axis=-1)
+        return _join(parts, None)
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the histories by position of their term, each (N, H * w)."""
@@ -234,31 +238,28 @@ class _History:
 
     def __init__(self, frame: Array, length: int) -> None:
         xp = array_namespace(frame)
-        count, self._width = frame.shape
-        self._length = length
-        self._end = length
-        self._frames = xp.zeros(
-            (count, 2 * length, self._width), dtype=frame.dtype, device=frame.device
-        )
+        count, width = frame.shape
+        self._width = width
+        self._size = length * width
+        self._end = self._size  # column behind the newest frame
+        self._frames = xp.zeros((count, 2 * self._size), dtype=frame.dtype, device=frame.device)
 
     def push(self, frame: Array) -> None:
-        if self._end == 2 * self._length:
-            self._frames[:, : self._length - 1] = self._frames[:, self._length + 1 :]
-            self._end = self._length - 1
-        self._frames[:, self._end] = frame
-        self._end += 1
+        if self._end == 2 * self._size:
+            kept = self._size - self._width
+            self._frames[:, :kept] = self._frames[:, self._end - kept :]
+            self._end = kept
+        self._frames[:, self._end : self._end + self._width] = frame
+        self._end += self._width
 
     def window(self) -> Array:
-        window = self._frames[:, self._end - self._length : self._end]
-        return window.reshape(window.shape[0], -1)
+        """(N, H * w), a view."""
+        return self._frames[:, self._end - self._size : self._end]
 
     def fill(self, rows: Rows, frame: Array) -> Array:
         xp = array_namespace(frame)
-        repeated = xp.tile(frame, (1, self._length))  # (count, H * w)
-        rows.put(
-            self._frames[:, self._end - self._length : self._end],
-            repeated.reshape(-1, self._length, self._width),
-        )
+        repeated = xp.tile(frame, (1, self._size // self._width))  # (count, H * w)
+        rows.put(self.window(), repeated)
         return repeated
 
     def load(self, window: Array) -> None:
@@ -267,8 +268,8 @@ class _History:
                 f"observation history: expected shape {tuple(self.window().shape)}, "
                 f"got {tuple(window.shape)}"
             )
-        self._end = self._length
-        self._frames[:, : self._length] = window.reshape(-1, self._length, self._width)
+        self._end = self._size
+        self._frames[:, : self._size] = window
 
 
 def _term(name: str) -> Term:
@@ -277,6 +278,17 @@ def _term(name: str) -> Term:
     if name not in TERMS:
         raise ConfigError(unknown_name("observation term", name, TERMS))
     return TERMS[name]
+
+
+def _join(parts: Sequence[Array], out: Array | None) -> Array:
+    if out is None:
+        return array_namespace(parts[0]).concat(parts, axis=-1)
+    start = 0
+    for part in parts:
+        stop = start + part.shape[-1]
+        out[:, start:stop] = part
+        start = stop
+    return out
 
 
 def _scaled(value: Array, scale: float) -> Array:

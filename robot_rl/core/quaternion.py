@@ -40,21 +40,16 @@ def multiply(a: Array, b: Array) -> Array:
 def rotation_matrix(q: Array) -> Array:
     """Rotation matrix of a unit quaternion, row-major, (..., 9)."""
     xp = array_namespace(q)
-    w, x, y, z = (q[..., i] for i in range(4))
-    return xp.stack(
-        [
-            1 - 2 * (y * y + z * z),
-            2 * (x * y - w * z),
-            2 * (x * z + w * y),
-            2 * (x * y + w * z),
-            1 - 2 * (x * x + z * z),
-            2 * (y * z - w * x),
-            2 * (x * z - w * y),
-            2 * (y * z + w * x),
-            1 - 2 * (x * x + y * y),
-        ],
-        axis=-1,
-    )
+    doubled = 2 * q[..., 1:, None] * q[..., None, :]  # (..., xyz, wxyz): few large products
+    wx, xx, xy, xz = (doubled[..., 0, i] for i in range(4))
+    wy, _, yy, yz = (doubled[..., 1, i] for i in range(4))
+    wz, _, _, zz = (doubled[..., 2, i] for i in range(4))
+    rows = [
+        1 - (yy + zz), xy - wz, xz + wy,
+        xy + wz, 1 - (xx + zz), yz - wx,
+        xz - wy, yz + wx, 1 - (xx + yy),
+    ]  # fmt: skip
+    return xp.stack(rows, axis=-1)
 
 
 def rotate(q: Array, v: Array) -> Array:

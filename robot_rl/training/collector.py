@@ -68,7 +68,8 @@ class Collector:
         self._learner.observe(step)
         self._count(step.reward, step.ended, step.success, step.terminated)
         self._learner.begin(step.ended)
-        self._obs = _copied(step.obs)
+        for name, group in self._obs.items():
+            group.copy_(step.obs[name])
         self.world_steps += spec.num_envs
 
     def pop_statistics(self) -> dict[str, float]:

@@ -98,7 +98,7 @@ def evaluate(
         for name, kept in metrics.items():
             kept.copy_(torch.where(ending, step.metrics[name], kept))
         running = running & ~ending
-        obs = {name: group.clone() for name, group in step.obs.items()}
+        obs = step.obs
         steps += 1
     env.check()
     return Evaluation(

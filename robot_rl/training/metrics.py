@@ -93,10 +93,15 @@ class MetricLog:
             sink.write(record)
 
     def close(self) -> None:
-        """Close the file and the sinks."""
-        self._file.close()
+        """Close the file and the sinks.
+
+        Raises:
+            StorageError: The disk refuses what it refused before: a file flushes when it closes.
+        """
         for sink in self._sinks:
             sink.close()
+        with storage_errors("write the metrics", self.path):
+            self._file.close()
 
     def __enter__(self) -> "MetricLog":
         return self

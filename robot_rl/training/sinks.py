@@ -100,17 +100,39 @@ class TensorBoardSink:
         except ImportError:
             raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
         purge_step = None if resume_step is None else resume_step + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        self._writer: SummaryWriter | None = None
+        try:
+            self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        except OSError as error:
+            self._give_up(error)
 
     def write(self, record: Mapping[str, float]) -> None:
         """Mirror one record."""
-        for name, value in record.items():
-            if name not in ("step", "seconds"):
-                self._writer.add_scalar(name, value, int(record["step"]))
+        if self._writer is None:
+            return
+        try:
+            for name, value in record.items():
+                if name not in ("step", "seconds"):
+                    self._writer.add_scalar(name, value, int(record["step"]))
+        except OSError as error:  # its thread met it; the next call hears of it
+            self._give_up(error)
 
     def close(self) -> None:
         """Flush and close."""
-        self._writer.close()
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        reason = error.strerror or error
+        _logger.warning(
+            "TensorBoard is left out from here on: %s; metrics.jsonl has everything", reason
+        )
 
 
 class WandbSink:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 
 from cli import missing_package
-from flight_report import report_flight
 
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
@@ -14,6 +13,7 @@ from robot_rl.training.metrics import read_metrics
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.statistics import wilson_interval
 from robot_rl.training.storage.checkpoint_files import read_manifest
+from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import export_run
 from runtime.parts import load_policy
 from sim.env import SimEnv
@@ -41,7 +41,10 @@ def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, 
         return {"curve": str(path)}
 
     def fly() -> dict[str, str]:
-        return report_flight(run, env, load_policy(run, config, env.spec, "best").module)
+        from flight_report import report_flight
+
+        policy = load_policy(run, config, env.spec, "best").module
+        return report_flight(run.path, env, policy, seed=VALIDATION_SEED, video=config.video)
 
     def export() -> dict[str, str]:
         exported = export_run(run, config, "best", run.bundle)

@@ -18,7 +18,7 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "threads", "device",
+    "threads", "device", "video",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 

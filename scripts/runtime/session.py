@@ -140,9 +140,10 @@ class _Session:
             store.discard_after(step)
 
     def run(self) -> int:
+        """Train, then show what came of it; returns the exit code."""
         with self._console, self._metrics, _logs(self._run, self._console):
             try:
-                return self._train()
+                code = self._train()
             except BaseException as error:
                 aborted = isinstance(error, KeyboardInterrupt)
                 reason = "aborted by a second signal" if aborted else _reason(error)
@@ -151,9 +152,13 @@ class _Session:
                 self._console.close()
                 self._say_how_to_go_on("what was saved is intact")
                 raise
+            if code == 0:
+                summary = report_outcome(self._run, self._config, self._parts.evaluation_env)
+                self._console.finish(self._headline("finished"), summary)
+        return code
 
     def _train(self) -> int:
-        config, collector = self._config, self._trainer.collector
+        config = self._config
         name = self._run.provenance()["run"]
         _logger.info("trains from step %d to %d", self._step, config.training.total_steps)
         self._console.start(
@@ -168,18 +173,17 @@ class _Session:
             self._console.message("the replay was not saved with the run: it starts empty")
         with _stop_on_signals(self._trainer, self._console.message) as caught:
             finished = self._trainer.run()
-        took = format_clock(self._trainer.seconds)
-        steps = format_count(collector.world_steps)
-        if not finished:
-            self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(caught[0]).name}")
-            self._console.finish(f"stopped at {steps} steps after {took}; everything is saved")
-            self._say_how_to_go_on("nothing is lost")
-            return 128 + caught[0]
-        self._mark(RunState.FINISHED)
-        self._console.close()
-        summary = report_outcome(self._run, config, self._parts.evaluation_env)
-        self._console.finish(f"finished {steps} steps in {took}", summary)
-        return 0
+        if finished:
+            self._mark(RunState.FINISHED)
+            self._console.close()
+            return 0
+        self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(caught[0]).name}")
+        self._console.finish(self._headline("stopped"))
+        self._say_how_to_go_on("everything is saved")
+        return 128 + caught[0]
+
+    def _headline(self, how: str) -> str:
+        return f"{how} {format_count(self._step)} steps in {format_clock(self._trainer.seconds)}"
 
     @property
     def _step(self) -> int:
@@ -255,16 +259,22 @@ def _stop_on_signals(trainer: Trainer, say: Callable[[str], None]) -> Iterator[l
 
 @contextlib.contextmanager
 def _logs(run: RunFolder, console: Console) -> Iterator[None]:
-    """Messages of all packages: warnings to the terminal, everything to log.txt."""
+    """Messages of all packages: warnings to the terminal, everything to log.txt.
+
+    A thread of a library that dies (TensorBoard's, on a full disk) is a message too.
+    """
     root, level = logging.getLogger(), logging.getLogger().level
     handlers = [run.log_handler(), console.log_handler()]
     logging.raiseExceptions = False  # a full disk must not print a traceback for every message
     root.setLevel(logging.INFO)
+    thread_hook = threading.excepthook
+    threading.excepthook = lambda died: _logger.info("a thread died: %s", died.exc_value)
     for handler in handlers:
         root.addHandler(handler)
     try:
         yield
     finally:
+        threading.excepthook = thread_hook
         root.setLevel(level)
         for handler in handlers:
             root.removeHandler(handler)

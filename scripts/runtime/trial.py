@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from cli import missing_package
-from flight_report import report_flight
 from torch import Tensor
 
 from configs.builders import pick_device
@@ -72,8 +71,8 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
         if not key.startswith(("task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in an evaluation; what can be changed are its options "
-                f"({', '.join(asdict(options))}) and fields of the task and the robot (task.<field>, "
-                "robot.<field>)"
+                f"({', '.join(asdict(options))}) and fields of the task and the robot "
+                "(task.<field>, robot.<field>)"
             )
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
@@ -145,7 +144,9 @@ def save_trial(
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
     if options.video:
-        found |= report_flight(trial.run, trial.env, trial.policy.module, folder=folder)
+        from flight_report import report_flight
+
+        found |= report_flight(folder, trial.env, trial.policy.module, seed=options.seed)
     return found
 
 

@@ -31,7 +31,9 @@ class HoverConfig:
     episode_length: float = 5.0
     """Time limit [s]."""
     radius: float = 1.5
-    """Farthest allowed distance from the goal [m]; beyond it the episode terminates."""
+    """Farthest allowed distance from the goal in training [m]; beyond it the episode terminates."""
+    evaluation_radius: float = 1.5
+    """The same in evaluation [m]."""
     success_window: float = 2.0
     """Time at the episode's end over which success is judged [s]."""
     success_distance: float = 0.1
@@ -53,7 +55,7 @@ class HoverConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "radius", "success_window", "success_distance"):
+        for name in ("episode_length", "radius", "evaluation_radius", "success_window", "success_distance"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
         if self.success_window > self.episode_length:
@@ -92,6 +94,7 @@ class HoverTask:
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
         self._start = config.evaluation_start if evaluation else config.start
+        self._radius = config.evaluation_radius if evaluation else config.radius
         self._hover_action = hover_action
         window = round(config.success_window / control_dt)
         self._record = FlightRecord(num_worlds, device, self.episode_steps - window)
@@ -122,7 +125,7 @@ class HoverTask:
         mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
         return Judgement(
             reward_terms=terms,
-            terminated=distance > self.config.radius,
+            terminated=distance > self._radius,
             success=(mean_distance < self.config.success_distance)
             & (mean_speed < self.config.success_speed),
             metrics={

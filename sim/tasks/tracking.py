@@ -32,7 +32,9 @@ class TrackingConfig:
     episode_length: float = 5.5
     """Time limit [s]: one lap of the lemniscate."""
     radius: float = 1.5
-    """Farthest allowed distance from the moving goal [m]; beyond it the episode terminates."""
+    """Farthest allowed distance from the moving goal in training [m]; beyond it the episode terminates."""
+    evaluation_radius: float = 1.5
+    """The same in evaluation [m]."""
     settling_time: float = 0.0
     """Time at the start that is not counted in the error [s]."""
     success_distance: float = 0.15
@@ -60,7 +62,7 @@ class TrackingConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "radius", "success_distance"):
+        for name in ("episode_length", "radius", "evaluation_radius", "success_distance"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
         if not 0 <= self.settling_time < self.episode_length:
@@ -101,6 +103,7 @@ class TrackingTask:
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
         self._start = config.evaluation_start if evaluation else config.start
+        self._radius = config.evaluation_radius if evaluation else config.radius
         curve = config.evaluation_curve if evaluation else config.curve
         self._curves = Curves(curve, num_worlds, device)
         self._dt = control_dt
@@ -146,7 +149,7 @@ class TrackingTask:
         rms_distance = self._record.rms_distance
         return Judgement(
             reward_terms=terms,
-            terminated=distance > self.config.radius,
+            terminated=distance > self._radius,
             success=rms_distance < self.config.success_distance,
             metrics={"distance": distance, "speed": speed, "rms_distance": rms_distance},
         )

@@ -67,6 +67,12 @@ def flight_env(
     )
 
 
+def multirotors(env: SimEnv) -> MultirotorSimulation:
+    """The worlds of an env of `flight_env`."""
+    assert isinstance(env.simulation, MultirotorSimulation)
+    return env.simulation
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.2 floats, as Hydra reads them: 3.85e-6 is a number."""
 

@@ -18,7 +18,7 @@ from robot_rl.core.errors import CheckpointError, StorageError
 from robot_rl.training.storage.durable import discard, replace_file, sha256, storage_errors
 from robot_rl.training.storage.state_tree import flatten
 
-_ENTRY_KEYS = {"segment", "sha256", "bytes"}
+_ENTRY_KEYS = ("segment", "sha256", "bytes")
 
 
 class SegmentStore:
@@ -122,8 +122,8 @@ class SegmentStore:
 def find_entries(state: Any) -> Iterator[dict[str, Any]]:
     """Every segment entry anywhere inside a state."""
     if isinstance(state, Mapping):
-        if set(state) == _ENTRY_KEYS:
-            yield dict(state)
+        if all(key in state for key in _ENTRY_KEYS):  # the owner may have added more
+            yield {key: state[key] for key in _ENTRY_KEYS}
         else:
             for value in state.values():
                 yield from find_entries(value)

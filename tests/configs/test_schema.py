@@ -1,0 +1,158 @@
+"""Composition: what is chosen, overridden, refused, saved and read back."""
+
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from configs.catalog import GROUPS, choices, describe_fields, walk_fields
+from configs.compose import compose, expand, from_plain, read_options, to_plain
+from configs.schema import COMPONENTS, component_of, find_component
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.provenance import config_hash
+
+EVERYTHING = [(group, name) for group in GROUPS for name in choices(group)]
+
+
+@pytest.mark.parametrize(("group", "name"), EVERYTHING, ids="=".join)
+def test_every_choice_composes_and_is_described(group, name):
+    composition = compose([f"{group}={name}"])
+    assert composition.chosen[group] == name
+    assert choices(group)[name], "the first line of the YAML file says what it is"
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_each_task_brings_its_own_length_of_training(task):
+    config = compose([f"task={task}"]).config
+    assert config.training.total_steps == config.task.train_steps
+    assert compose([f"task={task}", "training.total_steps=7"]).config.training.total_steps == 7
+    assert compose([f"task={task}", "task.train_steps=9"]).config.training.total_steps == 9
+
+
+def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
+    plain, smoke = compose([]).config, compose(["experiment=smoke"]).config
+    assert smoke.num_envs != plain.num_envs
+    assert compose(["experiment=smoke", "num_envs=3"]).config.num_envs == 3
+    assert smoke.task.radius == plain.task.radius
+
+
+def test_every_field_says_what_it_means():
+    silent = [
+        field.path
+        for task in choices("task")
+        for field in walk_fields(compose([f"task={task}"]).config)
+        if not field.meaning
+    ]
+    assert silent == []
+    assert "learner.gamma=0.9" in describe_fields(compose(["learner.gamma=0.9"]).config)
+
+
+@pytest.mark.parametrize("task", choices("task"))
+def test_saved_config_is_read_back_equal(task):
+    config = compose([f"task={task}", "logging.wandb=off", "robot.plant=measured"]).config
+    text = yaml.safe_dump(to_plain(config))
+    again = from_plain(yaml.safe_load(text))
+    assert again == config
+    assert config_hash(to_plain(again)) == config_hash(to_plain(config))
+
+
+def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
+    saved = to_plain(compose([]).config)
+    assert from_plain(saved, ["task.radius=3"]).task.radius == 3
+    with pytest.raises(ConfigError, match="would replace the task of a run"):
+        from_plain(saved, ["task=tracking"])
+    with pytest.raises(ConfigError, match="did you mean 'task.radius'"):
+        from_plain(saved, ["task.radus=3"])
+
+
+def test_saved_config_of_an_unknown_schema_is_refused():
+    saved = to_plain(compose([]).config)
+    with pytest.raises(ConfigError, match="task schema 'hoverr' is unknown.*'hover'"):
+        from_plain({**saved, "schemas": {**saved["schemas"], "task": "hoverr"}})
+    with pytest.raises(ConfigError, match="does not fit.*colour"):
+        from_plain({**saved, "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("task=hovr", r"task 'hovr' is unknown \(did you mean 'hover'\?\); known: hover"),
+        ("robot=crazyfly", "did you mean 'crazyflie'"),
+        ("learner=sacc", "did you mean 'sac'"),
+        ("experiment=smoek", "did you mean 'smoke'"),
+        ("trainng.total_steps=5", "did you mean 'training.total_steps'"),
+        ("total_steps=5", "did you mean 'training.total_steps'"),
+        ("num_env=5", "did you mean 'num_envs'"),
+        ("task.start.velocty=1", "did you mean 'task.start.velocity'"),
+        ("robot.plants.paper.mas=1", "did you mean 'robot.plants.paper.mass'"),
+        ("num_envs=many", "num_envs must be a whole number"),
+        ("num_envs=1.5", "num_envs must be a whole number"),
+        ("num_envs=null", "num_envs must be a whole number"),
+        ("learner.gamma=high", "learner.gamma must be a number"),
+        ("logging.quiet=perhaps", "logging.quiet must be true or false"),
+        ("logging.wandb=offlin", "did you mean 'offline'"),
+        ("learner.actor.hidden=[a]", "learner.actor.hidden.*Integer"),
+        ("training=5", "give them one by one as training.<field>"),
+        ("seed.x=5", "seed is a plain value"),
+        ("task.actor.0=5", "task.actor is a list"),
+        ("num_envs=-3", "num_envs must be at least 1, got -3"),
+        ("seed=-1", "seed must be at least 0, got -1"),
+        ("training.keep_checkpoints=0", "training.keep_checkpoints must be at least 1, got 0"),
+        ("learner.gamma=1.5", r"learner.gamma must lie in \[0, 1\], got 1.5"),
+        ("task.radius=nan", "task.radius is not a number"),
+        ("robot.plant=papr", "did you mean 'paper'"),
+        ("task.reward.initial.speeed=1", "reward term 'speeed' is unknown"),
+        ("seed=1,2", "sweep over them with -m"),
+        ("seed", "'seed' is not an override; expected key=value"),
+        ("seed=(1", "cannot be read"),
+        ("~seed=1", "would delete a field"),
+    ],
+)
+def test_mistake_is_one_sentence_that_says_what_is_right(override, told):
+    with pytest.raises(ConfigError, match=told) as caught:
+        compose([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_values_are_taken_as_people_write_them():
+    config = compose(
+        ["training.total_steps=2e6", "learner.actor.hidden=[8,8]", "task.reward.initial.rates=-1"]
+    ).config
+    assert config.training.total_steps == 2_000_000
+    assert config.learner.actor.hidden == [8, 8]
+    assert config.task.reward.initial["rates"] == -1
+    assert len(config.task.reward.initial) > 1  # the others stay
+
+
+def test_sweep_is_every_combination():
+    jobs = expand(["task=hover,tracking", "seed=range(2)", "num_envs=4"])
+    assert jobs == [
+        ["task=hover", "seed=0", "num_envs=4"],
+        ["task=hover", "seed=1", "num_envs=4"],
+        ["task=tracking", "seed=0", "num_envs=4"],
+        ["task=tracking", "seed=1", "num_envs=4"],
+    ]
+    assert expand(["learner.actor.hidden=[8,8]"]) == [["learner.actor.hidden=[8,8]"]]
+
+
+def test_component_is_found_by_its_config_and_by_its_name():
+    for component in COMPONENTS:
+        assert component_of(component.config()) is component
+        assert find_component(component.group, component.name) is component
+    with pytest.raises(ConfigError, match="config type 'int' is unknown"):
+        component_of(3)
+
+
+@dataclass(kw_only=True)
+class Options:
+    episodes: int = 10
+    run: str = ""
+
+
+def test_options_of_a_command_are_told_apart_from_fields_of_the_run():
+    options, rest = read_options(Options, ["episodes=3", "task.radius=2", "run=runs/a-1_b"])
+    assert (options, rest) == (Options(episodes=3, run="runs/a-1_b"), ["task.radius=2"])
+    with pytest.raises(ConfigError, match=r"option 'episods' is unknown \(did you mean 'episodes'"):
+        read_options(Options, ["episods=3"])
+    with pytest.raises(ConfigError, match="episodes must be a whole number"):
+        read_options(Options, ["episodes=few"])

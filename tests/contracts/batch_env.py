@@ -1,0 +1,305 @@
+"""What every `BatchEnv` must keep: the suite, run over all of them by subclassing.
+
+    class TestMine(BatchEnvContract):
+        cases = [EnvCase("mine", make_mine)]
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.core.errors import NonFiniteError, ShapeError
+from tests.fakes import copied
+
+WORLDS = 7
+"""No other size of the environments under test, so that the axis of worlds can be found."""
+
+
+@dataclass(frozen=True)
+class EnvCase:
+    """One environment under test."""
+
+    name: str
+    make: Callable[[int, int, torch.device], BatchEnv]
+    """(number of worlds, seed, device) -> an environment whose episodes end within `limit`."""
+    limit: int
+    """Steps until an episode is truncated; some must terminate before under random actions."""
+    endless: Callable[[int, torch.device], BatchEnv] | None = None
+    """(number of worlds, device) -> the same worlds, which never end."""
+    prolong: Callable[[dict[str, Any]], None] = lambda _: None
+    """Takes the time limit out of a state of `make`, for `endless`."""
+    noiseless: bool = False
+    """Nothing but starts is random: worlds may be permuted, and do not feel others' resets."""
+
+
+class BatchEnvContract:
+    """Laws of `robot_rl.core.env.BatchEnv`; `cases` and `device` are the subclass's."""
+
+    cases: tuple[EnvCase, ...] = ()
+    device = torch.device("cpu")
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        metafunc.parametrize("case", self.cases, ids=[case.name for case in self.cases])
+
+    def make(self, case: EnvCase, seed: int = 0) -> BatchEnv:
+        return case.make(WORLDS, seed, self.device)
+
+    def actions(self, env: BatchEnv, count: int, *, bound: float = 1.5) -> Tensor:
+        """Random actions, (count, N, A), a third of whose entries leave [-1, 1]."""
+        shape = (count, env.spec.num_envs, env.spec.action_size)
+        unit = torch.rand(shape, generator=torch.Generator().manual_seed(5))
+        return (bound * (2 * unit - 1)).to(self.device)
+
+    def test_it_has_every_method_of_the_contract(self, case: EnvCase) -> None:
+        assert isinstance(self.make(case), BatchEnv)
+
+    def test_every_tensor_has_the_shape_type_and_device_of_the_spec(self, case: EnvCase) -> None:
+        env = self.make(case)
+        spec, n = env.spec, WORLDS
+        assert spec.num_envs == n
+        assert spec.control_dt > 0
+        check_obs(env, env.reset(seed=0))
+        for action in self.actions(env, case.limit + 1):
+            step = env.step(action)
+            check_obs(env, step.obs)
+            check_obs(env, step.next_obs)
+            assert_like(step.reward, (n,), torch.float32, self.device)
+            assert_like(step.action, (n, spec.action_size), torch.float32, self.device)
+            for flag in (step.terminated, step.truncated, step.success, step.valid):
+                assert_like(flag, (n,), torch.bool, self.device)
+            assert_like(step.intervened, (n,), torch.bool, self.device)
+            assert sorted(step.metrics) == sorted(spec.metric_names)
+            for metric in step.metrics.values():
+                assert_like(metric, (n,), torch.float32, self.device)
+            if spec.reward_names:
+                terms, weights = step.reward_terms, step.reward_weights
+                assert terms is not None
+                assert weights is not None
+                assert_like(terms, (n, len(spec.reward_names)), torch.float32, self.device)
+                # Two orders of summing a few terms: a few float32 roundings apart.
+                torch.testing.assert_close(step.reward, terms @ weights, rtol=1e-5, atol=1e-5)
+
+    def test_equal_seeds_give_equal_episodes_in_any_instance(self, case: EnvCase) -> None:
+        one, two = self.make(case, seed=0), self.make(case, seed=99)
+        for action in self.actions(two, 3):
+            two.reset()
+            two.step(action)
+        assert_same(rollout(one, self, seed=4), rollout(two, self, seed=4))
+
+    def test_different_seeds_give_different_starts(self, case: EnvCase) -> None:
+        env = self.make(case)
+        first = copied(env.reset(seed=1))
+        second = env.reset(seed=2)
+        assert any(not torch.equal(first[name], second[name]) for name in first)
+
+    def test_a_restored_state_goes_on_bit_equal_in_another_instance(self, case: EnvCase) -> None:
+        env, other = self.make(case), self.make(case, seed=99)
+        if not env.spec.resumable:
+            pytest.skip("the environment declares that it cannot be resumed")
+        actions = self.actions(env, 2 * case.limit)
+        env.reset(seed=0)
+        other.reset(seed=1)
+        for action in actions[: case.limit // 2 + 1]:
+            before = copied(env.step(action))
+        state = env.state_dict()
+        snapshot = copied(state)
+        expected = [copied(env.step(action)) for action in actions]
+        assert_same(state, snapshot)  # a state is a copy, which later steps do not change
+        assert_same(other.reset(state=state), before.obs)
+        assert_same([copied(other.step(action)) for action in actions], expected)
+        assert_same(state, snapshot)
+
+    def test_a_masked_reset_begins_the_masked_worlds_only(self, case: EnvCase) -> None:
+        env, twin = self.make(case), self.make(case)
+        actions = self.actions(env, 4)
+        for each in (env, twin):
+            each.reset(seed=0)
+            before = copied(each.step(actions[0]).obs)
+        mask = torch.zeros(WORLDS, dtype=torch.bool, device=self.device)
+        assert_same(env.reset(mask=mask), before)
+        mask[[1, 4]] = True
+        obs = env.reset(mask=mask)
+        for name in obs:
+            assert torch.equal(obs[name][~mask], before[name][~mask])
+        assert all(
+            any(not torch.equal(obs[name][i], before[name][i]) for name in obs) for i in (1, 4)
+        )
+        for action in actions[1:] if case.noiseless else ():
+            got, expected = env.step(action), twin.step(action)
+            for name in obs:  # until the others' first ends, whose starts are drawn from one stream
+                assert torch.equal(got.next_obs[name][~mask], expected.next_obs[name][~mask])
+            if bool(expected.ended.any()):
+                break
+
+    def test_worlds_begin_anew_exactly_where_an_episode_ended(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.reset(seed=0)
+        terminated = truncated = 0
+        for action in self.actions(env, 3 * case.limit):
+            step = env.step(action)
+            changed = torch.zeros_like(step.ended)
+            for name, group in step.obs.items():
+                changed |= (group != step.next_obs[name]).flatten(1).any(-1)
+            assert torch.equal(changed, step.ended)
+            terminated += int(step.terminated.sum())
+            truncated += int(step.truncated.sum())
+        assert terminated > 0, "the case must show terminations"
+        assert truncated > 0, "the case must show truncations"
+
+    def test_next_obs_is_what_the_world_would_have_seen_without_an_end(self, case: EnvCase) -> None:
+        if case.endless is None:
+            pytest.skip("no endless copy of these worlds")
+        env, copy = self.make(case), case.endless(WORLDS, self.device)
+        env.reset(seed=0)
+        copy.reset(seed=1)
+        ended = 0
+        for action in self.actions(env, 2 * case.limit):
+            state = env.state_dict()
+            case.prolong(state)
+            step = env.step(action)
+            copy.reset(state=state)
+            expected = copy.step(action)
+            assert not expected.ended.any()
+            assert_same(step.next_obs, expected.next_obs)
+            assert torch.equal(step.reward, expected.reward)
+            ended += int(step.ended.sum())
+        assert ended > 0
+
+    def test_ends_exclude_each_other_and_time_runs_out_at_the_limit(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.reset(seed=0)
+        age = torch.zeros(WORLDS, dtype=torch.int64, device=self.device)
+        for action in self.actions(env, 3 * case.limit):
+            step = env.step(action)
+            age += 1
+            assert not (step.terminated & step.truncated).any()
+            assert torch.equal(step.truncated, (age >= case.limit) & ~step.terminated)
+            assert not (step.success & ~step.ended).any()
+            assert step.valid.all()
+            age *= ~step.ended
+
+    def test_the_accepted_action_is_the_clipped_one(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.reset(seed=0)
+        wild = self.actions(env, 1)[0]
+        kept = wild.clone()
+        state = env.state_dict()
+        step = copied(env.step(wild))
+        assert torch.equal(wild, kept)  # the caller's tensor is not touched
+        assert torch.equal(step.action, wild.clamp(-1, 1))
+        if env.spec.resumable:
+            env.reset(state=state)
+            assert_same(env.step(wild.clamp(-1, 1)), step)
+
+    def test_everything_stays_finite_under_random_actions(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.reset(seed=3)
+        for action in self.actions(env, 200, bound=3.0):
+            step = env.step(action)
+            for value in (*step.obs.values(), *step.next_obs.values(), step.reward):
+                assert value.isfinite().all()
+        env.check()
+
+    def test_permuted_worlds_give_permuted_results(self, case: EnvCase) -> None:
+        if not case.noiseless:
+            pytest.skip("noise is drawn by place")
+        env = self.make(case)
+        env.reset(seed=0)
+        order = torch.randperm(WORLDS, generator=torch.Generator().manual_seed(2)).to(self.device)
+        for action in self.actions(env, 3):
+            step = copied(env.step(action))
+        state, action = env.state_dict(), self.actions(env, 4)[3]
+        step = copied(env.step(action))
+        env.reset(state=permuted(state, order))
+        moved = env.step(action[order])
+        for name, group in step.next_obs.items():
+            assert torch.equal(moved.next_obs[name], group[order])
+        assert torch.equal(moved.terminated, step.terminated[order])
+        # A product of a matrix with a vector may round by a row's place.
+        torch.testing.assert_close(moved.reward, step.reward[order], rtol=1e-5, atol=1e-6)
+
+    def test_a_nan_action_is_not_executed_and_check_names_its_world_once(
+        self, case: EnvCase
+    ) -> None:
+        env = self.make(case)
+        env.reset(seed=0)
+        action = self.actions(env, 1)[0]
+        action[2, 0] = float("nan")
+        step = env.step(action)
+        assert step.action.isfinite().all()
+        with pytest.raises(NonFiniteError, match=r"action.*\b2\b"):
+            env.check()
+        env.check()
+
+    def test_wrong_shapes_are_refused(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.reset(seed=0)
+        sizes = [(WORLDS, env.spec.action_size + 1), (WORLDS - 1, env.spec.action_size), (WORLDS,)]
+        for size in sizes:
+            with pytest.raises(ShapeError):
+                env.step(torch.zeros(size, device=self.device))
+        for mask in (torch.ones(WORLDS - 1, dtype=torch.bool), torch.ones(WORLDS)):
+            with pytest.raises(ShapeError):
+                env.reset(mask=mask.to(self.device))
+        with pytest.raises(ShapeError):
+            mask = torch.ones(WORLDS, dtype=torch.bool, device=self.device)
+            env.reset(mask=mask, state=env.state_dict())
+
+    def test_closing_twice_is_allowed(self, case: EnvCase) -> None:
+        env = self.make(case)
+        env.close()
+        env.close()
+
+
+def rollout(env: BatchEnv, suite: BatchEnvContract, seed: int) -> list[EnvStep | Obs]:
+    return [
+        copied(env.reset(seed=seed)),
+        *(copied(env.step(action)) for action in suite.actions(env, 8)),
+    ]
+
+
+def check_obs(env: BatchEnv, obs: Obs) -> None:
+    assert sorted(obs) == sorted(env.spec.groups)
+    for name, group in env.spec.groups.items():
+        assert_like(obs[name], (WORLDS, *group.shape), group.dtype, env.spec.device)
+
+
+def assert_like(
+    value: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> None:
+    assert (tuple(value.shape), value.dtype) == (shape, dtype)
+    assert value.device.type == device.type
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    """Bit-equal, NaN in the same places, all the way down."""
+    if isinstance(expected, Tensor):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(expected, Mapping):
+        assert sorted(got) == sorted(expected)
+        for key, value in expected.items():
+            assert_same(got[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, EnvStep):
+        assert_same(vars(got), vars(expected))
+    else:
+        assert got == expected
+
+
+def permuted(state: Any, order: Tensor) -> Any:
+    """The state with its worlds in another order: along every axis of that size."""
+    if isinstance(state, Mapping):
+        return {key: permuted(value, order) for key, value in state.items()}
+    if isinstance(state, Tensor):
+        for axis in range(state.ndim):
+            if state.shape[axis] == len(order):
+                state = state.index_select(axis, order.to(state.device))
+    return state

@@ -1,0 +1,275 @@
+"""Fakes, not mocks: small worlds, a robot behind a door, and networks of sixteen units.
+
+`ToyEnv` owns what all environments share (seeds, ends, automatic resets, faults); its dynamics
+(`toy_worlds.py`) say what a world is: `LinearWorld` takes any groups and sizes, `PointMass` can be
+learned in seconds, `Chain` has values that are known in closed form.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.errors import NonFiniteError, ShapeError, StaleStateError
+from robot_rl.core.robot import (
+    CommandKind,
+    RobotCommand,
+    RobotSpec,
+    RobotState,
+    RotorCommand,
+    SensorSpec,
+)
+from robot_rl.core.transition import Batch
+from robot_rl.learners.sac import SAC, SACConfig
+from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
+
+__all__ = [
+    "CPU", "Chain", "FakeDriver", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
+    "random_obs", "small_sac",
+]  # fmt: skip
+
+CPU = torch.device("cpu")
+
+
+class ToyEnv:
+    """A `BatchEnv` over any dynamics; deterministic but for its own generator."""
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        num_envs: int = 3,
+        *,
+        limit: int = 10,
+        truncation_rate: float = 0.0,
+        reward_weights: Callable[[int], Sequence[float]] | None = None,
+        invalid_at: Collection[tuple[int, int]] = (),
+        nan_at: Mapping[str, tuple[int, int]] | None = None,
+        device: torch.device = CPU,
+        seed: int = 0,
+    ) -> None:
+        """Make the worlds.
+
+        Args:
+            dynamics: What a world is.
+            num_envs: N.
+            limit: Steps until an episode is truncated.
+            truncation_rate: Chance per step of an earlier truncation.
+            reward_weights: Of the named terms after so many steps; ones by default.
+            invalid_at: (step since construction, world) whose row is invalid, all of it NaN.
+            nan_at: "reward" or a group -> (step since construction, world) that is NaN unexcused.
+            device: Where the worlds live.
+            seed: Of starts and truncations.
+        """
+        self.dynamics = dynamics
+        self.limit, self._truncation_rate = limit, truncation_rate
+        self._weights_at = reward_weights or (lambda _: [1.0] * max(1, len(dynamics.reward_names)))
+        self._invalid_at, self._nan_at = invalid_at, dict(nan_at or {})
+        self.spec = EnvSpec(
+            num_envs=num_envs, device=device, groups=dynamics.groups,
+            action_size=dynamics.action_size, control_dt=0.1,
+            reward_names=dynamics.reward_names, metric_names=("first",),
+        )  # fmt: skip
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._state = dynamics.start(num_envs, self._generator)
+        self._episode_step = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self.steps = 0
+        """Steps since construction."""
+        self.closed = False
+        self._bad: list[tuple[str, int]] = []
+
+    def reset(
+        self, seed: int | None = None, mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:  # fmt: skip
+        if seed is not None:
+            self._generator.manual_seed(seed)
+        if state is not None:
+            if mask is not None:
+                raise ShapeError("reset takes a mask or a state, got both")
+            self.load_state_dict(state)
+            return self.dynamics.observe(self._state)
+        if mask is None:
+            mask = torch.ones_like(self._episode_step, dtype=torch.bool)
+        if mask.shape != self._episode_step.shape or mask.dtype is not torch.bool:
+            raise ShapeError(f"mask: expected (N,) of bool, got {mask.shape} of {mask.dtype}")
+        self._begin(mask)
+        return self.dynamics.observe(self._state)
+
+    def step(self, action: Tensor) -> EnvStep:
+        if action.shape != (self.spec.num_envs, self.spec.action_size):
+            raise ShapeError(f"action: got shape {tuple(action.shape)}")
+        for world in action.isfinite().all(-1).logical_not().nonzero()[:, 0].tolist():
+            self._bad.append(("action", world))
+        action = action.nan_to_num(0.0).clamp(-1, 1)
+        self._state = self.dynamics.step(self._state, action)
+        self._episode_step = self._episode_step + 1
+        next_obs = self.dynamics.observe(self._state)
+        terms = self.dynamics.reward_terms(self._state, action)
+        valid = torch.ones_like(self._episode_step, dtype=torch.bool)
+        for world in [w for step, w in self._invalid_at if step == self.steps]:
+            valid[world] = False
+            for poisoned in (terms, *next_obs.values()):
+                poisoned[world] = float("nan")
+        for name, (step, world) in self._nan_at.items():
+            if step == self.steps:
+                (terms if name == "reward" else next_obs[name])[world] = float("nan")
+                self._bad.append((name, world))
+        weights = torch.tensor(self._weights_at(self.steps), device=self.spec.device)
+        terminated = self.dynamics.terminated(self._state) & valid
+        chance = torch.rand(len(valid), generator=self._generator, device=self.spec.device)
+        late = (self._episode_step >= self.limit) | (chance < self._truncation_rate)
+        truncated = (late | ~valid) & ~terminated
+        success = self.dynamics.success(self._state) & truncated & valid
+        metrics = {"first": self._state[:, 0].clone()}
+        self._begin(terminated | truncated)
+        self.steps += 1
+        ended = terminated | truncated
+        fresh = self.dynamics.observe(self._state)
+        obs = {k: torch.where(_like(ended, v), fresh[k], v) for k, v in next_obs.items()}
+        named = bool(self.spec.reward_names)
+        return EnvStep(
+            obs=obs, next_obs=next_obs, reward=terms @ weights, terminated=terminated,
+            truncated=truncated, success=success, valid=valid, action=action,
+            intervened=torch.zeros_like(valid), metrics=metrics,
+            reward_terms=terms if named else None, reward_weights=weights if named else None,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        bad, self._bad = self._bad, []
+        if bad:
+            names = " and ".join(f"{name} was NaN in world {world}" for name, world in bad)
+            raise NonFiniteError(f"{names}; expected finite numbers: look at the fake's settings")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "state": self._state.clone(), "episode_step": self._episode_step.clone(),
+            "steps": self.steps, "generator": self._generator.get_state(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._state = state["state"].to(self.spec.device, copy=True)
+        self._episode_step = state["episode_step"].to(self.spec.device, copy=True)
+        self.steps = int(state["steps"])
+        self._generator.set_state(state["generator"])
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _begin(self, mask: Tensor) -> None:
+        start = self.dynamics.start(self.spec.num_envs, self._generator)
+        self._state = torch.where(mask[:, None], start, self._state)
+        self._episode_step = self._episode_step * ~mask
+
+
+def _like(mask: Tensor, values: Tensor) -> Tensor:
+    return mask.reshape(-1, *[1] * (values.ndim - 1))
+
+
+class FakeDriver:
+    """A robot with rotors whose samples arrive late or not at all. Time is a counter of ticks."""
+
+    MAX_AGE = 5
+    """Ticks after which the newest sample is stale."""
+
+    def __init__(
+        self, spec: RobotSpec | None = None, *, delay: int = 0, lost: Collection[int] = ()
+    ) -> None:
+        """Describe the robot.
+
+        Args:
+            spec: The robot; one with four rotors by default.
+            delay: Ticks from measuring to arrival.
+            lost: Ticks whose sample never arrives.
+        """
+        self.spec = spec or RobotSpec(
+            name="fake", rotors=["a", "b", "c", "d"], command=CommandKind.rotors,
+            sensors={"position_w": SensorSpec(), "orientation_w": SensorSpec()},
+        )  # fmt: skip
+        self.connected = False
+        self.sent: list[RobotCommand] = []
+        self.tick = 0
+        self._delay, self._lost = delay, lost
+        self._measured: list[int] = []
+
+    def advance(self, ticks: int = 1) -> None:
+        """Let time pass; one sample is measured per tick."""
+        for _ in range(ticks):
+            self.tick += 1
+            if self.connected and self.tick not in self._lost:
+                self._measured.append(self.tick)
+
+    def connect(self) -> None:
+        self.connected = True
+        self._measured = [self.tick - self._delay]
+
+    def read(self) -> RobotState:
+        arrived = [t for t in self._measured if t + self._delay <= self.tick]
+        age = self.tick - arrived[-1] if arrived and self.connected else None
+        if age is None or age > self.MAX_AGE:
+            raise StaleStateError(f"the newest sample is {age} ticks old, at most {self.MAX_AGE}")
+        values = {n: torch.full((1, w), float(arrived[-1]))
+                  for n, w in self.spec.state_widths.items()}  # fmt: skip
+        return RobotState(values)
+
+    def write(self, command: RobotCommand) -> RobotCommand:
+        assert isinstance(command, RotorCommand)
+        sent = RotorCommand(speed=command.speed.nan_to_num(0.0).clip(0.0, 1.0))
+        self.sent.append(sent)
+        return sent
+
+    def stop(self) -> None:
+        if self.connected:
+            self.write(RotorCommand(speed=torch.zeros(1, len(self.spec.rotors))))
+
+    def close(self) -> None:
+        self.stop()
+        self.connected = False
+
+
+def small_sac(
+    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
+    critic: Mapping[str, Any] | None = None, **settings: Any,
+) -> SAC:  # fmt: skip
+    """SAC with networks of sixteen units; settings as in its config."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    torch.manual_seed(seed)
+    actor_config = GaussianActorConfig(**{"hidden": [16], **(actor or {})})
+    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
+    return SAC(
+        SACConfig(**{"batch_size": 8, **settings}),
+        GaussianActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
+        QEnsemble(critic_config, group, spec.groups[group].shape[0], spec.action_size),
+        action_size=spec.action_size, device=spec.device, seed=seed,
+    )  # fmt: skip
+
+
+def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:
+    """Standard normals for every float group, (count, ...)."""
+    return {
+        name: torch.randn(count, *group.shape, generator=generator).to(spec.device)
+        for name, group in spec.groups.items()
+    }
+
+
+def random_batch(spec: EnvSpec, count: int, seed: int = 0) -> Batch:
+    """Transitions of no world in particular; about one in four has no future."""
+    generator = torch.Generator().manual_seed(seed)
+    unit = torch.rand(count, spec.action_size + 1, generator=generator).to(spec.device)
+    return Batch(
+        obs=random_obs(spec, count, generator),
+        action=unit[:, 1:] * 2 - 1,
+        reward=torch.randn(count, generator=generator).to(spec.device),
+        discount=0.9 * (unit[:, 0] > 0.25),
+        next_obs=random_obs(spec, count, generator),
+        weight=torch.ones(count, device=spec.device),
+    )
+
+
+def copied(state: Any) -> Any:
+    """A state that later updates cannot reach."""
+    return copy.deepcopy(state)

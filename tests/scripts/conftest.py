@@ -1,0 +1,84 @@
+"""The commands, called as from a shell but in this process."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+TINY = (
+    "experiment=smoke",
+    "num_envs=16",
+    "training.total_steps=1600",
+    "training.random_steps=160",
+    "training.evaluation_interval=800",
+    "training.evaluation_episodes=4",
+    "training.replay_capacity=800",
+    "learner.batch_size=16",
+    "logging.tensorboard=false",
+    "logging.interval_seconds=1000",
+)
+"""A run of less than a second."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys) -> Command:
+    """Run a command: `command("train", "seed=1")`."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+    def run(name: str, *arguments: str) -> Answer:
+        code = 0
+        try:
+            importlib.import_module(name).main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refused(command) -> Callable[..., str]:
+    """Run a command that must end with one sentence and exit code 2; returns the sentence."""
+
+    def run(name: str, *arguments: str) -> str:
+        answer = command(name, *arguments)
+        assert answer.code == 2, answer
+        assert answer.err.startswith("error: ")
+        assert answer.err.count("\n") == 1
+        return answer.err
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder to be in; runs go to `runs` below it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory) -> Path:
+    """A finished run with everything that training leaves, made once."""
+    root = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        with pytest.raises(SystemExit) as ended:
+            importlib.import_module("train").main([*TINY, f"runs={root}"])
+    assert not ended.value.code
+    return next(root.iterdir())

@@ -1,0 +1,98 @@
+"""Trains one run whole and one that is killed again and again; started by `test_train.py`.
+
+Every session is a fork of this process, which has imported everything but has started nothing: a
+session costs milliseconds instead of the seconds that a fresh interpreter with torch takes.
+"""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+TOTAL = 32_000
+OVERRIDES = (
+    "experiment=smoke",
+    "num_envs=16",
+    f"training.total_steps={TOTAL}",
+    "training.random_steps=160",
+    "training.evaluation_interval=800",
+    "training.evaluation_episodes=2",
+    "training.replay_capacity=1600",
+    "task.episode_length=0.2",
+    "task.success_window=0.1",
+    "learner.batch_size=16",
+    "logging.tensorboard=false",
+    "logging.quiet=true",
+)
+
+
+def train(*arguments: str) -> int:
+    """Start a session in a fork; returns its process id."""
+    child = os.fork()
+    if child:
+        return child
+    from train import main
+
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        os._exit(int(ended.code or 0))
+    finally:
+        os._exit(1)
+
+
+def found(root: Path) -> list[Path]:
+    """Runs that can be resumed."""
+    return [config.parent for config in root.glob("*/config.yaml")]
+
+
+def step_of(run: Path) -> int:
+    """Step of the newest checkpoint; -1 before the first."""
+    names = [path.name for path in (run / "checkpoints").glob("step_*")]
+    return max((int(name.removeprefix("step_")) for name in names), default=-1)
+
+
+def main(root: Path, kills: int) -> None:
+    """Train both runs and print where they are."""
+    import runtime.resume  # before the forks, so that they need not
+    import runtime.session
+    import torch._dynamo  # noqa: F401 - what the first optimiser imports
+
+    runtime.session.report_outcome = lambda *_: {}  # what follows training is not tested here
+    rng = random.Random(0)  # noqa: S311 - moments, not secrets
+    whole, killed = root / "whole", root / "killed"
+    assert os.waitpid(train(*OVERRIDES, f"runs={whole}"), 0)[1] == 0
+    steps: list[int] = []
+    while True:
+        runs = found(killed)
+        arguments = [f"resume={runs[0]}"] if runs else [*OVERRIDES, f"runs={killed}"]
+        child = train(*arguments)
+        if len(steps) < kills:
+            time.sleep(rng.uniform(0.0, 1.2))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status):
+            steps.append(step_of(found(killed)[0]) if found(killed) else -1)
+            continue
+        assert status == 0, status
+        break
+    print(
+        json.dumps(
+            {
+                "kills": len(steps),
+                "steps": steps,
+                "whole": str(found(whole)[0]),
+                "killed": str(found(killed)[0]),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    main(Path(sys.argv[2]), int(sys.argv[3]))

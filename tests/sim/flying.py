@@ -1,0 +1,92 @@
+"""Short flights for the tests of environments: both tasks with their critics, a dozen steps long."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.builders import build_env
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import SensorSpec
+from sim.env import SimEnv
+from sim.multirotor import MultirotorConfig, MultirotorRandomization, MultirotorSimulation
+from sim.tasks.curves import CurveConfig
+from sim.tasks.flight import FlightStartConfig, RewardWeightsConfig
+from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.tracking import TrackingConfig, TrackingTask
+from tests.sim.flight_worlds import crazyflie
+
+ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
+TASKS = {"hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask)}
+
+
+def task_config(task: str, **changes: Any) -> Any:
+    """A task of twelve steps whose starts lie partly outside its radius."""
+    start = FlightStartConfig(position=0.3, velocity=0.7)
+    terms = [TermConfig(term=name) for name in ACTOR]
+    values: dict[str, Any] = {
+        "episode_length": 0.12,
+        "radius": 0.35,
+        "evaluation_radius": 0.35,
+        "start": start,
+        "evaluation_start": start,
+        "reward": RewardWeightsConfig(initial={"alive": 1.0, "distance": -0.5, "effort": -0.1}),
+        "randomization": MultirotorRandomization(action_delay=[0.0, 0.03]),
+        "actor": [*terms, TermConfig(term="last_action", history=3)],
+        "critic": [*terms, TermConfig(term="sensed/rotor_speed"), TermConfig(term="sensed/plant")],
+    }
+    if task == "hover":
+        values["success_window"] = 0.05
+    else:
+        values["evaluation_curve"] = CurveConfig(lemniscate_share=0.5)
+        values["actor"] += [TermConfig(term="velocity_error_w"), TermConfig(term="preview_w")]
+    return TASKS[task][0](**(values | changes))
+
+
+def robot_config(*, noise: bool = True, latency: float = 0.0) -> MultirotorConfig:
+    """The Crazyflie with its noise or none, every sensor late alike."""
+    robot = crazyflie()
+    sensors = {
+        name: SensorSpec(noise=sensor.noise if noise else 0.0, latency=latency)
+        for name, sensor in robot.spec.sensors.items()
+    }
+    return replace(robot, spec=replace(robot.spec, sensors=sensors))
+
+
+def flight_worlds(
+    task: str, num_envs: int, *, seed: int = 0, robot: MultirotorConfig | None = None,
+    evaluation: bool = True, device: torch.device = torch.device("cpu"), **changes: Any,
+) -> SimEnv:  # fmt: skip
+    """Worlds of `task_config(task, **changes)`."""
+    return build_env(
+        task_config(task, **changes),
+        robot or robot_config(),
+        make_task=TASKS[task][1],
+        make_simulation=MultirotorSimulation,
+        num_envs=num_envs,
+        device=device,
+        seed=seed,
+        evaluation=evaluation,
+    )
+
+
+def flight(task: str, *, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`."""
+    robot = robot_config(noise=noise, latency=0.01)
+    return lambda num_envs, seed, device: flight_worlds(
+        task, num_envs, seed=seed, robot=robot, device=device
+    )
+
+
+def endless_flight(task: str, *, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`: nowhere is too far."""
+    robot = robot_config(noise=noise, latency=0.01)
+    return lambda num_envs, device: flight_worlds(
+        task, num_envs, robot=robot, device=device, evaluation_radius=1e9
+    )
+
+
+def lift_limit(state: dict[str, Any]) -> None:
+    """Takes the time limit out of a saved state."""
+    state["episode_limit"] = torch.full_like(state["episode_limit"], 10**9)

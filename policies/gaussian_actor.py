@@ -48,7 +48,8 @@ class GaussianActorConfig:
             raise ConfigError(f"actor.hidden needs widths of at least 1, got {self.hidden}")
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(
-                f"actor.log_std_min {self.log_std_min} must lie below log_std_max {self.log_std_max}"
+                f"actor.log_std_min {self.log_std_min} must lie below "
+                f"log_std_max {self.log_std_max}"
             )
 
 
@@ -79,9 +80,7 @@ class GaussianActor(nn.Module):
         mean = self.network(self.normalizer(obs["actor"]))[..., : self.action_size]
         return torch.tanh(mean)
 
-    def sample(
-        self, obs: Obs, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw an action with the reparametrisation trick.
 
         Returns:

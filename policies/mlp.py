@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from enum import Enum
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +31,7 @@ LAYER_NORM_EPSILON = 1e-6
 """As in Flax, so that published settings of JAX learners carry over; torch's default is 1e-5."""
 
 
-def mlp(
-    sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False
-) -> nn.Sequential:
+def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = False) -> nn.Sequential:
     """Linear layers with [layer norm and] activation between them, none after the last.
 
     Args:
@@ -41,7 +40,7 @@ def mlp(
         layer_norm: Normalise every hidden layer before its activation.
     """
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers.append(nn.Linear(inputs, outputs))
         if i < len(sizes) - 2:
             if layer_norm:
@@ -55,7 +54,7 @@ def ensemble_mlp(
 ) -> nn.Sequential:
     """Like `mlp`, for E independent members: (E, B, in) or (B, in) -> (E, B, out)."""
     layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers.append(EnsembleLinear(members, inputs, outputs))
         if i < len(sizes) - 2:
             if layer_norm:

@@ -48,7 +48,8 @@ class RunningNormalizer(nn.Module):
         self.mean.add_(shift * (count / total))
         self._squares.add_(squares + shift * shift * (self._count * count / total))
         self._count.copy_(total)
-        self.scale.copy_((self._squares / total).clamp_min_(0).sqrt_().add_(self.epsilon).reciprocal_())
+        deviation = (self._squares / total).clamp_min_(0).sqrt_()
+        self.scale.copy_((deviation + self.epsilon).reciprocal_())
 
 
 class IdentityNormalizer(nn.Module):

@@ -8,9 +8,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 
 
-def uniform(
-    shape: Sequence[int], low: float, high: float, generator: torch.Generator
-) -> Tensor:
+def uniform(shape: Sequence[int], low: float, high: float, generator: torch.Generator) -> Tensor:
     """Uniform numbers in [low, high)."""
     unit = torch.rand(tuple(shape), generator=generator, device=generator.device)
     return low + (high - low) * unit

@@ -1,4 +1,4 @@
-"""Simulated multirotors: the engine, the robot's sensors, and physical parameters drawn per world."""
+"""Simulated multirotors: the engine, the robot's sensors, and parameters drawn per world."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -255,7 +255,9 @@ class MultirotorSimulation:
             (params[:, PARAM_COLUMNS[name]][:, -1:] / nominal[PARAM_COLUMNS[name]][-1:] - 1) * 10
             for name in ("mass", "inertia", "thrust_curve")
         ]
-        lag = [params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")]  # 2
+        lag = [  # 2
+            params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")
+        ]
         return torch.cat([force, torque, *ratio, *lag], dim=-1)
 
     def _with_sensors(self, row: Tensor) -> Tensor:

@@ -176,32 +176,30 @@ class FakeDriver:
     MAX_AGE = 5
     """Ticks after which the newest sample is stale."""
 
-    def __init__(
-        self, spec: RobotSpec | None = None, *, delay: int = 0, lost: Collection[int] = ()
-    ) -> None:
-        """Describe the robot.
-
-        Args:
-            spec: The robot; one with four rotors by default.
-            delay: Ticks from measuring to arrival.
-            lost: Ticks whose sample never arrives.
-        """
+    def __init__(self, spec: RobotSpec | None = None, *, delay: int = 0) -> None:
+        """Describe the robot: one with four rotors by default, samples `delay` ticks late."""
         self.spec = spec or RobotSpec(
-            name="fake", rotors=["a", "b", "c", "d"], command=CommandKind.rotors,
+            name="fake",
+            rotors=["a", "b", "c", "d"],
+            command=CommandKind.rotors,
             sensors={"position_w": SensorSpec(), "orientation_w": SensorSpec()},
-        )  # fmt: skip
+        )
         self.connected = False
         self.sent: list[RobotCommand] = []
         self.tick = 0
-        self._delay, self._lost = delay, lost
+        self._delay = delay
         self._measured: list[int] = []
 
     def advance(self, ticks: int = 1) -> None:
         """Let time pass; one sample is measured per tick."""
         for _ in range(ticks):
             self.tick += 1
-            if self.connected and self.tick not in self._lost:
+            if self.connected:
                 self._measured.append(self.tick)
+
+    def lose(self, ticks: int) -> None:
+        """Let time pass; the samples measured meanwhile never arrive."""
+        self.tick += ticks
 
     def connect(self) -> None:
         self.connected = True

@@ -1,4 +1,4 @@
-"""Replay ring: thousands of worlds in packed rows, n-step returns and seams decided in one place."""
+"""Replay ring: packed rows of all worlds; n-step returns and seams are decided in one place."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -107,7 +107,7 @@ class ReplayBuffer:
         """Draw transitions uniformly, with replacement.
 
         Returns:
-            B transitions of up to n steps; `extra` names their `index` (step * N + world).
+            B transitions of up to n steps; `extra` names their `index` (slot * N + world).
         """
         if self.total_steps == 0:
             raise ConfigError("replay: nothing can be sampled before the first step is added")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 
 FLAGS = ("terminated", "truncated", "valid", "intervened")
 
@@ -57,6 +57,9 @@ class RowLayout:
             obs: What was acted on, groups (N, ...).
             step: What came of it.
             out: Rows to fill, (N, W).
+
+        Raises:
+            ShapeError: The step is not what the environment's spec says.
         """
         reward = step.reward[:, None] if step.reward_terms is None else step.reward_terms
         flags = [step.terminated, step.truncated, step.valid, step.intervened]
@@ -67,6 +70,12 @@ class RowLayout:
             *(step.next_obs[group] for group in self.groups),
             torch.stack(flags, dim=-1).to(out.dtype),
         ]
+        widths = [part.shape[-1] for part in parts]
+        if sum(widths) != self.width:  # torch.cat would write into the next row
+            raise ShapeError(
+                f"a step was to be stored in rows of {self.width} floats, but has {widths}; "
+                f"expected the columns {list(self.columns)} of the environment's spec"
+            )
         torch.cat(parts, dim=-1, out=out)
         # A faulted world may hold NaN, which no weight of zero would silence.
         if out.device.type != "cpu" or not bool(step.valid.all()):

@@ -73,7 +73,7 @@ class EnvStep:
     """(N, A), in [-1, 1]: accepted in this step after clip, person and safety, before delay."""
     intervened: Tensor
     """(N,) bool: a person chose the action."""
-    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """For logs, each (N,); nothing learns from them."""
     reward_terms: Tensor | None = None
     """(N, K), unweighted; `reward` is `reward_terms @ reward_weights`."""
@@ -129,7 +129,7 @@ class BatchEnv(Protocol):
         """Read the sticky fault flags; waits for the device.
 
         Raises:
-            NonFiniteError: Names the worlds and the term, reward or observation that was not finite.
+            NonFiniteError: Names the worlds and the terms that were not finite.
         """
         ...
 

@@ -28,7 +28,7 @@ class Batch:
     """Groups after k steps: the true successor, never a reset observation; each (B, ...)."""
     weight: Tensor
     """(B,): importance weight, 1 for uniform sampling."""
-    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    extra: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """What a learner asked for beyond: chunks, Monte-Carlo returns, source, index."""
 
     def take(self, start: int, stop: int) -> "Batch":

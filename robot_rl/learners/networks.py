@@ -32,7 +32,7 @@ class Network(Protocol):
         """Parameters and buffers by name."""
         ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:  # noqa: ANN401 (torch's type)
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
         """Restore `state_dict`."""
         ...
 

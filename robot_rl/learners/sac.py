@@ -157,7 +157,7 @@ class SAC:
         metrics = self._update_critic(batch)
         if self.updates % self.config.actor_interval == 0:
             self._actor_metrics = self._update_actor(batch)
-        torch._foreach_lerp_(self._target_params, self._critic_params, self.config.tau)
+        self._update_target()
         self.updates += 1
         return {**metrics, **self._actor_metrics}, None
 
@@ -188,13 +188,19 @@ class SAC:
         loss.backward(inputs=self._actor_params)  # the critics get no gradient from here
         self._clip(self._actor_params)
         self._actor_optimizer.step()
-        entropy = -log_prob.detach().mean()
+        surplus = -log_prob.detach() - self.target_entropy  # (B,) [nat]
         # J(alpha) = alpha (H - H_target), with the gradient taken through alpha = exp(log alpha).
-        alpha_loss = self.log_alpha.exp() * (entropy - self.target_entropy)
+        alpha_loss = self.log_alpha.exp() * (batch.weight * surplus).mean()
         self._alpha_optimizer.zero_grad(set_to_none=True)
         alpha_loss.backward()
         self._alpha_optimizer.step()
+        entropy = -log_prob.detach().mean()
         return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+
+    @torch.no_grad()
+    def _update_target(self) -> None:
+        for target, source in zip(self._target_params, self._critic_params, strict=True):
+            target.lerp_(source, self.config.tau)
 
     def _clip(self, params: list[nn.Parameter]) -> None:
         if self.config.max_grad_norm > 0:

@@ -140,9 +140,9 @@ class CheckpointStore:
                     f"no checkpoint in {self.folder} is marked as the best, as none has been "
                     "scored yet; ask for 'latest'"
                 )
-            return self._read(path)
+            return read_checkpoint(path)
         if which != "latest":
-            return self._read(Path(which))
+            return read_checkpoint(Path(which))
         steps = self.steps()
         if not steps:
             raise CheckpointError(f"there is no checkpoint in {self.folder}; train first")
@@ -165,7 +165,7 @@ class CheckpointStore:
                 self._mark_best()
 
     def prune(self) -> None:
-        """Delete all but the newest `keep_last` and the best, and segments that none of them names.
+        """Delete all but the newest `keep_last` and the best, and segments no longer needed.
 
         `save` does this by itself.
         """
@@ -177,9 +177,13 @@ class CheckpointStore:
             self._segments.collect(self.live_segments())
 
     def live_segments(self) -> list[dict[str, Any]]:
-        """Segment entries that any kept checkpoint names; one may appear several times."""
+        """Segment entries that the newest `keep_last` checkpoints name; some appear several times.
+
+        A best checkpoint that is older is kept to be played, not to be gone on from: its share of
+        the replay, gigabytes perhaps, is let go.
+        """
         entries = []
-        for step in self.steps():
+        for step in self.steps()[-self._keep_last :]:
             try:
                 entries += read_manifest(self._path(step))["segments"]
             except CheckpointError as error:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.learner import Learner
 
 
@@ -41,7 +40,9 @@ class Collector:
         self._obs: Obs = {}
         self._return = torch.zeros(spec.num_envs, device=spec.device)
         self._length = torch.zeros(spec.num_envs, device=spec.device)
-        self._ended = torch.zeros(5, device=spec.device)  # episodes, return, length, success, term.
+        # episodes, returns, lengths, successes, terminations: sums that forget
+        self._ended = torch.zeros(5, device=spec.device)
+        self._keep = torch.tensor(1 - 1 / (spec.num_envs + 1), device=spec.device)
         self.world_steps = 0
         """Steps taken, of all worlds together."""
 
@@ -66,20 +67,22 @@ class Collector:
         step = self._env.step(action)
         self._replay.add(self._obs, step)
         self._learner.observe(step)
-        self._count(step.reward, step.ended, step.success, step.terminated)
+        self._count(step)
         self._learner.begin(step.ended)
         for name, group in self._obs.items():
             group.copy_(step.obs[name])
         self.world_steps += spec.num_envs
 
-    def pop_statistics(self) -> dict[str, float]:
-        """Means over the episodes that ended since the last call; waits for the device."""
+    def statistics(self) -> dict[str, float]:
+        """Means over about the last N episodes, newer ones weighing more; waits for the device.
+
+        A plain mean over an interval would swing with the worlds' common time limit: lost episodes
+        end early, and whole ones together.
+        """
         episodes, total, length, success, terminated = self._ended.tolist()
-        self._ended.zero_()
         if episodes == 0:
-            return {"rollout/episodes": 0.0}
+            return {}
         return {
-            "rollout/episodes": episodes,
             "rollout/return": total / episodes,
             "rollout/episode_seconds": length / episodes * self._env.spec.control_dt,
             "rollout/success": success / episodes,
@@ -100,18 +103,21 @@ class Collector:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`; the environment is restored beside it."""
         device = self._env.spec.device
-        self._obs = {name: group.to(device) for name, group in state["obs"].items()}
+        self._obs = {name: group.to(device, copy=True) for name, group in state["obs"].items()}
         self._return.copy_(state["return"])
         self._length.copy_(state["length"])
         self._ended.copy_(state["ended"])
         self._generator.set_state(state["generator"])
         self.world_steps = int(state["world_steps"])
 
-    def _count(self, reward: Tensor, ended: Tensor, success: Tensor, terminated: Tensor) -> None:
-        self._return += reward
-        self._length += 1
-        rows = [ended, self._return, self._length, success, terminated]
-        self._ended += torch.stack([row * ended for row in rows]).sum(-1)
+    def _count(self, step: EnvStep) -> None:
+        # An invalid row may hold NaN, which no later product with zero would silence.
+        self._return += torch.where(step.valid, step.reward, 0.0)
+        self._length += step.valid
+        ended = step.ended
+        rows = [ended, self._return, self._length, step.success, step.terminated]
+        sums = torch.stack([row * ended for row in rows]).sum(-1)
+        self._ended.mul_(self._keep ** sums[0]).add_(sums)
         self._return *= ~ended
         self._length *= ~ended
 

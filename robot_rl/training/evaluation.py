@@ -90,8 +90,10 @@ def evaluate(
         step = env.step(act(obs))
         if on_step is not None:
             on_step(step)
-        returns += step.reward * running
-        length += running
+        # A NaN of a world that is done, or of an invalid row, must not spoil a sum.
+        counted = running & step.valid
+        returns += torch.where(counted, step.reward, 0.0)
+        length += counted
         ending = step.ended & running
         success = success | (step.success & ending)
         terminated = terminated | (step.terminated & ending)

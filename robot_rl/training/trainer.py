@@ -29,15 +29,15 @@ VALIDATION_SEED = 1_000_003
 class TrainerConfig:
     """How long to train, how much to learn from what is collected, how often to look and save."""
 
-    total_steps: int = 4_000_000
+    total_steps: int = 5_000_000
     """Length of the run in world-steps (steps of all worlds together)."""
     random_steps: int = 20_000
     """World-steps with uniformly random actions at the start; nothing is learned meanwhile."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all worlds."""
-    replay_capacity: int = 400_000
+    replay_capacity: int = 250_000
     """Transitions kept."""
-    evaluation_interval: int = 500_000
+    evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per world."""
@@ -162,15 +162,32 @@ class Trainer:
             self._learn_metrics, _ = self.learner.update(minibatch)
 
     def _evaluate_and_save(self) -> None:
+        self._checked()  # else the evaluation would blame the policy's actions
         with self._clock.aside():
             policy = self.learner.policy()
             result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
         self.last_evaluation = result
         self._log(result.summary())
         self._save(result.success_rate)
+        self._clock.restart()
 
     def _log(self, extra: Mapping[str, float]) -> None:
-        self.env.check()
+        learned = self._checked()
+        step = self.collector.world_steps
+        self.seconds += self._clock.session_part()
+        self._record(
+            {
+                "step": step,
+                "seconds": self.seconds,
+                **self.collector.statistics(),
+                **learned,
+                **extra,
+                **self._clock.pop(step),
+            }
+        )
+
+    def _checked(self) -> dict[str, float]:
+        """The learner's metrics on the host, after looking for what is not a number."""
         learned = {f"train/{name}": float(v) for name, v in self._learn_metrics.items()}
         bad = [name for name, value in learned.items() if not math.isfinite(value)]
         if bad:
@@ -179,21 +196,11 @@ class Trainer:
                 "the last checkpoint is intact: resume it with a smaller learning rate, or look "
                 "for a reward or an observation that explodes"
             )
-        step = self.collector.world_steps
-        self.seconds += self._clock.session_part()
-        self._record(
-            {
-                "step": step,
-                "seconds": self.seconds,
-                **self.collector.pop_statistics(),
-                **learned,
-                **extra,
-                **self._clock.pop(step),
-            }
-        )
+        self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
+        return learned
 
     def _save(self, score: float | None) -> None:
-        self.env.check()
+        self._checked()
         with self._clock.aside():
             step = self.collector.world_steps
             self._checkpoints.save(step, self.state_dict(), score=score)
@@ -252,6 +259,11 @@ class _Clock:
         now = time.perf_counter()
         part, self._session_mark = now - self._session_mark, now
         return part
+
+    def restart(self) -> None:
+        """Leave what was done aside out of the next interval."""
+        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
+        self._interval_start = time.perf_counter()
 
     def pop(self, step: int) -> dict[str, float]:
         """Rates of the interval; starts the next one."""

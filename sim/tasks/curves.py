@@ -107,7 +107,7 @@ class Curves:
         return sines[:, :, 0], angle  # (N, 1, 3, H), (N, T, 3, H)
 
     def _lemniscate(self, device: torch.device) -> Tensor:
-        """x = s sin(w t), y = s/2 sin(2 w t): a figure of eight in the horizontal plane."""
+        """Figure of eight in the horizontal plane: x = s sin(w t), y = s/2 sin(2 w t)."""
         size, w = self.config.lemniscate_size, 2 * torch.pi / self.config.lemniscate_period
         sines = torch.zeros(3, 3, HARMONICS, device=device)
         sines[0, 0, 0], sines[1, 0, 0] = size, w

@@ -31,7 +31,7 @@ class HoverConfig:
     episode_length: float = 5.0
     """Time limit [s]."""
     radius: float = 1.5
-    """Farthest allowed distance from the goal in training [m]; beyond it the episode terminates."""
+    """Distance from the goal beyond which a training episode terminates [m]."""
     evaluation_radius: float = 1.5
     """The same in evaluation [m]."""
     success_window: float = 2.0
@@ -55,7 +55,13 @@ class HoverConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "radius", "evaluation_radius", "success_window", "success_distance"):
+        for name in (
+            "episode_length",
+            "radius",
+            "evaluation_radius",
+            "success_window",
+            "success_distance",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
         if self.success_window > self.episode_length:

@@ -32,7 +32,7 @@ class TrackingConfig:
     episode_length: float = 5.5
     """Time limit [s]: one lap of the lemniscate."""
     radius: float = 1.5
-    """Farthest allowed distance from the moving goal in training [m]; beyond it the episode terminates."""
+    """Distance from the moving goal beyond which a training episode terminates [m]."""
     evaluation_radius: float = 1.5
     """The same in evaluation [m]."""
     settling_time: float = 0.0
@@ -43,9 +43,7 @@ class TrackingConfig:
     """How far ahead the policy sees the goal [s]."""
     curve: CurveConfig = field(default_factory=CurveConfig)
     """Curves flown in training."""
-    evaluation_curve: CurveConfig = field(
-        default_factory=lambda: CurveConfig(lemniscate_share=1.0)
-    )
+    evaluation_curve: CurveConfig = field(default_factory=lambda: CurveConfig(lemniscate_share=1.0))
     """Curves flown in evaluation."""
     start: FlightStartConfig = field(default_factory=FlightStartConfig)
     """Where training episodes begin, relative to the curve's first point."""

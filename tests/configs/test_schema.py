@@ -61,15 +61,15 @@ def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
     assert from_plain(saved, ["task.radius=3"]).task.radius == 3
     with pytest.raises(ConfigError, match="would replace the task of a run"):
         from_plain(saved, ["task=tracking"])
-    with pytest.raises(ConfigError, match="did you mean 'task.radius'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'task\.radius'"):
         from_plain(saved, ["task.radus=3"])
 
 
 def test_saved_config_of_an_unknown_schema_is_refused():
     saved = to_plain(compose([]).config)
-    with pytest.raises(ConfigError, match="task schema 'hoverr' is unknown.*'hover'"):
+    with pytest.raises(ConfigError, match=r"task schema 'hoverr' is unknown.*'hover'"):
         from_plain({**saved, "schemas": {**saved["schemas"], "task": "hoverr"}})
-    with pytest.raises(ConfigError, match="does not fit.*colour"):
+    with pytest.raises(ConfigError, match=r"does not fit.*colour"):
         from_plain({**saved, "colour": "red"})
 
 

@@ -1,7 +1,7 @@
 """What every `BatchEnv` must keep: the suite, run over all of them by subclassing.
 
-    class TestMine(BatchEnvContract):
-        cases = [EnvCase("mine", make_mine)]
+class TestMine(BatchEnvContract):
+    cases = [EnvCase("mine", make_mine)]
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError, ShapeError
+from tests.equality import assert_same
 from tests.fakes import copied
 
 WORLDS = 7
@@ -246,9 +247,9 @@ class BatchEnvContract:
         for mask in (torch.ones(WORLDS - 1, dtype=torch.bool), torch.ones(WORLDS)):
             with pytest.raises(ShapeError):
                 env.reset(mask=mask.to(self.device))
+        mask, state = torch.ones(WORLDS, dtype=torch.bool, device=self.device), env.state_dict()
         with pytest.raises(ShapeError):
-            mask = torch.ones(WORLDS, dtype=torch.bool, device=self.device)
-            env.reset(mask=mask, state=env.state_dict())
+            env.reset(mask=mask, state=state)
 
     def test_closing_twice_is_allowed(self, case: EnvCase) -> None:
         env = self.make(case)
@@ -274,24 +275,6 @@ def assert_like(
 ) -> None:
     assert (tuple(value.shape), value.dtype) == (shape, dtype)
     assert value.device.type == device.type
-
-
-def assert_same(got: Any, expected: Any) -> None:
-    """Bit-equal, NaN in the same places, all the way down."""
-    if isinstance(expected, Tensor):
-        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
-    elif isinstance(expected, Mapping):
-        assert sorted(got) == sorted(expected)
-        for key, value in expected.items():
-            assert_same(got[key], value)
-    elif isinstance(expected, (list, tuple)):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected, strict=True):
-            assert_same(one, other)
-    elif isinstance(expected, EnvStep):
-        assert_same(vars(got), vars(expected))
-    else:
-        assert got == expected
 
 
 def permuted(state: Any, order: Tensor) -> Any:

@@ -7,20 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-TINY = (
-    "experiment=smoke",
-    "num_envs=16",
-    "training.total_steps=1600",
-    "training.random_steps=160",
-    "training.evaluation_interval=800",
-    "training.evaluation_episodes=4",
-    "training.replay_capacity=800",
-    "learner.batch_size=16",
-    "logging.tensorboard=false",
-    "logging.interval_seconds=1000",
-)
-"""A run of less than a second."""
+from tests.scripts.tiny_run import SCRIPTS, TINY
 
 
 @dataclass(frozen=True)

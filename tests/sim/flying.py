@@ -1,4 +1,4 @@
-"""Short flights for the tests of environments: both tasks with their critics, a dozen steps long."""
+"""Flights of a dozen steps for the tests of environments: both tasks, with their critics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sim.tasks.curves import CurveConfig
 from sim.tasks.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.hover import HoverConfig, HoverTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
-from tests.sim.flight_worlds import crazyflie
+from tests.sim.flight_worlds import CPU, crazyflie
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
 TASKS = {"hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask)}
@@ -56,7 +56,7 @@ def robot_config(*, noise: bool = True, latency: float = 0.0) -> MultirotorConfi
 
 def flight_worlds(
     task: str, num_envs: int, *, seed: int = 0, robot: MultirotorConfig | None = None,
-    evaluation: bool = True, device: torch.device = torch.device("cpu"), **changes: Any,
+    evaluation: bool = True, device: torch.device = CPU, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Worlds of `task_config(task, **changes)`."""
     return build_env(

@@ -91,9 +91,10 @@ def test_episode_terminates_beyond_the_radius_only():
 
 def test_evaluation_has_its_own_radius():
     far = state(position=(0.0, 0.0, 0.7))
-    radii = {"radius": 0.5, "evaluation_radius": 1.0}
-    assert judge(make_task(**radii), far, 1).terminated
-    assert not judge(make_task(evaluation=True, **radii), far, 1).terminated
+    training = make_task(radius=0.5, evaluation_radius=1.0)
+    evaluation = make_task(evaluation=True, radius=0.5, evaluation_radius=1.0)
+    assert judge(training, far, 1).terminated
+    assert not judge(evaluation, far, 1).terminated
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""What a proof consists of: trainings, conditions that their policies are flown under, bars."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proofs.flights import Condition
+from proofs.record import Bar, ProofRecord, SeedResult
+from proofs.training import TrainingJob
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Several seeds of the same training."""
+
+    name: str
+    about: str
+    """For the page, one sentence."""
+    overrides: tuple[str, ...]
+    """What is trained."""
+    seeds: int
+    """How many, if nothing else is said."""
+    trials: tuple[str, ...]
+    """Conditions that its policies fly; the first is the one of its table."""
+    bears_bars: bool = False
+    """Its number of seeds is what a person chooses; other groups keep at most theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A value of each seed in the tables."""
+
+    title: str
+    value: Callable[[SeedResult], float]
+    unit: str = ""
+    higher_is_better: bool = False
+    """Says which seed is the worst."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """A question, how it is answered, and the answer that is asked for."""
+
+    name: str
+    """Of the command and the files."""
+    title: str
+    about: str
+    """What is proven, for the page."""
+    groups: tuple[Group, ...]
+    conditions: tuple[Condition, ...]
+    columns: Callable[[str], Sequence[Column]]
+    """Columns of the table of a group whose policies flew the named condition."""
+    compared: Callable[[str], Column]
+    """Value that is compared over conditions."""
+    curve: str
+    """Metric of the learning curve."""
+    bars: Callable[[ProofRecord], list[Bar]]
+
+    def condition(self, name: str) -> Condition:
+        """A condition by its name."""
+        return next(one for one in self.conditions if one.name == name)
+
+    def jobs(
+        self, *, seeds: int, overrides: Sequence[str], runs: Path
+    ) -> dict[str, list[TrainingJob]]:
+        """What is to be trained, by group.
+
+        Args:
+            seeds: Number of seeds of the groups that bear the bars; 0 takes the proof's own.
+            overrides: Changes to every training.
+            runs: Folder of all runs.
+
+        Raises:
+            ConfigError: An override is wrong, or would change what the proof chooses itself.
+        """
+        keys = {text.partition("=")[0] for text in overrides}
+        if chosen := keys & {"seed", "task", "runs", "video"}:
+            raise ConfigError(
+                f"{' and '.join(sorted(chosen))} cannot be changed in a proof, which chooses that "
+                "itself; seeds=<number> says how many seeds are trained"
+            )
+        jobs = {}
+        for group in self.groups:
+            count = group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
+            jobs[group.name] = [
+                TrainingJob(
+                    label=f"{self.name}, {group.name}, seed {seed}",
+                    overrides=(*group.overrides, *overrides),
+                    seed=seed,
+                    runs=runs,
+                )
+                for seed in range(count)
+            ]
+            _ = jobs[group.name][0].config  # a mistake is told before anything is trained
+        return jobs

@@ -1,0 +1,208 @@
+"""What every `Learner` must keep: the suite, run over all of them by subclassing.
+
+class TestMine(LearnerContract):
+    cases = [LearnerCase("mine", make_mine)]
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.learner import Learner
+from robot_rl.core.transition import Batch
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+
+WORLDS = 5
+
+
+@dataclass(frozen=True)
+class LearnerCase:
+    """One learner under test."""
+
+    name: str
+    make: Callable[[EnvSpec, int], Learner]
+    """(environment, seed) -> a learner."""
+    privileged: bool = True
+    """The environment has a group `critic`."""
+
+
+class LearnerContract:
+    """Laws of `robot_rl.core.learner.Learner`; `cases` and `device` are the subclass's."""
+
+    cases: tuple[LearnerCase, ...] = ()
+    device = torch.device("cpu")
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        metafunc.parametrize("case", self.cases, ids=[case.name for case in self.cases])
+
+    def env(self, case: LearnerCase) -> ToyEnv:
+        world = LinearWorld()
+        if not case.privileged:
+            world = LinearWorld(groups={"actor": world.groups["actor"]})
+        return ToyEnv(world, WORLDS, device=self.device)
+
+    def make(self, case: LearnerCase, seed: int = 0) -> tuple[Learner, EnvSpec]:
+        """A learner whose statistics have seen a few steps."""
+        env = self.env(case)
+        learner = case.make(env.spec, seed)
+        env.reset(seed=1)
+        learner.begin(torch.ones(WORLDS, dtype=torch.bool, device=self.device))
+        for _ in range(3):
+            step = env.step(torch.zeros(WORLDS, env.spec.action_size, device=self.device))
+            learner.observe(step)
+            learner.begin(step.ended)
+        return learner, env.spec
+
+    def obs(self, spec: EnvSpec, count: int = 64, scale: float = 1.0) -> Obs:
+        obs = random_obs(spec, count, torch.Generator().manual_seed(3))
+        return {name: scale * group for name, group in obs.items()}
+
+    def batches(self, learner: Learner, spec: EnvSpec, count: int) -> list[Batch]:
+        """Batches that hold the groups that the learner names, and no other."""
+        named = (*learner.actor_groups, *learner.critic_groups)
+        batches = [random_batch(spec, learner.samples_per_update, seed) for seed in range(count)]
+        return [
+            replace(
+                batch,
+                obs={name: batch.obs[name] for name in named},
+                next_obs={name: batch.next_obs[name] for name in named},
+            )
+            for batch in batches
+        ]
+
+    def test_it_has_every_method_of_the_contract(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        assert isinstance(learner, Learner)
+        assert learner.samples_per_update >= 1
+        assert learner.n_step >= 1
+        assert 0 <= learner.gamma <= 1
+        named = (*learner.actor_groups, *learner.critic_groups)
+        assert set(named) <= set(spec.groups)
+        assert len(set(named)) == len(named)
+
+    @pytest.mark.parametrize("explore", [False, True])
+    def test_actions_lie_within_their_bounds_however_far_the_observation(
+        self, case: LearnerCase, explore: bool
+    ) -> None:
+        learner, spec = self.make(case)
+        for scale in (1.0, 1e6):
+            action = learner.act(self.obs(spec, WORLDS, scale), explore=explore)
+            assert action.shape == (WORLDS, spec.action_size)
+            assert action.abs().max() <= 1.0
+            assert not action.requires_grad
+
+    def test_acting_needs_only_the_groups_of_the_actor(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        obs = self.obs(spec, WORLDS)
+        needed = {name: obs[name] for name in learner.actor_groups}
+        assert torch.equal(learner.act(needed, explore=False), learner.act(obs, explore=False))
+
+    def test_acting_without_exploring_is_deterministic_and_draws_nothing(
+        self, case: LearnerCase
+    ) -> None:
+        learner, spec = self.make(case)
+        twin, _ = self.make(case)
+        obs = self.obs(spec, WORLDS)
+        first = learner.act(obs, explore=False).clone()
+        assert torch.equal(first, learner.act(obs, explore=False))
+        assert torch.equal(learner.act(obs, explore=True), twin.act(obs, explore=True))
+
+    def test_exploring_draws_anew_in_every_step_and_by_its_seed(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        same, other = case.make(spec, 0), case.make(spec, 0)
+        other.load_state_dict(copied(learner.state_dict()))
+        obs = self.obs(spec, WORLDS)
+        first = learner.act(obs, explore=True).clone()
+        assert not torch.equal(first, learner.act(obs, explore=True))
+        assert torch.equal(first, other.act(obs, explore=True))
+        assert_same(learner.policy().state_dict().keys(), same.policy().state_dict().keys())
+
+    def test_the_policy_is_what_acts_without_exploring(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        policy = learner.policy()
+        for batch in self.batches(learner, spec, 2):
+            learner.update(batch)  # the policy shares the live weights
+        obs = self.obs(spec)
+        with torch.no_grad():
+            assert torch.equal(policy(obs), learner.act(obs, explore=False))
+
+    def test_observing_changes_statistics_and_nothing_that_is_trained(
+        self, case: LearnerCase
+    ) -> None:
+        learner, spec = self.make(case)
+        trained = {id(p) for p in learner.policy().parameters()}
+        before = copied(list(learner.policy().parameters()))
+        state, env = copied(learner.state_dict()), self.env(case)
+        env.reset(seed=8)
+        learner.observe(env.step(torch.ones(WORLDS, spec.action_size, device=self.device)))
+        assert {id(p) for p in learner.policy().parameters()} == trained
+        assert_same(list(learner.policy().parameters()), before)
+        learner.load_state_dict(state)  # what changed is part of the state
+        assert_same(learner.state_dict(), state)
+
+    def test_metrics_are_finite_scalars_without_a_graph(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        for batch in self.batches(learner, spec, 3):
+            metrics, priority = learner.update(batch)
+            assert metrics
+            for value in metrics.values():
+                assert value.ndim == 0
+                assert not value.requires_grad
+                assert value.isfinite()
+            assert priority is None or priority.shape == batch.reward.shape
+
+    def test_an_update_does_not_touch_its_batch(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        batch = self.batches(learner, spec, 1)[0]
+        before = copied(batch)
+        learner.update(batch)
+        assert_same(batch, before)
+
+    def test_a_restored_state_goes_on_bit_equal(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        batches = self.batches(learner, spec, 9)
+        for batch in batches[:4]:
+            learner.update(batch)
+        other, _ = self.make(case, seed=5)
+        other.update(batches[0])
+        other.load_state_dict(copied(learner.state_dict()))
+        obs = self.obs(spec, WORLDS)
+        for batch in batches[4:]:
+            learner.update(batch)
+            other.update(batch)
+            assert torch.equal(learner.act(obs, explore=True), other.act(obs, explore=True))
+        assert_same(other.state_dict(), learner.state_dict())
+
+    def test_rows_of_weight_zero_have_no_influence(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        other, _ = self.make(case)
+        batch = self.batches(learner, spec, 1)[0]
+        batch.weight[::3] = 0.0
+        wild = copied(batch)
+        for value in (*wild.obs.values(), *wild.next_obs.values(), wild.reward, wild.action):
+            value[::3] = 0.5
+        for _ in range(2):
+            learner.update(batch)
+            other.update(wild)
+        for got, expected in zip(
+            other.policy().parameters(), learner.policy().parameters(), strict=True
+        ):
+            assert torch.equal(got, expected)
+        obs = self.obs(spec, WORLDS)  # the temperature may not feel them either
+        for _ in range(3):
+            fresh = self.batches(learner, spec, 1)[0]
+            learner.update(fresh)
+            other.update(fresh)
+        assert torch.equal(learner.act(obs, explore=True), other.act(obs, explore=True))
+
+    def test_an_update_learns_something(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        obs = self.obs(spec)
+        before = learner.act(obs, explore=False).clone()
+        for batch in self.batches(learner, spec, 4):
+            learner.update(batch)
+        assert not torch.equal(before, learner.act(obs, explore=False))

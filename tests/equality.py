@@ -1,0 +1,27 @@
+"""Bit-equality of whole states, steps and observations."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    """Bit-equal, NaN in the same places, all the way down."""
+    if isinstance(expected, Tensor):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(expected, Mapping):
+        assert sorted(got) == sorted(expected)
+        for key, value in expected.items():
+            assert_same(got[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    elif is_dataclass(expected):
+        for field in fields(expected):
+            assert_same(getattr(got, field.name), getattr(expected, field.name))
+    else:
+        assert got == expected

@@ -1,0 +1,167 @@
+"""n-step sums, discounts and seams worked out by hand; gamma is one half throughout."""
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from tests.robot_rl.buffers.story import by_place, story
+
+REWARDS = [[1.0], [2.0], [4.0], [8.0], [16.0], [32.0]]
+
+
+def sums(found: dict, *names: str) -> dict[int, tuple[float, ...]]:
+    return {step: tuple(row[name] for name in names) for (step, _), row in sorted(found.items())}
+
+
+def test_three_steps_are_summed_until_the_newest_row() -> None:
+    told = story(REWARDS)
+    found = by_place(told.tell(told.replay(n_step=3)), told)
+    assert sums(found, "reward", "discount", "next_obs") == {
+        0: (1 + 1 + 1, 0.125, 20.5),
+        1: (2 + 2 + 2, 0.125, 30.5),
+        2: (4 + 4 + 4, 0.125, 40.5),
+        3: (8 + 8 + 8, 0.125, 50.5),
+        4: (16 + 16, 0.25, 50.5),  # the newest row is a seam: two steps, and gamma squared
+        5: (32, 0.5, 50.5),
+    }
+
+
+def test_a_termination_ends_the_sum_and_the_future() -> None:
+    told = story(REWARDS, terminated=[(3, 0)])
+    found = by_place(told.tell(told.replay(n_step=3)), told)
+    assert sums(found, "reward", "discount", "next_obs") == {
+        0: (3, 0.125, 20.5),
+        1: (6, 0.0, 30.5),
+        2: (8, 0.0, 30.5),
+        3: (8, 0.0, 30.5),
+        4: (32, 0.25, 50.5),  # another episode: nothing of step 3 is in it
+        5: (32, 0.5, 50.5),
+    }
+
+
+def test_a_truncated_step_still_bootstraps_from_its_true_successor() -> None:
+    told = story(REWARDS, truncated=[(3, 0)])
+    found = by_place(told.tell(told.replay(n_step=3)), told)
+    assert sums(found, "reward", "discount", "next_obs") == {
+        0: (3, 0.125, 20.5),
+        1: (6, 0.125, 30.5),
+        2: (8, 0.25, 30.5),
+        3: (8, 0.5, 30.5),
+        4: (32, 0.25, 50.5),
+        5: (32, 0.5, 50.5),
+    }
+
+
+def test_an_invalid_row_is_a_seam_and_weighs_nothing() -> None:
+    told = story(REWARDS, invalid=[(3, 0)])
+    found = by_place(told.tell(told.replay(n_step=3)), told)
+    assert sums(found, "reward", "discount", "next_obs", "weight") == {
+        0: (3, 0.125, 20.5, 1),
+        1: (4, 0.25, 20.5, 1),  # the sum stops before it
+        2: (4, 0.5, 20.5, 1),
+        3: (0, 0.5, 0.0, 0),  # NaN went in, zeros come out
+        4: (32, 0.25, 50.5, 1),
+        5: (32, 0.5, 50.5, 1),
+    }
+
+
+def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one() -> None:
+    told = story(REWARDS)
+    replay = told.tell(told.replay(capacity=4, n_step=3))  # steps 2 to 5, slots 2 3 0 1
+    assert len(replay) == 4
+    assert sums(by_place(replay, told), "reward", "discount", "next_obs", "obs") == {
+        2: (12, 0.125, 40.5, 20),
+        3: (24, 0.125, 50.5, 30),
+        4: (32, 0.25, 50.5, 40),
+        5: (32, 0.5, 50.5, 50),
+    }
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_worlds_are_never_mixed(n_step: int) -> None:
+    told = story([[1.0, 100.0], [2.0, 200.0], [4.0, 400.0]], terminated=[(1, 0)])
+    found = by_place(told.tell(told.replay(n_step=n_step)), told)
+    for (step, world), row in found.items():
+        assert row["obs"] == 10 * step + world
+        assert row["next_obs"] % 10 == world + 0.5
+        assert (row["reward"] >= 100) == (world == 1)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step: int) -> None:
+    told = story(REWARDS, invalid=[(0, 0), (2, 0), (5, 0)])
+    batch = told.tell(told.replay(n_step=n_step)).sample(256)
+    for value in (*batch.obs.values(), *batch.next_obs.values(), batch.action):
+        assert value.isfinite().all()
+    assert batch.reward.isfinite().all()
+    assert torch.equal(batch.weight == 0, batch.action[:, 0] == 0)
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_old_rows_are_valued_by_the_newest_reward_weights(n_step: int) -> None:
+    told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
+    told.weights = {0: [1.0, 0.0], 2: [0.0, 2.0]}
+    replay = told.tell(told.replay(n_step=n_step), stop=2)
+    plain = {1: {0: (1,), 1: (2,)}, 2: {0: (2,), 1: (2,)}}
+    assert sums(by_place(replay, told), "reward") == plain[n_step]
+    told.tell(replay, start=2)
+    weighed = {1: {0: (20,), 1: (40,), 2: (80,)}, 2: {0: (40,), 1: (80,), 2: (80,)}}
+    assert sums(by_place(replay, told), "reward") == weighed[n_step]
+
+
+def test_every_transition_is_drawn_equally_often() -> None:
+    told = story([[float(3 * t + n) for n in range(3)] for t in range(9)])
+    replay = told.tell(told.replay(capacity=15))
+    drawn = torch.bincount(replay.sample(30_000).extra["index"], minlength=15)
+    # 2,000 expected of each of 15: chi-square with 14 degrees of freedom stays below 36.1 in 99.9 %
+    assert float(((drawn - 2000) ** 2 / 2000).sum()) < 36.1
+
+
+def test_equal_seeds_draw_equal_batches_and_others_do_not() -> None:
+    told = story(REWARDS)
+    one, two, three = (told.tell(told.replay(seed=seed)) for seed in (1, 1, 2))
+    first = one.sample(64).extra["index"]
+    assert torch.equal(first, two.sample(64).extra["index"])
+    assert not torch.equal(first, three.sample(64).extra["index"])
+    assert not torch.equal(first, one.sample(64).extra["index"])
+
+
+def test_what_is_stored_is_a_copy() -> None:
+    told = story(REWARDS)
+    replay = told.replay()
+    obs, step = told.at(0)
+    replay.add(obs, step)
+    for value in (*obs.values(), *step.next_obs.values(), step.action, step.reward):
+        value.fill_(77.0)
+    batch = replay.sample(4)
+    assert batch.reward.tolist() == [1.0] * 4
+    assert batch.obs["actor"].tolist() == [[0.0, 0.0]] * 4
+
+
+def test_a_batch_is_taken_in_parts() -> None:
+    told = story(REWARDS)
+    batch = told.tell(told.replay()).sample(12)
+    part = batch.take(4, 8)
+    assert torch.equal(part.obs["critic"], batch.obs["critic"][4:8])
+    assert torch.equal(part.next_obs["actor"], batch.next_obs["actor"][4:8])
+    assert torch.equal(part.discount, batch.discount[4:8])
+    assert torch.equal(part.extra["index"], batch.extra["index"][4:8])
+
+
+@pytest.mark.parametrize(("capacity", "n_step"), [(1, 1), (5, 3), (8, 0)])
+def test_a_ring_too_small_for_its_returns_is_refused(capacity: int, n_step: int) -> None:
+    told = story([[1.0, 2.0]] * 4)
+    with pytest.raises(ConfigError, match=f"capacity {capacity} .* n_step {n_step} "):
+        told.replay(capacity=capacity, n_step=n_step)
+
+
+def test_capacity_is_rounded_down_to_whole_steps() -> None:
+    told = story([[1.0, 2.0]] * 4)
+    replay = told.tell(told.replay(capacity=7))
+    assert (replay.num_steps, len(replay)) == (3, 6)
+    assert replay.num_bytes == 6 * replay.layout.width * 4
+
+
+def test_an_empty_ring_refuses_to_be_sampled() -> None:
+    with pytest.raises(ConfigError, match="nothing can be sampled"):
+        story(REWARDS).replay().sample(1)

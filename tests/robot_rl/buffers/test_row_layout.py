@@ -1,0 +1,69 @@
+"""A step packed into rows and read back, part by part."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.core.env import GroupSpec
+from robot_rl.core.errors import ConfigError, ShapeError
+from tests.robot_rl.buffers.story import story
+
+PLAIN = story([[1.0, 2.0]], terminated=[(0, 1)])
+TERMS = story([[[1.0, 10.0], [2.0, 20.0]]], truncated=[(0, 0)], invalid=[(0, 1)])
+
+
+def test_parts_come_back_as_they_went_in() -> None:
+    layout = RowLayout(PLAIN.spec, ["critic", "actor"])
+    assert layout.width == 2 + 2 + 1 + 1 + 2 + 2 + 4
+    rows = torch.full((2, layout.width), torch.nan)
+    obs, step = PLAIN.at(0)
+    layout.pack(obs, step, rows)
+    for name in ("actor", "critic"):
+        assert torch.equal(layout.obs(rows, "obs/")[name], obs[name])
+        assert torch.equal(layout.obs(rows, "next_obs/")[name], step.next_obs[name])
+    assert torch.equal(layout.part(rows, "action"), step.action)
+    assert torch.equal(layout.part(rows, "reward")[:, 0], step.reward)
+    flags = {name: layout.part(rows, name)[:, 0].tolist() for name in ("terminated", "valid")}
+    assert flags == {"terminated": [0, 1], "valid": [1, 1]}
+
+
+def test_only_the_named_groups_are_stored() -> None:
+    layout = RowLayout(PLAIN.spec, ["actor"])
+    assert layout.width == 2 + 1 + 1 + 2 + 4
+    assert list(layout.obs(torch.zeros(1, layout.width), "obs/")) == ["actor"]
+
+
+def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero() -> None:
+    layout = RowLayout(TERMS.spec, ["actor"])
+    rows = torch.full((2, layout.width), torch.nan)
+    layout.pack(*TERMS.at(0), rows)
+    assert layout.part(rows, "reward").tolist() == [[1.0, 10.0], [0.0, 0.0]]
+    assert layout.part(rows, "truncated")[:, 0].tolist() == [1, 0]
+    assert rows[1].tolist() == [0.0] * layout.width
+
+
+def test_an_unknown_group_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"'critc' is unknown \(did you mean 'critic'"):
+        RowLayout(PLAIN.spec, ["actor", "critc"])
+
+
+@pytest.mark.parametrize(
+    "group", [GroupSpec(shape=(4, 4, 3), dtype=torch.uint8), GroupSpec(shape=(2, 2))]
+)
+def test_what_is_no_float_vector_is_refused(group: GroupSpec) -> None:
+    spec = replace(PLAIN.spec, groups={"image/front": group})
+    with pytest.raises(ConfigError, match="'image/front' has shape"):
+        RowLayout(spec, ["image/front"])
+
+
+def test_a_step_wider_than_its_spec_never_spills_into_the_next_row() -> None:
+    layout = RowLayout(PLAIN.spec, ["actor"])
+    ring = torch.zeros(3, 2, layout.width)
+    obs, step = PLAIN.at(0)
+    with pytest.raises(ShapeError, match=f"rows of {layout.width} floats"):
+        layout.pack({"actor": torch.ones(2, 5)}, step, ring[0])
+    with pytest.raises(ShapeError):
+        layout.pack(obs, TERMS.at(0)[1], ring[0])
+    assert torch.equal(ring, torch.zeros_like(ring))

@@ -41,10 +41,12 @@ class RunningNormalizer(nn.Module):
         """Take (B, D) rows into the statistics (Chan et al. 1979, parallel variance)."""
         count = x.shape[0]
         total = self._count + count
-        # Sums of the deviations from the present mean: the plain sums that torch does fast.
-        deviation = x - self.mean
-        shift = deviation.sum(0) / count  # mean of the rows less the present mean
-        squares = (deviation * deviation).sum(0) - count * shift * shift
+        # Sums of the deviations from the first row: the plain sums that torch does fast. Deviations
+        # from the mean so far would lose all digits where the first rows lie far from zero.
+        deviation = x - x[0]
+        offset = deviation.sum(0) / count
+        squares = (deviation * deviation).sum(0) - count * offset * offset
+        shift = x[0] - self.mean + offset  # mean of the rows less the mean so far
         self.mean.add_(shift * (count / total))
         self._squares.add_(squares + shift * shift * (self._count * count / total))
         self._count.copy_(total)

@@ -39,12 +39,23 @@ def tilted_attitude(
     Returns:
         Unit quaternions wxyz, (count, 4).
     """
-    tilt = uniform((count, 1), 0.0, max_tilt, generator)
-    side = uniform((count,), -torch.pi, torch.pi, generator)
-    heading = uniform((count,), -max_heading, max_heading, generator)
-    axis = torch.stack([side.cos(), side.sin(), torch.zeros_like(side)], dim=-1)
-    lean = quaternion.from_rotation_vector(tilt * axis)
-    return quaternion.multiply(lean, quaternion.from_yaw(heading))
+    unit = torch.rand((3, count), generator=generator, device=generator.device)
+    half_tilt = unit[0] * (0.5 * max_tilt)
+    half_heading = (unit[1] - 0.5) * max_heading
+    # Product of a lean about (cos s, sin s, 0) and a turn about z, multiplied out; the side s is
+    # uniform, and so is s - heading / 2.
+    side = (2 * torch.pi) * unit[2]
+    lean = half_tilt.sin()
+    upright = half_tilt.cos()
+    return torch.stack(
+        [
+            upright * half_heading.cos(),
+            lean * side.cos(),
+            lean * side.sin(),
+            upright * half_heading.sin(),
+        ],
+        dim=-1,
+    )
 
 
 def uniform_rotation(count: int, max_angle: float, generator: torch.Generator) -> Tensor:

@@ -223,22 +223,18 @@ class MultirotorSimulation:
         ranges = self.randomization
         params = self._nominal.repeat(count, 1)
         weight = self._nominal[PARAM_COLUMNS["mass"]] * self._nominal[PARAM_COLUMNS["gravity"]]
-        for name, width in (
-            ("mass", ranges.mass), ("inertia", ranges.inertia), ("thrust_curve", ranges.thrust),
-        ):  # fmt: skip
-            params[:, PARAM_COLUMNS[name]] *= draws.uniform(
-                (count, 1), 1 - width, 1 + width, generator
-            )
+        factors = draws.uniform((count, 3), -1.0, 1.0, generator)
+        for i, (name, width) in enumerate(
+            (("mass", ranges.mass), ("inertia", ranges.inertia), ("thrust_curve", ranges.thrust))
+        ):
+            params[:, PARAM_COLUMNS[name]] *= 1 + width * factors[:, i : i + 1]
         if ranges.rotor_lag:
             lag = draws.uniform((count, 1), ranges.rotor_lag[0], ranges.rotor_lag[1], generator)
             params[:, PARAM_COLUMNS["rotor_rise_time"]] = lag
             params[:, PARAM_COLUMNS["rotor_fall_time"]] = lag
-        params[:, PARAM_COLUMNS["disturbance_force"]] = weight * draws.normal(
-            (count, 3), ranges.force, generator
-        )
-        params[:, PARAM_COLUMNS["disturbance_torque"]] = weight * draws.normal(
-            (count, 3), ranges.torque, generator
-        )
+        disturbance = weight * draws.normal((count, 6), 1.0, generator)
+        params[:, PARAM_COLUMNS["disturbance_force"]] = ranges.force * disturbance[:, :3]
+        params[:, PARAM_COLUMNS["disturbance_torque"]] = ranges.torque * disturbance[:, 3:]
         low, high = self._delay_steps
         if high > 0:
             delay = draws.uniform((count, 1), low - 0.5, high + 0.5, generator).round()

@@ -12,6 +12,10 @@ from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.transition import Batch
 
 
+_SEGMENT_BYTES = 64 << 20
+"""Rows are saved in pieces of about this size: each is held in memory twice while it is written."""
+
+
 class Segments(Protocol):
     """Durable storage for parts of a buffer, referred to by entries of plain values."""
 
@@ -224,11 +228,13 @@ class ReplayBuffer:
 
     def _save_rows(self, segments: Segments) -> None:
         first = max(self._saved_steps, self.total_steps - self.num_steps)
-        if first < self.total_steps:
-            slots = torch.arange(first, self.total_steps) % self.num_steps
-            rows = self._rows[slots.to(self._rows.device)].cpu()
-            entry = segments.write(f"steps_{first:012d}", {"rows": rows})
-            self._entries.append({**entry, "first_step": first, "num_steps": len(slots)})
+        step_bytes = self._rows[0].numel() * self._rows.element_size()
+        count = max(1, _SEGMENT_BYTES // step_bytes)  # steps per segment
+        for start in range(first, self.total_steps, count):
+            steps = torch.arange(start, min(start + count, self.total_steps))
+            rows = self._rows[(steps % self.num_steps).to(self._rows.device)].cpu()
+            entry = segments.write(f"steps_{start:012d}", {"rows": rows})
+            self._entries.append({**entry, "first_step": start, "num_steps": len(steps)})
         oldest = self.total_steps - self.num_steps
         self._entries = [e for e in self._entries if e["first_step"] + e["num_steps"] > oldest]
         self._saved_steps = self.total_steps

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from runtime.parts import load_policy, make_env
 from torch import Tensor
 
 from configs.builders import pick_device
@@ -15,7 +16,6 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.statistics import wilson_interval
-from runtime.parts import load_policy, make_env
 from sim.env import SimEnv
 from sim.multirotor import MultirotorSimulation
 from sim.multirotor_expert import MultirotorExpert
@@ -37,9 +37,7 @@ class Condition:
     """Half-width of a box around the goal that a successful flight never leaves [m]."""
 
 
-def fly_policy(
-    run: RunFolder, condition: Condition, *, episodes: int
-) -> tuple[TrialResult, int]:
+def fly_policy(run: RunFolder, condition: Condition, *, episodes: int) -> tuple[TrialResult, int]:
     """Fly a run's best policy; returns the outcome and the world-step it was saved at."""
     config = from_plain(run.config(), condition.overrides)
     env = _worlds(config, episodes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proofs.flights import Condition
-from proofs.record import Bar, ProofRecord, SeedResult
+from proofs.record import Bar, ProofRecord, TrialResult
 from proofs.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 
@@ -29,10 +29,10 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A value of each seed in the tables."""
+    """A value of a trial in the tables."""
 
     title: str
-    value: Callable[[SeedResult], float]
+    value: Callable[[TrialResult], float]
     unit: str = ""
     higher_is_better: bool = False
     """Says which seed is the worst."""
@@ -49,10 +49,8 @@ class Proof:
     """What is proven, for the page."""
     groups: tuple[Group, ...]
     conditions: tuple[Condition, ...]
-    columns: Callable[[str], Sequence[Column]]
-    """Columns of the table of a group whose policies flew the named condition."""
-    compared: Callable[[str], Column]
-    """Value that is compared over conditions."""
+    columns: tuple[Column, ...]
+    """Values in the tables; the first one is compared over conditions."""
     curve: str
     """Metric of the learning curve."""
     bars: Callable[[ProofRecord], list[Bar]]
@@ -82,7 +80,9 @@ class Proof:
             )
         jobs = {}
         for group in self.groups:
-            count = group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
+            count = (
+                group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
+            )
             jobs[group.name] = [
                 TrainingJob(
                     label=f"{self.name}, {group.name}, seed {seed}",

@@ -1,7 +1,7 @@
 """What a proof has measured, as it is kept in JSON: from it alone the page can be written again."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,10 +63,6 @@ class GroupResult:
     config_sha256: str
     """Of the configuration without seed, folder, logging and video."""
     seeds: list[SeedResult]
-
-    def each(self, value: Callable[[SeedResult], float]) -> list[float]:
-        """A value of every seed."""
-        return [value(seed) for seed in self.seeds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +130,7 @@ def load_record(path: Path) -> ProofRecord:
 
 
 def _group(values: Mapping[str, Any]) -> GroupResult:
-    seeds = [
-        SeedResult(**{**seed, "trials": _trials(seed["trials"])}) for seed in values["seeds"]
-    ]
+    seeds = [SeedResult(**{**seed, "trials": _trials(seed["trials"])}) for seed in values["seeds"]]
     return GroupResult(**{**values, "seeds": seeds})
 
 

@@ -1,11 +1,10 @@
 """The tracking proof: five seeds follow a lemniscate after at most ten minutes of training."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord, SeedResult
+from proofs.record import Bar, ProofRecord, TrialResult
 
 _LEMNISCATE, _GROUP = "lemniscate", "tracking"
 
@@ -25,40 +24,22 @@ CONDITIONS = (
 )
 
 
-def rms(statistic: str, condition: str, seed: SeedResult) -> float:
+def rms(statistic: str, trial: TrialResult) -> float:
     """A statistic over all flights of the root-mean-square position error [m]."""
-    value = seed.trials[condition].metrics["rms_distance_all"][statistic]
+    value = trial.metrics["rms_distance_all"][statistic]
     return float("nan") if value is None else value
-
-
-def columns(condition: str) -> Sequence[Column]:
-    """Columns of a group's table."""
-    return (
-        _rms_column(condition),
-        Column(title="95th percentile", value=partial(rms, "p95", condition), unit="m"),
-        Column(
-            title="success",
-            value=lambda seed: seed.trials[condition].success,
-            unit="%",
-            higher_is_better=True,
-        ),
-    )
 
 
 def bars(record: ProofRecord) -> list[Bar]:
     """What must hold."""
-    group = record.groups[_GROUP]
-    worst = max(group.each(partial(rms, "mean", _LEMNISCATE)))
-    longest = max(group.each(lambda seed: seed.training_seconds))
+    seeds = record.groups[_GROUP].seeds
+    worst = max(rms("mean", seed.trials[_LEMNISCATE]) for seed in seeds)
+    longest = max(seed.training_seconds for seed in seeds)
     return [
-        Bar(what="seeds", value=len(group.seeds), limit=5),
+        Bar(what="seeds", value=len(seeds), limit=5),
         Bar(what="mean RMS error, worst seed", value=worst, limit=0.15, at_least=False, unit="m"),
         Bar(what="training, longest", value=longest, limit=600, at_least=False, unit="s"),
     ]
-
-
-def _rms_column(condition: str) -> Column:
-    return Column(title="RMS error", value=partial(rms, "mean", condition), unit="m")
 
 
 TRACKING = Proof(
@@ -79,8 +60,11 @@ TRACKING = Proof(
         ),
     ),
     conditions=CONDITIONS,
-    columns=columns,
-    compared=_rms_column,
+    columns=(
+        Column(title="RMS error", value=partial(rms, "mean"), unit="m"),
+        Column(title="95th percentile", value=partial(rms, "p95"), unit="m"),
+        Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
+    ),
     curve="eval/success",
     bars=bars,
 )

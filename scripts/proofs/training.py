@@ -96,7 +96,7 @@ def train_all(
 ) -> dict[TrainingJob, RunFolder]:
     """Bring every job to its end.
 
-    Ctrl-C lets the trainings save and stop; the same call goes on with them later.
+    Ctrl-C and SIGTERM let the trainings save and stop; the same call goes on with them later.
 
     Args:
         jobs: What to train.
@@ -114,11 +114,14 @@ def train_all(
     waiting = deque(job for job in jobs if states[job] is not RunState.FINISHED)
     say(f"{len(jobs)} trainings, {len(jobs) - len(waiting)} of them finished before")
     team = _Team(waiting, len(jobs), workers, say)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         failed = team.work()
     except BaseException:
         team.stop()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if failed:
         raise ProofError(
             f"{len(failed)} of {len(jobs)} trainings failed: "

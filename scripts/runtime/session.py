@@ -4,10 +4,8 @@ import contextlib
 import logging
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import FrameType
 
 import psutil
 import torch
@@ -29,6 +27,7 @@ from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.outcome import report_outcome
 from runtime.parts import make_env, make_learner
+from runtime.surroundings import show_and_keep_logs, stop_on_signals
 from sim.env import SimEnv
 
 _logger = logging.getLogger(__name__)
@@ -81,6 +80,8 @@ class _Parts:
     env: SimEnv
     evaluation_env: SimEnv
     learner: Learner
+    replay_memory: str
+    """Sentence about the memory that the replay will take."""
 
 
 def _build(config: RunConfig) -> _Parts:
@@ -97,7 +98,12 @@ def _build(config: RunConfig) -> _Parts:
         evaluation=True,
     )
     learner = make_learner(config, env.spec)
-    return _Parts(env=env, evaluation_env=evaluation_env, learner=learner)
+    return _Parts(
+        env=env,
+        evaluation_env=evaluation_env,
+        learner=learner,
+        replay_memory=_replay_memory(config.training.replay_capacity, env, learner),
+    )
 
 
 class _Session:
@@ -109,13 +115,15 @@ class _Session:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
         self._going_on = checkpoint is not None
-        self._console.message(_replay_memory(config, parts))
-        step = checkpoint.step if checkpoint else 0
+        self._console.message(parts.replay_memory)
+        if not config.training.save_replay:
+            self._console.message("it is not saved: a resumed run will begin with an empty one")
+        step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
         sinks = open_sinks(
             config.logging,
             run.path,
             name=run.path.name,
-            group=run.path.name.rpartition("_s")[0],
+            group="_".join(str(named[part]) for part in ("task", "robot", "learner")),
             run_config=to_plain(config),
             resume_step=step if self._going_on else None,
         )
@@ -141,7 +149,7 @@ class _Session:
 
     def run(self) -> int:
         """Train, then show what came of it; returns the exit code."""
-        with self._console, self._metrics, _logs(self._run, self._console):
+        with self._console, self._metrics, show_and_keep_logs(self._run, self._console):
             try:
                 code = self._train()
             except BaseException as error:
@@ -171,7 +179,7 @@ class _Session:
         self._mark(RunState.RUNNING)
         if self._going_on and len(self._trainer.replay) == 0:
             self._console.message("the replay was not saved with the run: it starts empty")
-        with _stop_on_signals(self._trainer, self._console.message) as caught:
+        with stop_on_signals(self._trainer, self._console.message) as caught:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)
@@ -209,15 +217,15 @@ class _Session:
             self._console.message(f"{what}; go on with: {command}")
 
 
-def _replay_memory(config: RunConfig, parts: _Parts) -> str:
+def _replay_memory(capacity: int, env: SimEnv, learner: Learner) -> str:
     """Sentence about the replay's memory, before it is taken.
 
     Raises:
         ConfigError: The machine does not have it.
     """
-    spec, learner = parts.env.spec, parts.learner
+    spec = env.spec
     layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
-    rows = config.training.replay_capacity // spec.num_envs * spec.num_envs
+    rows = capacity // spec.num_envs * spec.num_envs
     needed = rows * layout.width * 4  # float32
     on_gpu = spec.device.type == "cuda"
     free = torch.cuda.mem_get_info(spec.device)[0] if on_gpu else psutil.virtual_memory().available
@@ -225,60 +233,9 @@ def _replay_memory(config: RunConfig, parts: _Parts) -> str:
     if needed > free:
         raise ConfigError(
             f"{text}, but only {free / 1e6:,.0f} MB are free; lower training.replay_capacity "
-            f"({config.training.replay_capacity})"
+            f"({capacity})"
         )
     return text
-
-
-@contextlib.contextmanager
-def _stop_on_signals(trainer: Trainer, say: Callable[[str], None]) -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM ask the trainer to save and return; a second one aborts.
-
-    Yields:
-        The signals that came.
-    """
-    caught: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if caught:
-            raise KeyboardInterrupt
-        caught.append(number)
-        trainer.stop()
-        say("stopping after this step, then saving; once more aborts")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield caught  # only the main thread may listen
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _logs(run: RunFolder, console: Console) -> Iterator[None]:
-    """Messages of all packages: warnings to the terminal, everything to log.txt.
-
-    A thread of a library that dies (TensorBoard's, on a full disk) is a message too.
-    """
-    root, level = logging.getLogger(), logging.getLogger().level
-    handlers = [run.log_handler(), console.log_handler()]
-    logging.raiseExceptions = False  # a full disk must not print a traceback for every message
-    root.setLevel(logging.INFO)
-    thread_hook = threading.excepthook
-    threading.excepthook = lambda died: _logger.info("a thread died: %s", died.exc_value)
-    for handler in handlers:
-        root.addHandler(handler)
-    try:
-        yield
-    finally:
-        threading.excepthook = thread_hook
-        root.setLevel(level)
-        for handler in handlers:
-            root.removeHandler(handler)
-            handler.close()
 
 
 def _reason(error: BaseException) -> str:

@@ -70,9 +70,9 @@ def _distribution(axis: Axes, name: str, values: np.ndarray) -> None:
     if values.size:
         axis.step(values, np.arange(1, values.size + 1) / values.size, where="post", color=_BLUE)
         p95 = float(np.quantile(values, 0.95))
-        axis.axvline(p95, color=_ORANGE, lw=1, ls="--", label=f"95 % below {p95:.3g}")
+        axis.axvline(p95, color=_ORANGE, lw=1, ls="--")
+        axis.set_title(f"95 % below {p95:.3g}", color=_ORANGE, fontsize=9, loc="right")
         axis.set_xlim(0, max(float(np.quantile(values, 0.99)) * 1.1, 1e-9))
-        axis.legend(frameon=False, fontsize=8, labelcolor=_INK, loc="lower right")
     axis.set_ylim(0, 1.02)
     _dress(axis, name.replace("_", " "), "share of episodes below")
 

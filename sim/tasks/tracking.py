@@ -27,7 +27,7 @@ from sim.tasks.flight import (
 class TrackingConfig:
     """The tracking task: success is a root-mean-square error over the episode."""
 
-    train_steps: int = 8_000_000
+    train_steps: int = 6_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 5.5
     """Time limit [s]: one lap of the lemniscate."""

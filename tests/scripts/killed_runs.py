@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 TOTAL = 48_000
@@ -35,10 +36,8 @@ def train(*arguments: str) -> int:
     child = os.fork()
     if child:
         return child
-    from train import main
-
     try:
-        main(arguments)
+        import_module("train").main(arguments)
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
     finally:
@@ -58,11 +57,10 @@ def step_of(run: Path) -> int:
 
 def main(root: Path, kills: int) -> None:
     """Train both runs and write down what happened."""
-    import runtime.resume  # before the forks, so that they need not
-    import runtime.session
-    import torch._dynamo  # noqa: F401 - what the first optimiser imports
-
-    runtime.session.report_outcome = lambda *_: {}  # what follows training is not tested here
+    for name in ("runtime.resume", "torch._dynamo"):  # the second: what an optimiser imports
+        import_module(name)
+    # What follows training is not tested here, and takes seconds.
+    vars(import_module("runtime.session"))["report_outcome"] = lambda *_: {}
     rng = random.Random(0)
     whole, killed = root / "whole", root / "killed"
     began = time.monotonic()

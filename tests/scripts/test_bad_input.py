@@ -51,7 +51,7 @@ def shell(*arguments, **options):
         ("device=gpu", "device 'gpu' is unknown; known: auto, cpu, cuda"),
         ("training.replay_capacity=1000000000000", "MB are free"),
         ("task.actor=[{term: positon_error_w}]", "positon_error_w"),
-        ("robot.spec.sensors={}", "position_w"),
+        ("robot.spec.rotors=[m1,m1]", "distinct names"),
     ],
 )
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, override, told):

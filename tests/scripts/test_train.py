@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -164,12 +165,11 @@ def test_sweep_with_a_mistake_in_its_last_run_trains_nothing(refused, here):
 @pytest.mark.slow
 def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeypatch):
     command("train", "--help")  # puts the scripts on the path
-    import runtime.outcome
 
     def fail(*arguments):
         raise ValueError("the exporter is broken")
 
-    monkeypatch.setattr(runtime.outcome, "export_run", fail)
+    monkeypatch.setattr(import_module("runtime.outcome"), "export_run", fail)
     answer = command("train", *TINY)
     assert answer.code == 0
     assert "none: ValueError: the exporter is broken" in answer.out

@@ -1,0 +1,178 @@
+"""SAC: its losses and gradients against double precision, and who touches what in an update."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.learners.sac import SAC, ActorValue, SACConfig
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.robot_rl.learners.reference_sac import Parameters
+
+LAYER_NORM = {"layer_norm": True}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "no entropy in the target": {"entropy_in_target": False},
+    "mean of five": {"actor_value": ActorValue.mean, "critic": {"members": 5}},
+    "one critic": {"critic": {"members": 1}},
+    "layer norm": {"actor": LAYER_NORM, "critic": LAYER_NORM},
+    "two layers": {"actor": {"hidden": [16, 16]}, "critic": {"hidden": [16, 16]}},
+}
+
+
+def learner(**settings: Any) -> tuple[SAC, EnvSpec]:
+    """A learner with statistics and targets that differ from the start."""
+    env = ToyEnv(LinearWorld(), 32)
+    env.reset(seed=0)
+    sac = small_sac(env.spec, **{"batch_size": 16, "tau": 0.5, "init_temperature": 0.2, **settings})
+    for _ in range(3):
+        sac.observe(env.step(torch.ones(32, 2)))
+        sac.update(random_batch(env.spec, 16, seed=9))
+    return sac, env.spec
+
+
+def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
+    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
+    return float((flat - reference).norm() / reference.norm())
+
+
+def gradients(parameters: Any) -> list[Tensor]:
+    found = [p.grad for p in parameters]
+    assert all(grad is not None for grad in found)
+    return found
+
+
+def trained(state: dict[str, Tensor]) -> list[Tensor]:
+    return [tensor for name, tensor in state.items() if name.startswith("network")]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
+    variant: str,
+) -> None:
+    sac, spec = learner(**VARIANTS[variant])
+    batch = random_batch(spec, 16)
+    batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
+    reference = Parameters.of(sac)
+    metrics, _ = sac.update(batch)
+
+    critic_loss = reference.critic_loss(batch)
+    critic_grad = torch.autograd.grad(critic_loss, trained(reference.critic))
+    # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
+    assert float(metrics["critic_loss"]) == pytest.approx(critic_loss.item(), rel=1e-5)
+    assert relative_error(gradients(sac.critic.parameters()), list(critic_grad)) < 1e-5
+
+    stepped = Parameters.of(sac)  # the actor climbs the critics that have just learned
+    reference.critic = stepped.critic
+    actor_loss, log_prob = reference.actor_loss(batch, reference.noise(batch))
+    actor_grad = torch.autograd.grad(actor_loss, trained(reference.actor))
+    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
+    assert relative_error(gradients(sac.actor.parameters()), list(actor_grad)) < 1e-5
+
+    assert float(metrics["entropy"]) == pytest.approx(-float(log_prob.mean()), rel=1e-5)
+    assert float(metrics["temperature"]) == pytest.approx(reference.log_alpha.exp().item())
+
+
+def test_the_temperature_falls_where_entropy_is_above_its_target_and_rises_below() -> None:
+    for per_action, sign in ((-20.0, 1), (20.0, -1)):
+        sac, spec = learner(target_entropy_per_action=per_action)
+        batch = random_batch(spec, 16)
+        reference = Parameters.of(sac)
+        reference.noise(batch)
+        _, log_prob = reference.actor_loss(batch, reference.noise(batch))
+        loss = reference.temperature_loss(log_prob, 2 * per_action)
+        (grad,) = torch.autograd.grad(loss, [reference.log_alpha])
+        before = sac.log_alpha.item()
+        sac.update(batch)
+        assert relative_error([sac.log_alpha.grad], [grad]) < 1e-5
+        assert (before - sac.log_alpha.item()) * sign > 0
+
+
+def test_an_actor_update_leaves_the_critics_as_they_are() -> None:
+    sac, spec = learner(critic_lr=0.0)
+    critic, actor = copied(sac.critic.state_dict()), copied(sac.actor.state_dict())
+    sac.update(random_batch(spec, 16))
+    assert_same(sac.critic.state_dict(), critic)
+    assert not torch.equal(sac.actor.state_dict()["network.0.weight"], actor["network.0.weight"])
+
+
+def test_a_critic_update_leaves_the_actor_as_it_is() -> None:
+    sac, spec = learner(actor_lr=0.0)
+    actor = copied(sac.actor.state_dict())
+    sac.update(random_batch(spec, 16))
+    assert_same(sac.actor.state_dict(), actor)
+
+
+def test_targets_move_by_tau_towards_the_critics_after_every_update() -> None:
+    sac, spec = learner(tau=0.25, actor_interval=2)
+    for seed in range(3):
+        before = copied(sac.target_critic.state_dict())
+        sac.update(random_batch(spec, 16, seed))
+        critic = sac.critic.state_dict()
+        for name, target in sac.target_critic.state_dict().items():
+            moved = 0.75 * before[name] + 0.25 * critic[name]
+            torch.testing.assert_close(target, moved, rtol=1e-6, atol=1e-7)  # one rounding
+
+
+def test_critics_and_targets_share_one_normaliser() -> None:
+    sac, _ = learner()
+    env = ToyEnv(LinearWorld(), 32)
+    env.reset(seed=3)
+    for _ in range(2):
+        sac.observe(env.step(torch.zeros(32, 2)))
+        for name, buffer in sac.target_critic.state_dict().items():
+            if name.startswith("normalizer"):
+                assert torch.equal(buffer, sac.critic.state_dict()[name])
+    other, _ = learner()
+    other.load_state_dict(copied(sac.state_dict()))
+    other.observe(env.step(torch.zeros(32, 2)))  # still one after loading
+    shared = {t.data_ptr() for t in other.critic.buffers()}
+    assert {t.data_ptr() for t in other.target_critic.buffers()} == shared
+
+
+def test_the_actor_learns_in_every_kth_update_and_its_metrics_stay_between() -> None:
+    sac, spec = learner(actor_interval=3)
+    changed, metrics = [], []
+    for seed in range(6):
+        before = copied(sac.actor.state_dict())
+        alpha = sac.log_alpha.item()
+        metrics.append(sac.update(random_batch(spec, 16, seed))[0])
+        same = torch.equal(before["network.0.weight"], sac.actor.state_dict()["network.0.weight"])
+        changed.append(not same)
+        assert same == (sac.log_alpha.item() == alpha)
+    assert changed == [True, False, False, True, False, False]
+    assert metrics[2]["actor_loss"] == metrics[0]["actor_loss"] != metrics[3]["actor_loss"]
+
+
+def test_gradients_are_scaled_down_to_their_largest_norm() -> None:
+    sac, spec = learner(max_grad_norm=1e-3)
+    sac.update(random_batch(spec, 16))
+    for network in (sac.actor, sac.critic):
+        norm = torch.cat([g.flatten() for g in gradients(network.parameters())]).norm()
+        assert float(norm) == pytest.approx(1e-3, rel=1e-3)  # clip_grad_norm_ adds 1e-6
+
+
+def test_a_run_may_go_on_with_other_step_sizes() -> None:
+    sac, spec = learner()
+    other, _ = learner(actor_lr=0.0, critic_lr=0.0, temperature_lr=0.0)
+    other.load_state_dict(copied(sac.state_dict()))
+    other.update(random_batch(spec, 16))
+    for part in ("actor", "critic", "log_alpha"):
+        assert_same(other.state_dict()[part], sac.state_dict()[part])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0), ("gamma", 1.1), ("gamma", -0.1), ("n_step", 0), ("tau", 1.5),
+        ("actor_lr", -1e-3), ("critic_lr", float("nan")), ("temperature_lr", 2.0),
+        ("actor_interval", 0), ("init_temperature", 0.0), ("max_grad_norm", -1.0),
+    ],
+)  # fmt: skip
+def test_values_outside_their_range_are_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value}"):
+        SACConfig(**{name: value})

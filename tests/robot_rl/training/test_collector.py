@@ -1,0 +1,136 @@
+"""The collector: what is stored, who is told, and statistics worked out by hand."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.training.collector import Collector
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
+from tests.robot_rl.training.countdown import Countdown, Listener
+
+
+def collector(
+    env: ToyEnv, learner: Any, *, random_steps: int = 0, seed: int = 0
+) -> tuple[Collector, ReplayBuffer]:
+    groups = (*learner.actor_groups, *learner.critic_groups)
+    replay = ReplayBuffer(env.spec, groups, capacity=400, gamma=0.9)
+    made = Collector(env, learner, replay, random_steps=random_steps, seed=seed)
+    return made, replay
+
+
+def test_episodes_are_averaged_by_hand() -> None:
+    env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
+    made, _ = collector(env, Listener())
+    made.start(seed=0)
+    assert made.statistics() == {}  # no episode has ended
+    made.collect()
+    made.collect()
+    assert made.statistics() == {
+        "rollout/return": 2.0,
+        "rollout/episode_seconds": pytest.approx(0.2),
+        "rollout/success": 0.0,
+        "rollout/terminated": 1.0,
+    }
+    made.collect()
+    # With two worlds an episode's weight falls to 2/3 with each that follows it.
+    assert made.statistics()["rollout/return"] == pytest.approx((2 / 3 * 2 + 3) / (2 / 3 + 1))
+    assert made.world_steps == 6
+
+
+def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
+    env = ToyEnv(Countdown((9.0, 1.0)), 2, limit=4)
+    made, _ = collector(env, Listener())
+    made.start(seed=0)
+    for _ in range(4):
+        made.collect()
+    short, weight = 0.0, 0.0
+    for ended in (1, 1, 1):  # world 1 ends in every step, in the fourth both
+        short, weight = short * (2 / 3) + ended, weight * (2 / 3) + ended
+    short, weight = short * (2 / 3) ** 2 + 1, weight * (2 / 3) ** 2 + 2
+    statistics = made.statistics()
+    assert statistics["rollout/terminated"] == pytest.approx(short / weight)
+    assert statistics["rollout/success"] == pytest.approx(1 - short / weight)
+
+
+def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
+    env = ToyEnv(Countdown((3.0, 3.0)), 2, limit=10, invalid_at={(1, 0)})
+    made, _ = collector(env, Listener())
+    made.start(seed=0)
+    for _ in range(6):
+        made.collect()
+    # World 0: one step and a fault, then three, then one more; world 1: three and three.
+    keep = 2 / 3
+    returns = ((1 * keep + 3) * keep + 3) * keep + 3
+    weights = ((1 * keep + 1) * keep + 1) * keep + 1
+    assert made.statistics()["rollout/return"] == pytest.approx(returns / weights)
+
+
+def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> None:
+    env, learner = ToyEnv(LinearWorld(), 3), Listener()
+    learner.critic_groups = ("critic",)
+    made, replay = collector(env, learner, random_steps=100)
+    made.start(seed=0)
+    while made.exploring_at_random:
+        made.collect()
+    assert made.world_steps == 102
+    assert learner.acted == []
+    assert len(learner.observed) == 34
+    action = replay.sample(2000).action
+    # Uniform on [-1, 1]: mean 0 and variance 1/3; 102 draws of two entries.
+    assert action.abs().max() <= 1
+    assert abs(float(action.mean())) < 0.15
+    assert abs(float(action.var()) - 1 / 3) < 0.08
+
+
+def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
+    env, learner = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3), Listener()
+    made, _ = collector(env, learner)
+    made.start(seed=0)
+    for _ in range(3):
+        made.collect()
+    assert learner.begun == [[True, True], [False, False], [True, False], [False, True]]
+    assert [obs["actor"].flatten().tolist() for obs in learner.acted] == [
+        [2.0, 9.0],
+        [1.0, 8.0],
+        [2.0, 7.0],
+    ]
+
+
+def test_stored_rows_join_what_was_acted_on_to_its_true_successor() -> None:
+    env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3)
+    made, replay = collector(env, Listener())
+    made.start(seed=0)
+    for _ in range(8):
+        made.collect()
+    batch = replay.sample(200)
+    assert torch.equal(batch.next_obs["actor"], batch.obs["actor"] - 1)
+    assert set(batch.action.flatten().tolist()) == {0.5}
+
+
+@pytest.mark.parametrize("steps", [3, 12])  # within the random phase, and after it
+def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
+    def parts(seed: int) -> tuple[Any, ...]:
+        env = ToyEnv(LinearWorld(bound=0.8), 4, limit=6, seed=seed)
+        learner = small_sac(env.spec, seed)
+        return env, learner, *collector(env, learner, random_steps=20, seed=seed)
+
+    env, learner, made, replay = parts(0)
+    made.start(seed=0)
+    for _ in range(steps):
+        made.collect()
+    states = copied([part.state_dict() for part in (env, learner, made)])
+    other_env, other_learner, other, other_replay = parts(7)
+    for part, state in zip((other_env, other_learner, other), states, strict=True):
+        part.load_state_dict(state)
+    before = copied(states)
+    for _ in range(9):
+        made.collect()
+        other.collect()
+    assert_same(states, before)  # a loaded state is not written into
+    assert_same(other.state_dict(), made.state_dict())
+    assert other.statistics() == made.statistics()
+    last = replay.sample(1).extra["index"] * 0 + len(replay) - 1
+    assert last.item() == len(other_replay) - 1 + 4 * steps

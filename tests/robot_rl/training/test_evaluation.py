@@ -1,0 +1,104 @@
+"""Evaluation: exactly one episode per world, whatever the worlds do afterwards."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import NonFiniteError
+from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.statistics import wilson_interval
+from tests.fakes import LinearWorld, ToyEnv
+from tests.robot_rl.training.countdown import Countdown
+
+
+def still(obs: Obs) -> Tensor:
+    return torch.zeros(len(obs["actor"]), 1)
+
+
+def test_each_world_is_counted_once_and_to_its_own_end() -> None:
+    env = ToyEnv(Countdown((2.0, 5.0, 40.0)), 3, limit=35)
+    result = evaluate(env, still, seed=0)
+    assert env.steps > 35  # worlds 0 and 1 have gone on meanwhile
+    assert result.returns.tolist() == [2.0, 5.0, 35.0]
+    assert result.seconds.tolist() == pytest.approx([0.2, 0.5, 3.5])
+    assert result.terminated.tolist() == [True, True, False]
+    assert result.success.tolist() == [False, False, True]
+    assert result.metrics["first"].tolist() == [0.0, 0.0, 5.0]  # in each world's last step
+
+
+def test_the_summary_is_of_all_episodes_and_its_metrics_of_the_whole_ones() -> None:
+    env = ToyEnv(Countdown((2.0, 50.0, 40.0, 45.0)), 4, limit=35)
+    summary = evaluate(env, still, seed=0).summary()
+    low, high = wilson_interval(3, 4)
+    assert summary == pytest.approx(
+        {
+            "eval/success": 0.75,
+            "eval/success_low": low,
+            "eval/success_high": high,
+            "eval/return": (2 + 3 * 35) / 4,
+            "eval/terminated": 0.25,
+            "eval/first": (15 + 5 + 10) / 3,
+        }
+    )
+
+
+def test_metrics_without_a_whole_episode_are_not_a_number() -> None:
+    flags = torch.ones(2, dtype=torch.bool)
+    result = Evaluation(
+        success=~flags,
+        terminated=flags,
+        returns=torch.zeros(2),
+        seconds=torch.ones(2),
+        metrics={"distance": torch.ones(2)},
+    )
+    assert math.isnan(result.summary()["eval/distance"])
+    assert result.success_rate == 0.0
+
+
+def test_a_nan_of_a_world_that_is_done_does_not_spoil_its_return() -> None:
+    env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=20, invalid_at={(4, 0)})
+    assert evaluate(env, still, seed=0).returns.tolist() == [2.0, 9.0]
+
+
+def test_a_faulted_world_is_no_success_and_keeps_its_sum_finite() -> None:
+    env = ToyEnv(Countdown((30.0, 30.0)), 2, limit=8, invalid_at={(3, 1)})
+    result = evaluate(env, still, seed=0)
+    assert result.success.tolist() == [True, False]
+    assert result.terminated.tolist() == [False, False]
+    assert result.returns.tolist() == [8.0, 3.0]
+
+
+def test_equal_seeds_give_equal_evaluations_whatever_came_before() -> None:
+    env = ToyEnv(LinearWorld(bound=0.9), 6, limit=20)
+
+    def act(obs: Obs) -> Tensor:
+        return obs["actor"][:, :2]
+
+    first = evaluate(env, act, seed=3)
+    other = evaluate(env, act, seed=4)
+    again = evaluate(env, act, seed=3)
+    assert torch.equal(first.returns, again.returns)
+    assert not torch.equal(first.returns, other.returns)
+
+
+def test_every_step_is_shown_for_recording() -> None:
+    env = ToyEnv(Countdown((2.0, 40.0)), 2, limit=40)
+    seen: list[EnvStep] = []
+    evaluate(env, still, seed=0, on_step=seen.append)
+    assert len(seen) == env.steps >= 40
+
+
+@pytest.mark.parametrize("where", ["reward", "actor"])
+def test_a_nan_while_playing_is_an_error_that_names_it(where: str) -> None:
+    env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20, nan_at={where: (3, 1)})
+    with pytest.raises(NonFiniteError, match=f"{where} was NaN in world 1"):
+        evaluate(env, still, seed=0)
+
+
+def test_a_policy_that_answers_nan_is_an_error() -> None:
+    env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20)
+    with pytest.raises(NonFiniteError, match="action"):
+        evaluate(env, lambda obs: still(obs) + torch.nan, seed=0)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cli import exit_with_sentence, read_overrides
-
 from robot_rl.core.errors import ConfigError
 from robot_rl.process import check_one_root
 
@@ -72,9 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from runtime.trial import run_trial, save_trial, trial_lines
-
     from configs.compose import read_options
+    from runtime.trial import run_trial, save_trial, trial_lines
 
     options, rest = read_options(EvaluateOptions, overrides)
     trial = run_trial(options, rest)

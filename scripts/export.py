@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli import exit_with_sentence, read_overrides
-
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.process import check_one_root
 
@@ -40,11 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Export what the command line says."""
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
-    from runtime.bundling import export_run
-    from runtime.parts import run_path
-
     from configs.compose import from_plain, read_options
     from robot_rl.training.run_folder import RunFolder
+    from runtime.bundling import export_run
+    from runtime.parts import run_path
 
     options, rest = read_options(ExportOptions, overrides)
     if rest:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli import exit_with_sentence, read_overrides
-
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.process import check_one_root
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from proofs.plan import Proof
     from proofs.record import ProofRecord
     from proofs.training import TrainingJob
-
     from robot_rl.training.run_folder import RunFolder
 
 _HELP = """Trains many seeds, flies the best policy of each 1,000 times and writes what came of it.
@@ -80,10 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from configs.compose import read_options
     from proofs.hover import HOVER
     from proofs.tracking import TRACKING
-
-    from configs.compose import read_options
 
     known = {proof.name: proof for proof in (HOVER, TRACKING)}
     words = [text for text in overrides if "=" not in text]
@@ -179,7 +176,6 @@ def _report(proof: "Proof", options: ProofOptions) -> bool:
 def _write(proof: "Proof", record: "ProofRecord", folder: Path) -> bool:
     """Write the page and say the verdict; returns whether all bars are passed."""
     from proofs.page import write_page
-
     from robot_rl.training.storage.durable import replace_file, storage_errors
 
     page, picture = folder / f"{proof.name}.md", folder / f"{proof.name}.png"

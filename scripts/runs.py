@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from cli import exit_with_sentence
-
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.console import (

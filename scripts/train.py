@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cli import EXIT_USAGE, exit_with_sentence, read_overrides
-
 from configs.catalog import describe_choices, describe_fields
 from robot_rl.core.errors import RobotRLError
 from robot_rl.process import check_one_root, keep_freed_memory

@@ -11,7 +11,6 @@ from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.transition import Batch
 
-
 _SEGMENT_BYTES = 64 << 20
 """Rows are saved in pieces of about this size: each is held in memory twice while it is written."""
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from runtime.parts import load_policy, make_env
 from torch import Tensor
 
 from configs.builders import pick_device
@@ -16,6 +15,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.statistics import wilson_interval
+from runtime.parts import load_policy, make_env
 from sim.env import SimEnv
 from sim.multirotor import MultirotorSimulation
 from sim.multirotor_expert import MultirotorExpert

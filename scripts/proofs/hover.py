@@ -103,4 +103,5 @@ HOVER = Proof(
     ),
     curve="eval/success",
     bars=bars,
+    expert=True,
 )

@@ -29,7 +29,9 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
     ]
     for group in proof.groups:
         parts += _group_part(proof, group, record.groups[group.name])
-    parts += ["## In comparison", _comparison(proof, record), _conditions(proof)]
+    if proof.expert or len(proof.conditions) > 1:
+        parts += ["## In comparison", _comparison(proof, record)]
+    parts += ["## Conditions", _conditions(proof)]
     if picture is not None:
         parts += ["## Learning curves", f"![Learning curves over seeds]({picture})"]
     parts += ["## Origin", _origin(record)]
@@ -107,8 +109,8 @@ def _iqm(column: Column, values: Sequence[float]) -> str:
 def _comparison(proof: Proof, record: ProofRecord) -> str:
     """Conditions against everybody who flew them."""
     column = proof.columns[0]
-    head = [f"{column.title}, mean (worst) over seeds", *(group.name for group in proof.groups),
-            "controller with full knowledge"]  # fmt: skip
+    head = [f"{column.title}, mean (worst) over seeds", *(group.name for group in proof.groups)]
+    head += ["controller with full knowledge"] * proof.expert
     rows = []
     for condition in proof.conditions:
         cells = []
@@ -121,8 +123,9 @@ def _comparison(proof: Proof, record: ProofRecord) -> str:
             ]
             shown = f"{_mean(column, values)} ({_worst(column, values)})" if values else ""
             cells.append(shown)
-        expert = _with_interval(column, record.expert[condition.name])
-        rows.append([condition.name, *cells, expert])
+        if proof.expert:
+            cells.append(_with_interval(column, record.expert[condition.name]))
+        rows.append([condition.name, *cells])
     return _table(head, rows)
 
 
@@ -131,10 +134,12 @@ def _conditions(proof: Proof) -> str:
     for one in proof.conditions:
         changes = f" Set: `{' '.join(one.overrides)}`." if one.overrides else ""
         lines.append(f"- **{one.name}**: {one.about}{changes}")
-    lines.append(
-        "- **controller with full knowledge**: `sim/multirotor_expert.py` on the true state, with "
-        "the mass, inertia, rotor lag and disturbances of its own world, which no policy sees."
-    )
+    if proof.expert:
+        lines.append(
+            "- **controller with full knowledge**: `sim/multirotor_expert.py` on the true state, "
+            "with the mass, inertia, rotor lag and disturbances of its own world, which no policy "
+            "sees."
+        )
     return "\n".join(lines)
 
 

@@ -54,6 +54,8 @@ class Proof:
     curve: str
     """Metric of the learning curve."""
     bars: Callable[[ProofRecord], list[Bar]]
+    expert: bool
+    """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
 
     def condition(self, name: str) -> Condition:
         """A condition by its name."""

@@ -67,4 +67,5 @@ TRACKING = Proof(
     ),
     curve="eval/success",
     bars=bars,
+    expert=False,
 )

@@ -112,7 +112,7 @@ def train_all(
     """
     states = {job: _state(job) for job in jobs}
     waiting = deque(job for job in jobs if states[job] is not RunState.FINISHED)
-    say(f"{len(jobs)} trainings, {len(jobs) - len(waiting)} of them finished before")
+    say(f"{len(jobs) - len(waiting)} of {len(jobs)} trainings were finished before")
     team = _Team(waiting, len(jobs), workers, say)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
@@ -130,6 +130,11 @@ def train_all(
         )
     found = {job: job.find() for job in jobs}
     return {job: run for job, run in found.items() if run is not None}
+
+
+def _discard_replay(run: RunFolder) -> None:
+    """Nobody trains a finished seed on, and the replay of one run is most of a gigabyte."""
+    shutil.rmtree(run.replay, ignore_errors=True)
 
 
 @dataclass(kw_only=True)
@@ -179,7 +184,8 @@ class _Team:
     def _begin(self, job: TrainingJob) -> None:
         run = job.find()
         state = run.status().state if run else None
-        if state is RunState.FINISHED:
+        if run and state is RunState.FINISHED:
+            _discard_replay(run)
             return
         if state is RunState.RUNNING:
             self._waiting.append(job)  # of a proof that was killed itself: it may come to its end
@@ -206,8 +212,7 @@ class _Team:
             self._failed[child.job] = reason
             self._say(f"FAILED {child.job.label}: {reason}")
             return
-        # Nobody trains it on, and the replay of one run is most of a gigabyte.
-        shutil.rmtree(run.replay, ignore_errors=True)
+        _discard_replay(run)
         self._say(f"finished {child.job.label} in {format_clock(run.status().seconds)}")
         self._report()
 

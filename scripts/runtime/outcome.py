@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 
 from cli import missing_package
-
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.checkpoint import CheckpointStore

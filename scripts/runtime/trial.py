@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from cli import missing_package
 from torch import Tensor
 
+from cli import missing_package
 from configs.builders import pick_device
 from configs.compose import changed_keys, from_plain, to_plain
 from configs.schema import RunConfig

@@ -99,6 +99,7 @@ class HoverTask:
         """
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
+        self._evaluation = evaluation
         self._start = config.evaluation_start if evaluation else config.start
         self._radius = config.evaluation_radius if evaluation else config.radius
         self._hover_action = hover_action
@@ -107,8 +108,9 @@ class HoverTask:
         self.goal: Mapping[str, Tensor] = {"position_w": torch.zeros(num_worlds, 3, device=device)}
 
     def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms by the curriculum."""
-        return self.config.reward.at(world_steps)
+        """Weights of the terms by the curriculum; evaluation always uses the final ones."""
+        reward = self.config.reward
+        return reward.at(round(reward.ramp[1])) if self._evaluation else reward.at(world_steps)
 
     def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
         """Draw starts around the goal."""

@@ -100,6 +100,7 @@ class TrackingTask:
         """
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
+        self._evaluation = evaluation
         self._start = config.evaluation_start if evaluation else config.start
         self._radius = config.evaluation_radius if evaluation else config.radius
         curve = config.evaluation_curve if evaluation else config.curve
@@ -113,8 +114,9 @@ class TrackingTask:
         )
 
     def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms by the curriculum."""
-        return self.config.reward.at(world_steps)
+        """Weights of the terms by the curriculum; evaluation always uses the final ones."""
+        reward = self.config.reward
+        return reward.at(round(reward.ramp[1])) if self._evaluation else reward.at(world_steps)
 
     def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
         """Draw curves, and starts around their first point, moving along."""

@@ -105,8 +105,7 @@ class BatchEnvContract:
         actions = self.actions(env, 2 * case.limit)
         env.reset(seed=0)
         other.reset(seed=1)
-        for action in actions[: case.limit // 2 + 1]:
-            before = copied(env.step(action))
+        before = [copied(env.step(action)) for action in actions[: case.limit // 2 + 1]][-1]
         state = env.state_dict()
         snapshot = copied(state)
         expected = [copied(env.step(action)) for action in actions]
@@ -114,6 +113,16 @@ class BatchEnvContract:
         assert_same(other.reset(state=state), before.obs)
         assert_same([copied(other.step(action)) for action in actions], expected)
         assert_same(state, snapshot)
+
+    def test_a_restored_state_begins_the_same_episodes(self, case: EnvCase) -> None:
+        env, other = self.make(case), self.make(case, seed=99)
+        if not env.spec.resumable:
+            pytest.skip("the environment declares that it cannot be resumed")
+        env.reset(seed=0)
+        env.step(self.actions(env, 1)[0])
+        other.reset(state=env.state_dict())
+        mask = torch.arange(WORLDS, device=self.device) % 2 == 0
+        assert_same(other.reset(mask=mask), env.reset(mask=mask))
 
     def test_a_masked_reset_begins_the_masked_worlds_only(self, case: EnvCase) -> None:
         env, twin = self.make(case), self.make(case)

@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
 from tests.fakes import copied
-from tests.robot_rl.buffers.story import Story, story
+from tests.robot_rl.buffers.story import Story, by_place, story
 
 TOLD = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)], truncated=[(6, 1)])
 
@@ -100,6 +100,18 @@ def test_without_segments_the_state_says_so_and_the_ring_starts_empty() -> None:
     assert len(other) == 0
     TOLD.tell(other)
     assert_same(other.sample(32), replay.sample(32))  # the stream of draws goes on all the same
+
+
+def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty() -> None:
+    before = TOLD.tell(TOLD.replay(n_step=3))
+    before.load_state_dict(copied(TOLD.replay(n_step=3).state_dict(None)), None)
+    found = by_place(TOLD.tell(before, stop=2), TOLD)
+    assert {place: row["next_obs"] for place, row in found.items()} == {
+        (0, 0): 10.5,
+        (0, 1): 11.5,
+        (1, 0): 10.5,
+        (1, 1): 11.5,
+    }
 
 
 def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on() -> None:

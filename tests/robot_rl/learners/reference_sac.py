@@ -47,7 +47,7 @@ class Parameters:
                 value = value - self.log_alpha.exp() * log_prob
             target = batch.reward.double() + batch.discount.double() * value
         q = q_values(self.critic, batch.obs["critic"], batch.action.double())
-        return sum(((member - target) ** 2 * batch.weight).mean() for member in q)
+        return torch.stack([((member - target) ** 2 * batch.weight).mean() for member in q]).sum()
 
     def actor_loss(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         """alpha log pi - Q of sampled actions, and the log-probabilities."""

@@ -46,7 +46,7 @@ class Listener:
     """A learner that acts by halves and keeps copies of everything it hears."""
 
     actor_groups = ("actor",)
-    critic_groups = ()
+    critic_groups: tuple[str, ...] = ()
     samples_per_update = 4
     gamma = 0.9
     n_step = 1

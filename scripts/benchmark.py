@@ -1,0 +1,118 @@
+"""Measures the speed of this machine: `python scripts/benchmark.py --help`."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cli import exit_with_sentence
+from robot_rl.core.errors import ConfigError
+from robot_rl.process import check_one_root, keep_freed_memory
+
+_PARTS = ("physics", "env", "learner")
+_ABOUT = """Measures the speed of this machine, on one thread.
+
+  physics    the multirotor engine alone, beside the l2f package where it is installed
+  env        the hover task with observation, reward, noise, history and resets
+  learner    collecting (act, step, store), updates of SAC, and the share of each in training
+  all        everything; the default
+
+Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
+_L2F_BAR = 8.0
+"""How many times the speed of l2f the engine is asked to reach."""
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what the command line says."""
+    options = _parser().parse_args(arguments)
+    if options.rounds < 1 or min(options.num_envs) < 1:
+        raise ConfigError("--rounds and --num-envs must be at least 1")
+    check_one_root()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    keep_freed_memory()
+    import torch
+
+    from benchmarks.timing import describe_machine, machine_lines
+
+    torch.set_num_threads(1)
+    machine = describe_machine(threads=1)
+    print("\n".join(machine_lines(machine)), flush=True)
+    record: dict[str, Any] = {"machine": machine, "rounds": options.rounds}
+    for part in _PARTS if options.part == "all" else (options.part,):
+        print(flush=True)
+        record[part] = _MEASURE[part](options)
+    if options.json is not None:
+        from robot_rl.training.storage.durable import replace_file, storage_errors
+
+        with storage_errors("write the figures", options.json):
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(options.json, (json.dumps(record, indent=1) + "\n").encode())
+        print(f"\nwritten: {options.json}")
+
+
+def _physics(options: argparse.Namespace) -> dict[str, float]:
+    from bench_physics import run
+
+    speeds = run(
+        64 if options.quick else 4096, rounds=options.rounds, l2f_python=options.l2f_python
+    )
+    if "l2f" in speeds:
+        ratio = speeds["physics"] / speeds["l2f"]
+        verdict = "reached" if ratio >= _L2F_BAR else "missed"
+        print(f"bar of {_L2F_BAR:g} times l2f: {verdict} ({ratio:.1f})")
+    else:
+        print("install l2f with `pip install 'robot_rl[bench]'`, or name a Python that has it")
+    return speeds
+
+
+def _env(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.worlds import measure_worlds
+
+    sections = []
+    steps = 2_000 if options.quick else 400_000
+    for section in measure_worlds(options.num_envs, rounds=options.rounds, world_steps=steps):
+        print("\n".join(section.lines()), flush=True)
+        sections.append(section.record())
+    return sections
+
+
+def _learner(options: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks.learning import LearningBench
+
+    small = ("num_envs=64", "training.replay_capacity=3200") if options.quick else ()
+    sections, notes = LearningBench(small).measure(
+        (64, 256, 1024), rounds=options.rounds, repeats=4 if options.quick else 50
+    )
+    for section in sections:
+        print("\n".join(section.lines()), flush=True)
+    print("\n".join(notes))
+    return {"sections": [section.record() for section in sections], "notes": notes}
+
+
+_MEASURE = {"physics": _physics, "env": _env, "learner": _learner}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all"])
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to this file")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (5)")
+    parser.add_argument(
+        "--num-envs", type=int, nargs="+", default=[1024, 4096], help="worlds of env (1024 4096)"
+    )
+    parser.add_argument(
+        "--l2f-python", metavar="PYTHON", help="a Python that has l2f, if this one does not"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Measurements of speed: contenders take turns, medians and ratios are told."""

@@ -1,0 +1,90 @@
+"""A whole training run in miniature: four worlds, a ring of fifteen steps, checkpoints on disk."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer, TrainerConfig
+from tests.fakes import LinearWorld, ToyEnv, small_sac
+
+WORLDS = 4
+SETTINGS: dict[str, Any] = {
+    "total_steps": 240,
+    "random_steps": 40,
+    "updates_per_step": 2,
+    "replay_capacity": 60,  # wraps after 15 steps
+    "evaluation_interval": 100,
+    "evaluation_episodes": 6,
+    "keep_checkpoints": 50,
+}
+WORLD = LinearWorld(bound=0.9, reward_names=("first", "second"))
+
+
+class Loop:
+    """A trainer with its store and its records."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int = 0,
+        wrap: Callable[[Any], Any] = lambda learner: learner,
+        interval_seconds: float = 1e9,
+        stop_at: int | None = None,
+        env: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Make everything anew, as a fresh process would.
+
+        Args:
+            folder: Of the run.
+            seed: Of everything.
+            wrap: Put around the learner.
+            interval_seconds: Between records.
+            stop_at: World-steps at which a signal comes.
+            env: Changes of the training worlds.
+            settings: Changes of the trainer's settings.
+        """
+        worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
+        self.env = ToyEnv(WORLD, WORLDS, seed=seed, **worlds)
+        self.learner = small_sac(self.env.spec, seed, n_step=3, actor_interval=2)
+        self.records: list[Mapping[str, float]] = []
+        segments = SegmentStore(folder / "segments")
+        self.store = CheckpointStore(folder / "checkpoints", keep_last=50, segments=segments)
+        self.stop_at = stop_at
+        self.trainer = Trainer(
+            TrainerConfig(**{**SETTINGS, **settings}),
+            env=self.env,
+            evaluation_env=ToyEnv(WORLD, 6, limit=7, seed=seed + 1),
+            learner=wrap(self.learner),
+            checkpoints=self.store,
+            segments=segments,
+            record=self._record,
+            interval_seconds=interval_seconds if stop_at is None else 0.0,
+            seed=seed,
+        )
+
+    def resume(self) -> "Loop":
+        """Go on from the newest checkpoint."""
+        self.trainer.load_state_dict(self.store.load().state)
+        return self
+
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """What the evaluations have found, by step."""
+        return {
+            int(record["step"]): {k: v for k, v in record.items() if k.startswith("eval/")}
+            for record in self.records
+            if "eval/success" in record
+        }
+
+    def _record(self, record: Mapping[str, float]) -> None:
+        self.records.append(dict(record))
+        if self.stop_at is not None and record["step"] >= self.stop_at:
+            self.trainer.stop()
+
+
+def _ramp(step: int) -> list[float]:
+    """The weights of a curriculum: stored rewards are reweighted in every step."""
+    return [1.0, 0.01 * step]

@@ -1,0 +1,100 @@
+"""A run that was interrupted ends where the uninterrupted one does, bit for bit."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.equality import assert_same
+from tests.fakes import copied
+from tests.robot_rl.training.loop import Loop
+
+
+def final_state(loop: Loop) -> dict[str, Any]:
+    """All that decides the future, with the rows of the replay instead of their files."""
+    trainer = loop.trainer
+    return copied(
+        {
+            "learner": trainer.learner.state_dict(),
+            "env": trainer.env.state_dict(),
+            "collector": trainer.collector.state_dict(),
+            "held": len(trainer.replay),
+            "next batch": trainer.replay.sample(200),
+        }
+    )
+
+
+@functools.cache
+def uninterrupted(folder: Path) -> tuple[dict[str, Any], dict[int, dict[str, float]]]:
+    loop = Loop(folder)
+    loop.trainer.run()
+    return final_state(loop), loop.evaluations()
+
+
+@pytest.fixture(scope="module")
+def expected(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, Any], dict[int, dict[str, float]]]:
+    return uninterrupted(tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.mark.parametrize(
+    "stops",
+    [
+        pytest.param([4], id="after the first step"),
+        pytest.param([20], id="in the random phase"),
+        pytest.param([44], id="between two updates of the actor"),
+        pytest.param([52, 56], id="twice before the ring is full"),
+        pytest.param([100], id="at an evaluation"),
+        pytest.param([120, 176], id="after the ring has wrapped"),
+        pytest.param([16, 48, 92, 152, 232], id="five times"),
+    ],
+)
+def test_a_resumed_run_equals_the_uninterrupted_one(
+    tmp_path: Path, stops: list[int], expected: tuple[Any, Any]
+) -> None:
+    evaluations: dict[int, Any] = {}
+    for stop in stops:
+        loop = Loop(tmp_path, seed=0 if stop == stops[0] else stop, stop_at=stop)
+        if stop != stops[0]:
+            loop.resume()  # nothing is owed to the seed
+        assert loop.trainer.run() is False
+        assert loop.store.load().step == stop
+        evaluations |= loop.evaluations()
+    loop = Loop(tmp_path, seed=99).resume()
+    assert loop.trainer.run() is True
+    state, expected_evaluations = expected
+    assert_same(final_state(loop), state)
+    evaluations |= loop.evaluations()
+    assert {step: e["eval/success"] for step, e in evaluations.items()} == {
+        step: e["eval/success"] for step, e in expected_evaluations.items()
+    }
+
+
+def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, stop_at=120, save_replay=False)
+    loop.trainer.run()
+    assert not (tmp_path / "segments").exists()
+    assert loop.store.load().state["replay"]["rows_saved"] is False
+    other = Loop(tmp_path, seed=5, save_replay=False).resume()
+    assert len(other.trainer.replay) == 0
+    assert_same(other.learner.state_dict(), loop.learner.state_dict())
+    assert other.trainer.collector.world_steps == 120
+    assert other.trainer.run() is True
+    assert len(other.trainer.replay) == 60
+
+
+def test_the_wall_time_of_all_sessions_is_added_up(tmp_path: Path) -> None:
+    first = Loop(tmp_path, stop_at=52)
+    first.trainer.run()
+    second = Loop(tmp_path).resume()
+    assert second.trainer.seconds == pytest.approx(first.trainer.seconds)
+    second.trainer.run()
+    assert second.records[-1]["seconds"] > first.records[-1]["seconds"]
+
+
+def test_a_checkpoint_holds_the_policy_for_those_who_only_play_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.trainer.run()
+    assert_same(loop.store.load().state["policy"], dict(loop.learner.policy().state_dict()))

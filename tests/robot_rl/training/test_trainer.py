@@ -1,0 +1,167 @@
+"""The training loop: what it does when, and what it leaves behind when it cannot go on."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.training.trainer import TrainerConfig
+from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
+
+
+class BreaksAfter:
+    """A learner whose loss becomes NaN."""
+
+    def __init__(
+        self, learner: Any, updates: int, on_break: Callable[[], None] = lambda: None
+    ) -> None:
+        self._learner, self._updates, self._on_break = learner, updates, on_break
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def update(self, batch: Any) -> tuple[dict[str, Tensor], None]:
+        metrics, _ = self._learner.update(batch)
+        if self._learner.updates > self._updates:
+            for parameter in self._learner.actor.parameters():
+                parameter.detach().fill_(torch.nan)  # as after a step with a NaN gradient
+            metrics["critic_loss"] = torch.tensor(torch.nan)
+            self._on_break()
+        return metrics, None
+
+
+def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    assert loop.trainer.run() is True
+    assert loop.trainer.collector.world_steps == 240
+    assert loop.env.steps == 60
+    assert loop.store.steps() == [100, 200, 240]
+    newest = loop.store.load()
+    assert newest.step == 240
+    assert newest.score == pytest.approx(loop.evaluations()[240]["eval/success"])
+
+
+def test_nothing_is_learned_from_before_the_random_phase_is_over(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.trainer.run()
+    # Steps 10 to 60 of the worlds together, two updates each.
+    assert loop.learner.updates == 51 * 2
+
+
+def test_without_updates_the_loop_only_collects(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, updates_per_step=0)
+    assert loop.trainer.run()
+    assert loop.learner.updates == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps"), [(100, [100, 200, 240]), (30, [32, 60, 92, 120, 152, 180, 212, 240])]
+)
+def test_evaluations_come_when_their_interval_is_crossed_and_at_the_end(
+    tmp_path: Path, interval: int, steps: list[int]
+) -> None:
+    loop = Loop(tmp_path, evaluation_interval=interval)
+    loop.trainer.run()
+    assert list(loop.evaluations()) == steps
+    assert loop.store.steps() == steps
+
+
+def test_records_have_known_prefixes_and_rising_steps(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, interval_seconds=0.0)
+    loop.trainer.run()
+    steps = [record["step"] for record in loop.records]
+    assert steps == sorted(steps)
+    assert len(loop.records) == 60
+    names = {name for record in loop.records for name in record} - {"step", "seconds"}
+    assert {name.split("/")[0] for name in names} == {"rollout", "train", "eval", "time"}
+    assert not any(name.startswith("train/") for name in loop.records[5])
+    assert "train/critic_loss" in loop.records[-1]
+    seconds = [record["seconds"] for record in loop.records]
+    assert seconds == sorted(seconds)
+
+
+def test_a_stop_saves_the_present_state_and_is_no_end(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, stop_at=52)
+    assert loop.trainer.run() is False
+    assert loop.store.steps() == [52]
+    assert loop.store.load().score is None  # not evaluated: it can never be the best
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    Loop(tmp_path).trainer.run()
+    again = Loop(tmp_path).resume()
+    before = (again.store.folder / "step_000000000240").stat().st_mtime_ns
+    assert again.trainer.run() is True
+    assert again.records == []
+    assert (again.store.folder / "step_000000000240").stat().st_mtime_ns == before
+
+
+def test_a_finished_run_may_be_prolonged(tmp_path: Path) -> None:
+    Loop(tmp_path).trainer.run()
+    longer = Loop(tmp_path, total_steps=280).resume()
+    assert longer.trainer.run() is True
+    assert longer.store.load().step == 280
+
+
+def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, wrap=lambda learner: BreaksAfter(learner, updates=50))
+    with pytest.raises(
+        NonFiniteError, match=r"^train/critic_loss .*became NaN or infinite at step"
+    ):
+        loop.trainer.run()
+    assert loop.store.steps() == [100]
+    weights = loop.store.load().state["learner"]["actor"]["network.0.weight"]
+    assert weights.isfinite().all()
+
+
+def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path: Path) -> None:
+    def wrap(learner: Any) -> BreaksAfter:
+        return BreaksAfter(learner, updates=30, on_break=lambda: loop.trainer.stop())
+
+    loop = Loop(tmp_path, wrap=wrap, evaluation_interval=80)
+    with pytest.raises(NonFiniteError, match="train/critic_loss"):
+        loop.trainer.run()
+    assert loop.store.steps() == [80]
+
+
+@pytest.mark.parametrize("where", ["reward", "critic"])
+def test_a_nan_in_the_worlds_is_named_and_earlier_checkpoints_stay(
+    tmp_path: Path, where: str
+) -> None:
+    loop = Loop(tmp_path, env={"nan_at": {where: (27, 2)}}, updates_per_step=0)
+    with pytest.raises(NonFiniteError, match=f"{where} was NaN in world 2"):
+        loop.trainer.run()
+    assert loop.store.steps() == [100]
+    assert loop.store.load().step == 100
+
+
+def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:
+    faults = {(12, 0), (13, 3), (30, 1), (31, 1), (59, 2)}
+    loop = Loop(tmp_path, env={"invalid_at": faults}, interval_seconds=0.0)
+    assert loop.trainer.run() is True
+    for record in loop.records:
+        assert all(value == value for value in record.values())  # no NaN anywhere
+    for parameter in loop.learner.actor.parameters():
+        assert parameter.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("total_steps", 0), ("replay_capacity", 0), ("evaluation_interval", 0),
+        ("evaluation_episodes", 0), ("keep_checkpoints", 0), ("random_steps", -1),
+        ("updates_per_step", -1),
+    ],
+)  # fmt: skip
+def test_loops_that_cannot_run_are_refused(name: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=rf"training\.{name} must be .* got {value}"):
+        TrainerConfig(**{**SETTINGS, name: value})
+
+
+def test_a_ring_smaller_than_one_step_of_all_worlds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"capacity {WORLDS - 1} holds 0 steps"):
+        Loop(tmp_path, replay_capacity=WORLDS - 1)

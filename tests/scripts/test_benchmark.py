@@ -1,0 +1,95 @@
+"""`scripts/benchmark.py`: ratios worked out by hand, and that everything runs at tiny sizes."""
+
+import importlib
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def timing(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("benchmarks.timing")
+
+
+def interleaved(timing, order):
+    """Contenders a: 1, 2, 3 and b: 4, 4, 9 after a warm-up of 100 each; notes who was measured."""
+    values = {"a": iter([100.0, 1.0, 2.0, 3.0]), "b": iter([100.0, 4.0, 4.0, 9.0])}
+
+    def contender(name):
+        def measure():
+            order.append(name)
+            return next(values[name])
+
+        return measure
+
+    contenders = {name: contender(name) for name in values}
+    notes = {"b": lambda median: f"median {median:g}"}
+    return timing.interleave("both", "ms", contenders, rounds=3, notes=notes)
+
+
+def test_contenders_take_turns_after_a_turn_that_does_not_count(timing):
+    order = []
+    section = interleaved(timing, order)
+    assert order == ["a", "b"] * 4
+    assert section.median("a") == 2
+    assert section.median("b") == 4
+    assert section.rows[1].samples == [4, 4, 9]
+
+
+def test_ratio_is_the_median_of_the_ratios_of_each_round(timing):
+    section = interleaved(timing, [])
+    assert [row.ratio for row in section.rows] == [1, 3]  # of 4/1, 4/2 and 9/3
+    assert section.record()["rows"][1]["median"] == 4
+
+
+def test_table_is_aligned_and_ends_with_notes(timing):
+    title, head, a, b = interleaved(timing, []).lines()
+    assert title == "both"
+    assert head.split() == ["ms", "lowest", "highest", "ratio"]
+    assert a.split() == ["a", "2", "1", "3", "1.00"]
+    assert b.split() == ["b", "4", "4", "9", "3.00", "median", "4"]
+    assert len(head) == len(a) == b.index("  median")
+
+
+@pytest.mark.parametrize(("load", "busy"), [(0.1, False), (1.5, True)])
+def test_busy_machine_is_warned_of(timing, load, busy):
+    machine = {
+        "processor": "a processor", "processors": 2, "threads": 1, "python": "3.11",
+        "packages": {"torch": "2.13.0"}, "load_average": load,
+    }  # fmt: skip
+    lines = timing.machine_lines(machine)
+    assert lines[0].startswith("a processor, 2 processors, 1 thread; python 3.11, torch 2.13.0;")
+    assert any("busy" in line for line in lines) == busy
+
+
+def test_speed_of_a_machine_that_takes_one_second_a_step(timing, monkeypatch):
+    learning = importlib.import_module("benchmarks.learning")
+    clock = count()
+    monkeypatch.setattr(learning.time, "perf_counter", lambda: next(clock))
+    assert learning.milliseconds(lambda: next(clock), 3)() == pytest.approx(4000 / 3)
+
+
+@pytest.mark.slow
+def test_everything_is_measured_at_tiny_sizes(command, here):
+    answer = command(
+        "benchmark", "--quick", "--rounds", "1", "--num-envs", "16", "--json", "new/out.json"
+    )
+    assert answer.code == 0, answer.err
+    assert "l2f" in answer.out  # its figures, or that it is absent
+    assert "hover, 16 worlds, one thread" in answer.out
+    assert "learning, " in answer.out
+    record = json.loads(Path("new/out.json").read_text())
+    assert record["physics"]["physics"] > 0
+    rows = record["env"][0]["rows"]
+    assert rows[0]["ratio"] == 1
+    assert all(row["median"] > 0 for row in rows)
+    assert record["machine"]["threads"] == 1
+
+
+def test_sizes_that_measure_nothing_are_refused(refused):
+    assert "--rounds and --num-envs" in refused("benchmark", "env", "--rounds", "0")

@@ -10,7 +10,7 @@ from typing import Any
 
 from configs.builders import SACLearnerConfig, build_sac
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.training.sinks import LoggingConfig
+from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask

@@ -10,11 +10,11 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.flight_plots import plot_flight
-from sim.flight_recording import FlightRecorder, FlightRecording
+from sim.flights.plots import plot_flight
+from sim.flights.recording import FlightRecorder, FlightRecording
+from sim.flights.video import render_flight
 from sim.tasks.hover import HoverTask
 from sim.tasks.tracking import TrackingTask
-from sim.video import render_flight
 
 _LOG = logging.getLogger(__name__)
 FLIGHTS = 4

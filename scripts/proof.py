@@ -144,8 +144,8 @@ def _draw(
     folder: Path,
 ) -> None:
     """Draw the learning curves of all groups."""
-    from robot_rl.training.curves import plot_comparison
-    from robot_rl.training.metrics import read_metrics
+    from robot_rl.training.reporting.curves import plot_comparison
+    from robot_rl.training.reporting.metrics import read_metrics
 
     curves = {
         group: [read_metrics(found[job].metrics_path) for job in jobs]

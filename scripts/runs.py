@@ -10,21 +10,21 @@ from pathlib import Path
 from cli import exit_with_sentence
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.console import (
+from robot_rl.training.reporting.console import (
     format_clock,
     format_count,
     format_number,
     format_percent,
 )
-from robot_rl.training.metrics import read_metrics
-from robot_rl.training.run_folder import RunFolder, find_runs
-from robot_rl.training.run_summary import (
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.reporting.run_summary import (
     RunSummary,
     delete_run,
     group_of,
     removable,
     summarise,
 )
+from robot_rl.training.run_folder import RunFolder, find_runs
 
 _EXAMPLES = """examples:
   python scripts/runs.py list
@@ -100,7 +100,9 @@ def show_run(options: argparse.Namespace) -> None:
 
 def compare_runs(options: argparse.Namespace) -> None:
     """Draw runs in groups and print a table of their final values."""
-    from robot_rl.training.curves import plot_comparison  # matplotlib and scipy take a second
+    from robot_rl.training.reporting.curves import (
+        plot_comparison,  # matplotlib and scipy take a second
+    )
 
     groups: dict[str, list] = {}
     for path in _chosen(options.runs, options.root):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
-from robot_rl.training.statistics import wilson_interval
+from robot_rl.training.reporting.statistics import wilson_interval
 
 _POLL_STEPS = 32
 """Steps between two looks at whether all episodes have ended; each look waits for the device."""

@@ -13,8 +13,8 @@ from proofs.record import TrialResult
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.run_folder import RunFolder
-from robot_rl.training.statistics import wilson_interval
 from runtime.parts import load_policy, make_env
 from sim.env import SimEnv
 from sim.multirotor import MultirotorSimulation

@@ -14,8 +14,8 @@ from proofs.plan import Group, Proof
 from proofs.record import GroupResult, ProofRecord, SeedResult
 from proofs.training import TrainingJob
 from robot_rl.core.errors import CheckpointError
-from robot_rl.training.metrics import Record, read_metrics
 from robot_rl.training.provenance import describe_device, git_state, package_versions
+from robot_rl.training.reporting.metrics import Record, read_metrics
 from robot_rl.training.run_folder import RunFolder
 
 

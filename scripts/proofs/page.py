@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from proofs.plan import Column, Group, Proof
 from proofs.record import Bar, GroupResult, ProofRecord, SeedResult, TrialResult
-from robot_rl.training.console import format_clock, format_count, format_percent
-from robot_rl.training.statistics import bootstrap_interval, iqm
+from robot_rl.training.reporting.console import format_clock, format_count, format_percent
+from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
 
 
 def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str:

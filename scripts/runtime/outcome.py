@@ -7,10 +7,10 @@ from cli import missing_package
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.console import format_count, format_percent
-from robot_rl.training.metrics import read_metrics
+from robot_rl.training.reporting.console import format_count, format_percent
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.run_folder import RunFolder
-from robot_rl.training.statistics import wilson_interval
 from robot_rl.training.storage.checkpoint_files import read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import export_run
@@ -33,7 +33,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, 
     """
 
     def draw_curve() -> dict[str, str]:
-        from robot_rl.training.curves import plot_run  # matplotlib and scipy: not for all
+        from robot_rl.training.reporting.curves import plot_run  # matplotlib and scipy: not for all
 
         path = run.plots / "learning_curve.png"
         plot_run(read_metrics(run.metrics_path), path, title=run.path.name)

@@ -9,7 +9,7 @@ from configs.compose import from_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.console import format_count
+from robot_rl.training.reporting.console import format_count
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.segments import SegmentStore
 from runtime.parts import run_path

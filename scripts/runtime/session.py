@@ -17,11 +17,11 @@ from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.console import Console, format_clock, format_count
-from robot_rl.training.metrics import MetricLog
 from robot_rl.training.provenance import collect_provenance
+from robot_rl.training.reporting.console import Console, format_clock, format_count
+from robot_rl.training.reporting.metrics import MetricLog
+from robot_rl.training.reporting.sinks import open_sinks
 from robot_rl.training.run_folder import RunFolder, RunName, RunState
-from robot_rl.training.sinks import open_sinks
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from robot_rl.training.console import Console
+from robot_rl.training.reporting.console import Console
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import Trainer
 

@@ -16,9 +16,9 @@ from configs.compose import changed_keys, from_plain, to_plain
 from configs.schema import RunConfig
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.console import format_number, format_percent
 from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.provenance import config_hash, git_state, package_versions
+from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED

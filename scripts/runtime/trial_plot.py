@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from robot_rl.training.console import format_percent
-from robot_rl.training.statistics import wilson_interval
+from robot_rl.training.reporting.console import format_percent
+from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from runtime.trial import Trial
 

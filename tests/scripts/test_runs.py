@@ -9,7 +9,7 @@ import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.metrics import MetricLog
+from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.run_folder import RunFolder, RunName, RunState
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

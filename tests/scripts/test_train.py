@@ -17,7 +17,7 @@ from configs.compose import from_plain
 from robot_rl.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
-from robot_rl.training.metrics import read_metrics
+from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.run_folder import RunFolder, RunState
 from tests.scripts.tiny_run import SCRIPTS, TINY
 

@@ -152,3 +152,20 @@ def test_stamps_and_policy_versions_travel_with_the_ring() -> None:
     other = told.replay()
     other.load_state_dict(state, segments)
     assert torch.equal(other.state_dict(segments)["stamps"], state["stamps"])
+
+
+@pytest.mark.parametrize("capacity", [10, 24])
+def test_a_large_ring_is_saved_in_pieces_and_joined_again(
+    monkeypatch: pytest.MonkeyPatch, capacity: int
+) -> None:
+    segments, replay = MemorySegments(), TOLD.replay(capacity=capacity, n_step=3)
+    two_steps = 2 * replay.num_bytes // replay.num_steps
+    monkeypatch.setattr("robot_rl.buffers.replay._SEGMENT_BYTES", two_steps)
+    state = {}
+    for stop in (3, 9, 12):
+        TOLD.tell(replay, replay.total_steps, stop)
+        state = copied(replay.state_dict(segments))
+    assert all(len(held["rows"]) <= 2 for held in segments.held.values())
+    other = TOLD.replay(capacity=capacity, n_step=3, seed=4)
+    other.load_state_dict(state, segments)
+    assert_same(other.sample(64), replay.sample(64))

@@ -9,7 +9,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.training.evaluation import Evaluation, evaluate
-from robot_rl.training.statistics import wilson_interval
+from robot_rl.training.reporting.statistics import wilson_interval
 from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.training.countdown import Countdown
 

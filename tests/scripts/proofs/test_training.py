@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.compose import to_plain
-from robot_rl.training.metrics import MetricLog
+from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.run_folder import RunFolder, RunName, RunState
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"

@@ -9,9 +9,9 @@ import pytest
 
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.metrics import MetricLog
+from robot_rl.training.reporting.metrics import MetricLog
+from robot_rl.training.reporting.run_summary import delete_run, group_of, removable, summarise
 from robot_rl.training.run_folder import RunFolder, RunName, RunState
-from robot_rl.training.run_summary import delete_run, group_of, removable, summarise
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from robot_rl.training.console import (
+from robot_rl.training.reporting.console import (
     Console,
     format_clock,
     format_count,

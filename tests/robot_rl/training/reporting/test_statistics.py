@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from robot_rl.training.statistics import bootstrap_interval, iqm, wilson_interval
+from robot_rl.training.reporting.statistics import bootstrap_interval, iqm, wilson_interval
 
 
 def test_iqm_is_the_mean_of_the_middle_half():

@@ -9,8 +9,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from robot_rl.core.errors import ConfigError, MissingExtraError
-from robot_rl.training.metrics import MetricLog
-from robot_rl.training.sinks import LoggingConfig, TensorBoardSink, WandbMode, open_sinks
+from robot_rl.training.reporting.metrics import MetricLog
+from robot_rl.training.reporting.sinks import LoggingConfig, TensorBoardSink, WandbMode, open_sinks
 
 
 def record(step):

@@ -3,9 +3,9 @@
     render_flight(recording, Path("flight.mp4"))
     contact_sheet(recording, Path("flight.png"))
 
-The work is done by a child process (`python -m sim.video job.json`), because a process can have one
-GL backend only, chosen before MuJoCo is imported, and because a broken graphics driver may take
-its process with it. EGL is tried first, then OSMesa.
+The work is done by a child process (`python -m sim.flights.video job.json`): a process can have one
+GL backend only, chosen before MuJoCo is imported, and a broken graphics driver may take its process
+with it. EGL is tried first, then OSMesa.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, StorageError
-from sim.flight_recording import FlightRecording, replacing
+from sim.flights.recording import FlightRecording, replacing
 
 _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
 _TIME_LIMIT = 600.0  # [s]
@@ -166,13 +166,13 @@ def _run_child(backend: str, plan: Path) -> None:
         RenderUnavailableError: The backend does not work; another may.
         StorageError: Another backend would not help.
     """
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {**os.environ, "MUJOCO_GL": backend, "PYTHONPATH": path}
     environ.pop("PYOPENGL_PLATFORM", None)  # left behind by another backend in this process
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "sim.video", str(plan)],
+            [sys.executable, "-m", "sim.flights.video", str(plan)],
             env=environ, cwd=plan.parent, capture_output=True, text=True, timeout=_TIME_LIMIT,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -191,7 +191,7 @@ def _child(plan: Path) -> int:
     job = json.loads(plan.read_text())
     recording = FlightRecording.load(Path(job["recording"]))
     try:
-        from sim.flight_scene import FlightScene
+        from sim.flights.scene import FlightScene
 
         scene = FlightScene(
             recording, job["width"], job["height"], title=job["title"], near=job["near"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sim.flight_recording import FlightRecording
+from sim.flights.recording import FlightRecording
 
 
 def spiral(flights: int = 2, steps: int = 40, *, moving_goal: bool = False) -> FlightRecording:

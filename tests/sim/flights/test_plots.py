@@ -3,8 +3,8 @@
 import pytest
 
 from robot_rl.core.errors import StorageError
-from sim.flight_plots import plot_flight
-from tests.sim.flight_samples import spiral
+from sim.flights.plots import plot_flight
+from tests.sim.flights.flight_samples import spiral
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

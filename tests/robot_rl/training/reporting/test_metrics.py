@@ -6,7 +6,7 @@ import math
 import pytest
 
 from robot_rl.core.errors import StorageError
-from robot_rl.training.metrics import MetricLog, read_metrics
+from robot_rl.training.reporting.metrics import MetricLog, read_metrics
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from robot_rl.core.errors import ConfigError, StorageError
-from robot_rl.training.curves import (
+from robot_rl.training.reporting.curves import (
     comparison_table,
     final_value,
     plot_comparison,

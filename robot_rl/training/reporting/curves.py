@@ -17,8 +17,8 @@ from matplotlib.ticker import EngFormatter, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.metrics import Record
-from robot_rl.training.statistics import bootstrap_interval, iqm
+from robot_rl.training.reporting.metrics import Record
+from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

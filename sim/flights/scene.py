@@ -1,7 +1,7 @@
 """Draws recorded flights with MuJoCo: one tile per flight, a camera that follows, a trail.
 
 This is the only file that imports MuJoCo's renderer. MuJoCo reads the GL backend from `MUJOCO_GL`
-when it is first imported, so `sim.video` runs this in a child process of its own.
+when it is first imported, so `sim.flights.video` runs this in a child process of its own.
 """
 
 # The bindings of MuJoCo 4 carry no types:
@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.flight_recording import FLIGHT_COLOURS, FlightRecording, Floats
+from sim.flights.recording import FLIGHT_COLOURS, FlightRecording, Floats
 
 _MODEL = Path(__file__).parent / "models" / "flight_scene.xml"
 _TRAIL_PIECES = 60

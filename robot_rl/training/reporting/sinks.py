@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_rl.core.errors import ConfigError, MissingExtraError
-from robot_rl.training.metrics import Sink
+from robot_rl.training.reporting.metrics import Sink
 from robot_rl.training.storage.durable import replace_file
 
 _logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ import mujoco
 import numpy as np
 import pytest
 
-import sim.video
+import sim.flights.video
 from robot_rl.core.errors import ConfigError, StorageError
-from sim.video import RenderUnavailableError, contact_sheet, render_flight
-from tests.sim.flight_samples import spiral
+from sim.flights.video import RenderUnavailableError, contact_sheet, render_flight
+from tests.sim.flights.flight_samples import spiral
 
-MODELS = Path(sim.video.__file__).parent / "models"
+MODELS = Path(sim.flights.video.__file__).parent / "models"
 
 
 @pytest.fixture(scope="module")

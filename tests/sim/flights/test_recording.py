@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.evaluation import evaluate
-from sim.flight_recording import FlightRecorder, FlightRecording
+from sim.flights.recording import FlightRecorder, FlightRecording
 from sim.multirotor_expert import MultirotorExpert
 from sim.tasks.hover import HoverConfig
 from sim.tasks.tracking import TrackingConfig

@@ -1,0 +1,1 @@
+"""What a run tells: metrics and their mirrors, the terminal, curves, statistics over runs."""

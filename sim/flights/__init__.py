@@ -1,0 +1,1 @@
+"""Looking at flights: recordings, plots and films."""

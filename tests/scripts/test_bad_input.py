@@ -78,7 +78,6 @@ def test_runs_folder_without_the_right_to_write(refused, here):
     # Root may write everywhere but into the kernel's own file system.
     told = refused("train", *TINY, *(["runs=/proc/runs"] if os.geteuid() == 0 else []))
     assert "cannot make a run in" in told
-    assert "choose another folder" in told or "no right to write there" in told
 
 
 def only_run(root="runs"):

@@ -21,8 +21,8 @@ CONDITIONS = (
         about="Plant A, starts of Eschmann et al. 2024: any rotation of up to 90 deg, 0.2 m, "
         "1 m/s and 1 rad/s per axis, none at rest on the goal; ranges of the physical parameters "
         "as held-out. Lost is who leaves their box of 0.6 m per axis at any time, seen in every "
-        "control step; the radius lies outside the box, so that only the box counts. Many of these "
-        "starts cannot be saved by anybody: compare the controller.",
+        "control step; the radius lies outside the box, so that only the box counts. What the "
+        "controller with full knowledge loses is probably lost to everybody.",
         overrides=(
             "robot.plant=paper",
             "task.evaluation_start.attitude_draw=rotation",

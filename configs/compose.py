@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -96,6 +96,11 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
     """
     parsed = _parse(overrides)
     for one in parsed:
+        if one.key_or_group == "experiment":
+            raise ConfigError(
+                f"'{one.input_line}' chooses an experiment, and the run exists already; override "
+                "its fields one by one, such as training.total_steps=1e6, or train a new run"
+            )
         if one.key_or_group in GROUPS:
             raise ConfigError(
                 f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
@@ -128,6 +133,8 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     """
     names = [entry.name for entry in fields(schema)]  # pyright: ignore[reportArgumentType]
     run_fields = {entry.name for entry in fields(RunConfig)}
+    for text in overrides:
+        _check_form(text)
     keys = [text.partition("=")[0] for text in overrides]
     for key in set(keys) - run_fields - set(names):
         if difflib.get_close_matches(key, names, n=1, cutoff=0.75):
@@ -148,8 +155,7 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
     parser = OverridesParser.create()
     parsed: list[Override] = []
     for text in overrides:
-        if "=" not in text.lstrip("~"):
-            raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
+        _check_form(text)
         try:
             one = parser.parse_override(text)
         except HydraException as error:
@@ -166,6 +172,11 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
             )
         parsed.append(one)
     return parsed
+
+
+def _check_form(text: str) -> None:
+    if "=" not in text.lstrip("~"):
+        raise ConfigError(f"'{text}' is not an override; expected key=value, such as seed=1")
 
 
 def _check_choice(one: Override) -> None:
@@ -274,6 +285,8 @@ def _value(one: Override) -> Any:
 def _in_words(kind: Any, key: str) -> str:
     if is_dataclass(kind):
         return f"{key} has fields; give them one by one as {key}.<field>=..."
+    if get_origin(kind) is list and get_args(kind)[0] in (int, float):
+        return f"{key} must be a list of numbers, such as {key}=[1,2]"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return f"{key} must be {words[kind]}" if kind in words else ""
 

@@ -5,6 +5,7 @@ inside this guard: help is there at once, and a package that is not installed is
 """
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,9 @@ _EXTRAS = {
     "psutil": ("psutil", "train"),
     "safetensors": ("safetensors", "train"),
     "matplotlib": ("matplotlib", "train"),
+    "onnx": ("onnx", "train"),
+    "onnxscript": ("onnxscript", "train"),
+    "onnxruntime": ("onnxruntime", "train"),
     "warp": ("warp-lang", "sim"),
     "mujoco": ("mujoco", "sim"),
     "av": ("av", "sim"),
@@ -44,6 +48,9 @@ def exit_with_sentence() -> Iterator[None]:
     Raises:
         SystemExit: 2 after a `RobotRLError`, 130 after Ctrl-C.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows ASCII only
     try:
         try:
             yield

@@ -1,5 +1,6 @@
 """Writes the policy bundle of a run: `python scripts/export.py run=runs/...`."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     exported = export_run(run, from_plain(run.config()), options.checkpoint, path)
     print(f"bundle  {exported.path}")
     print(f"        {exported.sentence}")
-    print(f"next    python scripts/evaluate.py run={run.path} bundle={exported.path}")
+    where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
+    print(f"next    python scripts/evaluate.py run={where} bundle={bundle}")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from robot_rl.training.run_folder import RunFolder, find_runs
 _EXAMPLES = """examples:
   python scripts/runs.py list
   python scripts/runs.py list --sort success
-  python scripts/runs.py show runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1
+  python scripts/runs.py show latest
   python scripts/runs.py compare                          # all runs, grouped by task robot learner
   python scripts/runs.py compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
   python scripts/runs.py compare --by learner.gamma
@@ -67,7 +67,7 @@ def list_runs(options: argparse.Namespace) -> None:
 
 def show_run(options: argparse.Namespace) -> None:
     """Print what is known of one run."""
-    run = RunFolder.open(options.run)
+    run = RunFolder.open(_run_path(options.run, options.root))
     summary, status, origin = summarise(run.path), run.status(), run.provenance()
     store = CheckpointStore(run.checkpoints, read_only=True)
     latest, best = store.latest(), store.best()
@@ -168,7 +168,7 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=list_runs)
 
     one = commands.add_parser("show", parents=[shared], help="everything about one run")
-    one.add_argument("run", type=Path, help="folder of the run")
+    one.add_argument("run", help="folder of the run, or latest")
     one.set_defaults(command=show_run)
 
     one = commands.add_parser(
@@ -217,6 +217,12 @@ def _chosen(patterns: Sequence[str], root: Path) -> list[Path]:
         matches = [path for path in map(Path, sorted(glob.glob(pattern))) if path.is_dir()]
         paths += matches or [Path(pattern)]  # what matches nothing is refused when it is opened
     return list(dict.fromkeys(paths))
+
+
+def _run_path(name: str, root: Path) -> Path:
+    if name != "latest":
+        return Path(name)
+    return _chosen([], root)[-1]
 
 
 def _list_row(run: RunSummary, root: Path) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cli import EXIT_USAGE, exit_with_sentence, read_overrides
 from configs.catalog import describe_choices, describe_fields
-from robot_rl.core.errors import RobotRLError
+from robot_rl.core.errors import ConfigError, RobotRLError
 from robot_rl.process import check_one_root, keep_freed_memory
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if flags.cfg or flags.info:
         _print_config(overrides, fields=bool(flags.info))
         return
+    if flags.multirun and any(text.startswith("resume=") for text in overrides):
+        raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
     jobs = expand(overrides) if flags.multirun else [overrides]
     if len(jobs) > 1:
         for job in jobs:

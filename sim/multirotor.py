@@ -14,6 +14,12 @@ from sim import draws
 from sim.physics import multirotor_model
 from sim.physics.multirotor import MultirotorEngine
 from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS, MultirotorModel
+from sim.physics.multirotor_sensors import (
+    STATE_COLUMNS,
+    latency_steps,
+    sensing_row,
+    state_views,
+)
 
 START_SPEED = 0.5
 """Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""
@@ -32,11 +38,13 @@ class MultirotorRandomization:
     rotor_lag: list[float] = field(default_factory=lambda: [0.04, 0.15])
     """Range of the rotors' time constant [s], rise and fall alike; empty keeps the plant's."""
     force: float = 0.05
-    """Standard deviation per axis of a constant force, as a fraction of the weight."""
+    """Standard deviation per axis of a constant force, as a fraction of the weight; is added to
+    the plant's, as the torque is."""
     torque: float = 1e-4
     """Standard deviation per axis of a constant torque, as a fraction of weight times 1 m."""
     action_delay: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Range of the delay between an action and the rotors [s], in whole physics steps."""
+    """Range of the delay between an action and the rotors [s], in whole physics steps; empty keeps
+    the plant's."""
 
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible plants."""
@@ -115,35 +123,25 @@ class MultirotorSimulation:
         self.num_worlds = num_worlds
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
-        latency_steps = {
-            name: round(sensor.latency / self.control_dt)
-            for name, sensor in self.robot.sensors.items()
-        }
-        if len(set(latency_steps.values())) > 1:
-            raise ConfigError(
-                "the multirotor engine delays all sensors alike; robot "
-                f"'{self.robot.name}' declares latencies of {latency_steps} control steps"
-            )
-        self._latency = max(latency_steps.values(), default=0)
-        delay = randomization.action_delay or [0.0, 0.0]
+        latency = latency_steps(self.robot, self.control_dt)
+        delay = randomization.action_delay or [config.model.action_delay * dt] * 2
         self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
         self.engine = MultirotorEngine(
             num_worlds,
             physics_dt=dt,
             decimation=decimation,
             max_action_delay=self._delay_steps[1],
-            max_latency=self._latency,
+            max_latency=latency,
             device=device,
         )
-        self._nominal = config.model.row().to(device)
-        self._nominal = self._with_sensors(self._nominal)
+        self._nominal = sensing_row(config.model, self.robot, latency).to(device)
         self._plant = self._describe(self._nominal.expand(num_worlds, -1))
         self._noise_generator = torch.Generator(device=device).manual_seed(seed)
         self._normals = torch.randn(  # of one measurement
             (num_worlds, NOISE_WIDTH), generator=self._noise_generator, device=device
         )
-        self._truth = _state_views(self.engine.state, list(_STATE_COLUMNS))
-        self._measured = _state_views(self.engine.measured, list(self.robot.sensors))
+        self._truth = state_views(self.engine.state, list(STATE_COLUMNS))
+        self._measured = state_views(self.engine.measured, list(self.robot.sensors))
 
     @property
     def robot(self) -> RobotSpec:
@@ -188,7 +186,7 @@ class MultirotorSimulation:
         """Place the picked robots and draw their physical parameters."""
         speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
         fields = start.fields
-        state = torch.cat([*(fields[name] for name in _STATE_COLUMNS), speed], dim=-1)
+        state = torch.cat([*(fields[name] for name in STATE_COLUMNS), speed], dim=-1)
         rows.put(self.engine.state, state)
         params = self._draw(rows.count, generator)
         rows.put(self.engine.params, params)
@@ -233,8 +231,8 @@ class MultirotorSimulation:
             params[:, PARAM_COLUMNS["rotor_rise_time"]] = lag
             params[:, PARAM_COLUMNS["rotor_fall_time"]] = lag
         disturbance = weight * draws.normal((count, 6), 1.0, generator)
-        params[:, PARAM_COLUMNS["disturbance_force"]] = ranges.force * disturbance[:, :3]
-        params[:, PARAM_COLUMNS["disturbance_torque"]] = ranges.torque * disturbance[:, 3:]
+        params[:, PARAM_COLUMNS["disturbance_force"]] += ranges.force * disturbance[:, :3]
+        params[:, PARAM_COLUMNS["disturbance_torque"]] += ranges.torque * disturbance[:, 3:]
         low, high = self._delay_steps
         if high > 0:
             delay = draws.uniform((count, 1), low - 0.5, high + 0.5, generator).round()
@@ -255,36 +253,3 @@ class MultirotorSimulation:
             params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")
         ]
         return torch.cat([force, torque, *ratio, *lag], dim=-1)
-
-    def _with_sensors(self, row: Tensor) -> Tensor:
-        """Write the RobotSpec's noise and latency into a parameter row."""
-        row = row.clone()
-        for name, column in _NOISE_COLUMNS.items():
-            sensor = self.robot.sensors.get(name)
-            row[PARAM_COLUMNS[column]] = sensor.noise if sensor is not None else 0.0
-        row[PARAM_COLUMNS["latency"]] = float(self._latency)
-        return row
-
-
-_STATE_COLUMNS = {
-    "position_w": multirotor_model.POSITION,
-    "orientation_w": multirotor_model.ORIENTATION,
-    "linear_velocity_w": multirotor_model.LINEAR_VELOCITY,
-    "angular_velocity_b": multirotor_model.ANGULAR_VELOCITY,
-}
-_NOISE_COLUMNS = {
-    "position_w": "noise_position",
-    "orientation_w": "noise_attitude",
-    "linear_velocity_w": "noise_velocity",
-    "angular_velocity_b": "noise_gyro",
-}
-
-
-def _state_views(packed: Tensor, names: list[str]) -> RobotState:
-    unknown = [name for name in names if name not in _STATE_COLUMNS]
-    if unknown:
-        raise SpecMismatchError(
-            f"the robot declares sensors {unknown}, which the multirotor engine does not simulate; "
-            f"it simulates {sorted(_STATE_COLUMNS)}"
-        )
-    return RobotState({name: packed[:, _STATE_COLUMNS[name]] for name in names})

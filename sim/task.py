@@ -1,6 +1,7 @@
 """What a task is: starts, goals, rewards, ends and success over any `Simulation`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -71,28 +72,15 @@ class Task(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """What a task says of a step."""
 
-    __slots__ = ("metrics", "reward_terms", "success", "terminated")
-
-    def __init__(
-        self,
-        *,
-        reward_terms: Tensor,
-        terminated: Tensor,
-        success: Tensor,
-        metrics: Mapping[str, Tensor],
-    ) -> None:
-        """Hold the verdict.
-
-        Args:
-            reward_terms: (N, K), unweighted.
-            terminated: (N,) bool, the episode is over for good.
-            success: (N,) bool, the episode would count as a success if it ended by its time limit.
-            metrics: For logs, each (N,).
-        """
-        self.reward_terms = reward_terms
-        self.terminated = terminated
-        self.success = success
-        self.metrics = metrics
+    reward_terms: Tensor
+    """(N, K), unweighted."""
+    terminated: Tensor
+    """(N,) bool: the episode is over for good."""
+    success: Tensor
+    """(N,) bool: the episode would count as a success if it ended by its time limit."""
+    metrics: Mapping[str, Tensor]
+    """For logs, each (N,)."""

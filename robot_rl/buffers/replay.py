@@ -196,7 +196,7 @@ class ReplayBuffer:
             "weights": self._weights.clone(),
             "stamps": self._stamps.clone(),
             "generator": self._generator.get_state(),
-            "entries": list(self._entries),
+            "entries": [] if segments is None else list(self._entries),
             "rows_saved": segments is not None,
         }
 

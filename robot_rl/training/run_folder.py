@@ -156,8 +156,19 @@ class RunFolder:
             replace_file(self.config_path, text.encode())
 
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, as plain dicts, lists and scalars."""
-        return yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        """The resolved configuration, as plain dicts, lists and scalars.
+
+        Raises:
+            ConfigError: The file is damaged.
+        """
+        try:
+            found = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError(f"{self.config_path} cannot be read: {reason}") from error
+        if not isinstance(found, dict):
+            raise ConfigError(f"{self.config_path} is damaged: it holds no configuration")
+        return found
 
     def provenance(self) -> dict[str, Any]:
         """What `collect_provenance` recorded, and `run`: task, robot, learner and seed."""
@@ -255,7 +266,7 @@ def _make_unique(root: Path, stem: str) -> Path:
 
 
 def _not_a_run(path: Path) -> str:
-    runs = [run for root in (path.parent, path) for run in find_runs(root)]
+    runs = list(dict.fromkeys(run for root in (path.parent, path) for run in find_runs(root)))
     names = {_DATE.sub("", run.name): run for run in runs}  # people misremember the date
     near = difflib.get_close_matches(_DATE.sub("", path.name), names, n=3, cutoff=0.5)
     nearest = [str(names[name]) for name in near] or [str(run) for run in runs[-3:]]

@@ -1,6 +1,7 @@
 """What follows training: curve, flight, bundle, and where to look. A step that fails says so."""
 
 import logging
+import shlex
 from collections.abc import Callable
 
 from cli import missing_package
@@ -49,15 +50,16 @@ def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, 
         exported = export_run(run, config, "best", run.bundle)
         return {"bundle": f"{exported.path} ({exported.sentence})"}
 
+    where = shlex.quote(str(run.path))
     return {
         "run": str(run.path),
         **_attempt("success", lambda: {"success": _best_success(run, config)}),
         **_attempt("curve", draw_curve),
         **_attempt("flight", fly),
         **_attempt("bundle", export),
-        "evaluate": f"python scripts/evaluate.py run={run.path}",
-        "export": f"python scripts/export.py run={run.path}",
-        "train on": f"python scripts/train.py resume={run.path} training.total_steps="
+        "evaluate": f"python scripts/evaluate.py run={where}",
+        "export": f"python scripts/export.py run={where}",
+        "train on": f"python scripts/train.py resume={where} training.total_steps="
         f"{2 * config.training.total_steps}",
     }
 

@@ -77,6 +77,11 @@ def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) ->
     Raises:
         CheckpointError: There is no such checkpoint, it is damaged, or it does not fit.
     """
+    if which not in ("best", "latest") and not Path(which).is_dir():
+        known = ", ".join(map(str, sorted(run.checkpoints.glob("step_*")))) or "none yet"
+        raise CheckpointError(
+            f"checkpoint '{which}' is no folder; expected best, latest or the folder of one: {known}"
+        )
     checkpoint = CheckpointStore(run.checkpoints, read_only=True).load(which)
     module = make_learner(config, spec).policy()
     try:

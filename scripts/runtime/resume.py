@@ -48,7 +48,10 @@ def resume(name: str, overrides: Sequence[str]) -> int:
         ConfigError: There is no such run, or an override does not make sense for it.
         StorageError: A process is writing the run, or it cannot be written.
     """
-    path = run_path(name)
+    root = [text.partition("=")[2] for text in overrides if text.startswith("runs=")]
+    if name == "latest" and root:  # where to look for it, then; no run moves
+        overrides = [text for text in overrides if not text.startswith("runs=")]
+    path = run_path(name, *root[-1:])
     config = resumed_config(RunFolder.open(path), overrides)
     with RunFolder.open(path, write=True) as run:
         store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))

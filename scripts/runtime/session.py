@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import shlex
 import shutil
 import signal
 from collections.abc import Mapping
@@ -213,7 +214,7 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = f"python scripts/train.py resume={self._run.path}"
+            command = f"python scripts/train.py resume={shlex.quote(str(self._run.path))}"
             self._console.message(f"{what}; go on with: {command}")
 
 

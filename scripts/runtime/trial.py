@@ -76,6 +76,8 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
             )
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
+    if bundle is not None and not bundle.is_dir():
+        raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
     # A bundle lies in its run's folder unless it was exported elsewhere.
     run = RunFolder.open(run_path(options.run) if bundle is None or options.run else bundle.parent)
     config = from_plain(run.config(), overrides)
@@ -144,9 +146,12 @@ def save_trial(
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
     if options.video:
-        from flight_report import report_flight
+        try:
+            from flight_report import report_flight
 
-        found |= report_flight(folder, trial.env, trial.policy.module, seed=options.seed)
+            found |= report_flight(folder, trial.env, trial.policy.module, seed=options.seed)
+        except ModuleNotFoundError as error:
+            found["video"] = f"none: {missing_package(error, 'the video') or error}"
     return found
 
 

@@ -60,6 +60,7 @@ def _success_by_tilt(axis: Axes, trial: Trial) -> None:
         middle, width = (edges[i] + edges[i + 1]) / 2, edges[1] * 0.85
         axis.bar(middle, won / count, width=width, color=_BLUE, alpha=0.85)
         axis.plot([middle, middle], [low, high], color=_INK, lw=1)
+        axis.plot(middle, won / count, "o", color=_INK, ms=3, clip_on=False)  # seen at 0 too
     axis.set_ylim(0, 1.02)
     _dress(axis, "lean at the start [deg]", "success, 95 % interval")
 

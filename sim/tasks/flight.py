@@ -118,10 +118,13 @@ class RewardWeightsConfig:
                 f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"
             )
 
-    def at(self, world_steps: int) -> list[float]:
-        """Weights of `REWARD_NAMES` after so many world-steps."""
+    def at(self, world_steps: float) -> list[float]:
+        """Weights of `REWARD_NAMES` after so many world-steps; infinity asks for the final ones."""
         low, high = self.ramp
-        share = min(1.0, max(0.0, (world_steps - low) / max(1.0, high - low)))
+        if world_steps >= high:  # asked first: a ramp of no length is a jump
+            share = 1.0
+        else:
+            share = 0.0 if world_steps <= low else (world_steps - low) / (high - low)
         weights: list[float] = []
         for name in REWARD_NAMES:
             first = self.initial.get(name, 0.0)

@@ -1,5 +1,6 @@
 """Tracking: follow a moving goal, a lemniscate or a random smooth curve, with a look ahead."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,8 +116,7 @@ class TrackingTask:
 
     def reward_weights(self, world_steps: int) -> list[float]:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
-        reward = self.config.reward
-        return reward.at(round(reward.ramp[1])) if self._evaluation else reward.at(world_steps)
+        return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
     def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
         """Draw curves, and starts around their first point, moving along."""
@@ -166,7 +166,10 @@ class TrackingTask:
         """Restore `state_dict`."""
         self._curves.load_state_dict(state["curves"])
         self._record.load_state_dict(state["record"])
-        self.goal = {name: value.clone() for name, value in state["goal"].items()}
+        self.goal = {
+            name: value.to(self.goal[name].device, copy=True)  # a checkpoint's lie on the CPU
+            for name, value in state["goal"].items()
+        }
 
     def _goal_at(self, episode_step: Tensor) -> dict[str, Tensor]:
         time = episode_step[:, None] * self._dt  # (N, 1)

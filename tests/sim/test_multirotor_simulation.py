@@ -45,6 +45,12 @@ def params(simulation: MultirotorSimulation, name: str) -> np.ndarray:
     return simulation.engine.params[:, PARAM_COLUMNS[name]].numpy().astype(np.float64)
 
 
+def with_plant(**changes: Any) -> MultirotorConfig:
+    """The robot with another plant of the same name."""
+    robot = robot_config()
+    return replace(robot, plants={"paper": replace(robot.model, **changes)})
+
+
 def uniformly_within(values: np.ndarray, low: float, high: float) -> bool:
     """No value outside, and the distribution is uniform (Kolmogorov-Smirnov, fixed seed)."""
     slack = 1e-6 * (high - low)
@@ -168,6 +174,41 @@ def test_sensors_with_different_latencies_are_refused() -> None:
     robot.spec.sensors["position_w"] = SensorSpec(latency=0.05)
     with pytest.raises(ConfigError, match="delays all sensors alike"):
         worlds(2, robot=robot)
+
+
+def test_a_sensor_slower_than_control_is_refused_and_a_faster_one_is_not() -> None:
+    robot = robot_config()
+    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=500)
+    worlds(2, robot=robot)
+    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=50)
+    with pytest.raises(ConfigError, match=r"100 Hz; sensor 'position_w' .* declares 50 Hz"):
+        worlds(2, robot=robot)
+
+
+@pytest.mark.parametrize("field", ["noise_gyro", "latency"])
+def test_noise_and_latency_of_a_plant_are_refused_not_ignored(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"plant of robot 'crazyflie' sets {field}; "):
+        worlds(2, robot=with_plant(**{field: 1}))
+
+
+def test_without_a_range_the_plant_keeps_its_action_delay() -> None:
+    simulation = worlds(4, robot=with_plant(action_delay=2), **NOTHING, action_delay=[])
+    assert (params(simulation, "action_delay") == 2).all()
+    speeds = []
+    for _ in range(3):
+        simulation.step(RotorCommand(speed=torch.ones(4, 4)))
+        speeds.append(float(simulation.rotor_speed[0, 0]))
+    assert speeds[:2] == [0.5] * 2
+    assert speeds[2] > 0.5
+
+
+def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
+    robot = with_plant(disturbance_force=[0.01, 0.0, -0.02])
+    constant = params(worlds(4, robot=robot, **NOTHING), "disturbance_force")
+    np.testing.assert_allclose(constant, np.tile([0.01, 0.0, -0.02], (4, 1)), rtol=1e-6)
+    drawn = params(worlds(4, force=0.05), "disturbance_force")
+    both = params(worlds(4, robot=robot, force=0.05), "disturbance_force")
+    np.testing.assert_allclose(both, drawn + constant, atol=1e-8)
 
 
 def test_another_kind_of_command_is_refused() -> None:

@@ -140,8 +140,11 @@ class Console:
         if self._quiet:
             return
         if self._rich is None:
-            self._stream.write(text + "\n")
-            self._stream.flush()
+            try:
+                self._stream.write(text + "\n")
+                self._stream.flush()
+            except BrokenPipeError:  # the reader has gone (`... | head`); the training goes on
+                self._quiet = True
         else:
             self._rich.print(Text(text, style=style), soft_wrap=True)
 

@@ -208,6 +208,7 @@ def _dress(axis: Axes, label: str) -> None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     elif label == "temperature":
         axis.set_yscale("log")
+        axis.tick_params(which="minor", colors=_INK, labelsize=8, length=2)
     elif label == "steps per second":
         axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_ylim(bottom=0)

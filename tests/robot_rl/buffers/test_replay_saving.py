@@ -102,6 +102,12 @@ def test_without_segments_the_state_says_so_and_the_ring_starts_empty() -> None:
     assert_same(other.sample(32), replay.sample(32))  # the stream of draws goes on all the same
 
 
+def test_a_run_that_saves_its_rows_no_longer_holds_on_to_the_old_ones() -> None:
+    segments, replay = MemorySegments(), TOLD.tell(TOLD.replay(), stop=5)
+    assert len(replay.state_dict(segments)["entries"]) == 1
+    assert replay.state_dict(None)["entries"] == []  # else they would stay on the disk for ever
+
+
 def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty() -> None:
     before = TOLD.tell(TOLD.replay(n_step=3))
     before.load_state_dict(copied(TOLD.replay(n_step=3).state_dict(None)), None)

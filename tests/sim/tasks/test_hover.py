@@ -159,6 +159,13 @@ def test_curriculum_moves_weights_linearly_and_holds_the_ends():
     assert weights[0][REWARD_NAMES.index("rates")] == 0.0
 
 
+def test_a_ramp_of_no_length_jumps_and_evaluation_is_behind_the_jump():
+    reward = RewardWeightsConfig(initial={"alive": 2.0}, final={"alive": 1.0}, ramp=[100.0, 100.0])
+    alive = REWARD_NAMES.index("alive")
+    assert [reward.at(steps)[alive] for steps in (0, 99, 100, 101)] == [2.0, 2.0, 1.0, 1.0]
+    assert make_task(reward=reward, evaluation=True).reward_weights(0)[alive] == 1.0
+
+
 def test_starts_keep_their_bounds():
     config = FlightStartConfig(position=0.2, attitude_deg=60, velocity=0.5, angular_velocity=1.0)
     start = config.draw(5000, torch.Generator().manual_seed(1))
@@ -182,6 +189,7 @@ def test_a_share_of_starts_rests_on_the_goal():
     [
         (lambda: HoverConfig(radius=0.0), "radius"),
         (lambda: HoverConfig(success_window=6.0), "success_window"),
+        (lambda: HoverConfig(success_speed=0.0), "success_speed"),
         (lambda: FlightStartConfig(velocity=-1.0), "velocity"),
         (lambda: FlightStartConfig(at_goal=1.1), "at_goal"),
         (lambda: RewardWeightsConfig(initial={"wobble": -1.0}), "wobble"),

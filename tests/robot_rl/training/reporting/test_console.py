@@ -143,3 +143,11 @@ def test_numbers_read_well():
     assert [format_number(n) for n in numbers] == list(numbers.values())
     assert format_number(float("nan")) == "nan"
     assert (format_percent(1.0), format_percent(None)) == ("100.0%", "-")
+
+
+def test_training_goes_on_in_silence_when_the_reader_has_gone():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    drive(Console(stream=Closed()))

@@ -12,6 +12,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import DeviceError
 from robot_rl.core.robot import CommandKind
+from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.sac import SAC, SACConfig
 from sim.env import SimEnv
 from sim.multirotor import START_SPEED as ROTOR_START_SPEED
@@ -31,7 +32,7 @@ class SACLearnerConfig(SACConfig):
 def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
     """SAC for an environment; critics read the group `critic` where there is one."""
     group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(seed)  # initial weights
+    torch.manual_seed(derive_seed(seed, "initial weights"))
     actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
     critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size)
     return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
@@ -67,7 +68,7 @@ def build_env(
         evaluation: Begin at the task's evaluation starts, all worlds at once.
     """
     simulation = make_simulation(
-        robot, task.randomization, num_worlds=num_envs, device=device, seed=seed + 1
+        robot, task.randomization, num_worlds=num_envs, device=device, seed=seed
     )
     return SimEnv(
         simulation,

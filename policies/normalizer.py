@@ -29,7 +29,7 @@ class RunningNormalizer(nn.Module):
         self.clip = clip
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
-        self.register_buffer("_count", torch.zeros(()))
+        self.register_buffer("_count", torch.zeros((), dtype=torch.float64))  # exact beyond 2^24
         self.register_buffer("_squares", torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:

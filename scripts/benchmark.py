@@ -9,7 +9,7 @@ from typing import Any
 
 from cli import exit_with_sentence
 from robot_rl.core.errors import ConfigError
-from robot_rl.process import check_one_root, keep_freed_memory
+from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _PARTS = ("physics", "env", "learner")
 _ABOUT = """Measures the speed of this machine, on one thread.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cli import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError
-from robot_rl.process import check_one_root
+from robot_rl.core.process import check_one_root
 
 _HELP = """Plays a trained policy without exploration, once in every world.
 
@@ -20,7 +20,7 @@ options:
   seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
   device=cpu          auto, cpu, cuda or cuda:<index>
   threads=1           CPU threads of torch
-  video=false         plot flights and render a video of them
+  video=true          plot flights and render a video of them
   out=                folder of the result; a new one in <run>/evaluations if empty
 
 Any field of the task or the robot can be changed, to test what was not trained for:
@@ -28,7 +28,7 @@ Any field of the task or the robot can be changed, to test what was not trained 
 
 examples:
   python scripts/evaluate.py run=latest
-  python scripts/evaluate.py run=latest episodes=100 video=true
+  python scripts/evaluate.py run=latest episodes=100 video=false
   python scripts/evaluate.py run=latest robot.plant=measured task.episode_length=20
   python scripts/evaluate.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
@@ -51,7 +51,7 @@ class EvaluateOptions:
     """Where the worlds and the policy live."""
     threads: int = 1
     """CPU threads of torch."""
-    video: bool = False
+    video: bool = True
     """Plot flights and render a video."""
     out: str = ""
     """Folder of the result."""

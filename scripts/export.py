@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.process import check_one_root
+from robot_rl.core.process import check_one_root
 
 _HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cli import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.process import check_one_root
+from robot_rl.core.process import check_one_root
 
 if TYPE_CHECKING:
     from proofs.plan import Proof

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cli import EXIT_USAGE, exit_with_sentence, read_overrides
 from configs.catalog import describe_choices, describe_fields
 from robot_rl.core.errors import ConfigError, RobotRLError
-from robot_rl.process import check_one_root, keep_freed_memory
+from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
 

@@ -1,5 +1,6 @@
 """Random draws for starts and randomised parameters, from an explicit generator."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -67,8 +68,7 @@ def uniform_rotation(count: int, max_angle: float, generator: torch.Generator) -
     Returns:
         Unit quaternions wxyz, (count, 4).
     """
-    limit = torch.tensor(max_angle, device=generator.device)
-    share = uniform((count,), 1e-6, 1.0, generator) * (limit - limit.sin())
+    share = uniform((count,), 1e-6, 1.0, generator) * (max_angle - math.sin(max_angle))
     angle = (6 * share).clamp_min(0).pow(1 / 3)  # exact for small angles: x - sin x = x^3/6
     for _ in range(6):
         angle = angle - (angle - angle.sin() - share) / (1 - angle.cos()).clamp_min(1e-6)

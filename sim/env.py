@@ -15,6 +15,7 @@ from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot import RobotState
 from robot_rl.core.rows import Rows
+from robot_rl.core.seeding import derive_seed
 from sim.fault_flags import FaultFlags
 from sim.simulation import Simulation
 from sim.task import Task
@@ -55,7 +56,7 @@ class SimEnv:
         self.initial_action = initial_action
         self._stagger = stagger
         device, count = simulation.device, simulation.num_worlds
-        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "episodes"))
         self._last_action = torch.full((count, action_map.size), initial_action, device=device)
         self._episode_step = torch.zeros(count, dtype=torch.int64, device=device)
         self._episode_limit = torch.full_like(self._episode_step, task.episode_steps)
@@ -93,11 +94,6 @@ class SimEnv:
         """Shapes, device, names."""
         return self._spec
 
-    @property
-    def actor_observation(self) -> ObservationMap:
-        """The observation that a deployed policy needs to rebuild."""
-        return self._actor
-
     def reset(
         self,
         seed: int | None = None,
@@ -106,8 +102,8 @@ class SimEnv:
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
         if seed is not None:
-            self._generator.manual_seed(seed)
-            self.simulation.reseed(seed + 1)
+            self._generator.manual_seed(derive_seed(seed, "episodes"))
+            self.simulation.reseed(seed)
         if state is not None:
             if mask is not None:
                 raise ShapeError("reset takes a mask or a state, got both")
@@ -237,7 +233,7 @@ class SimEnv:
         values = self.task.reward_weights(self._world_steps)
         if values != self._weight_values:
             self._weight_values = values
-            self._weights = torch.tensor(values, device=self.spec.device)
+            self._weights = torch.tensor(values).to(self.spec.device, non_blocking=True)
 
     def _observe(self) -> Obs:
         """True successors of all worlds."""

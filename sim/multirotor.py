@@ -10,6 +10,7 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState, RotorCommand
 from robot_rl.core.rows import Rows
+from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.physics import multirotor_model
 from sim.physics.multirotor import MultirotorEngine
@@ -42,7 +43,7 @@ class MultirotorRandomization:
     the plant's, as the torque is."""
     torque: float = 1e-4
     """Standard deviation per axis of a constant torque, as a fraction of weight times 1 m."""
-    action_delay: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    action_delay: list[float] = field(default_factory=list)
     """Range of the delay between an action and the rotors [s], in whole physics steps; empty keeps
     the plant's."""
 
@@ -136,7 +137,8 @@ class MultirotorSimulation:
         )
         self._nominal = sensing_row(config.model, self.robot, latency).to(device)
         self._plant = self._describe(self._nominal.expand(num_worlds, -1))
-        self._noise_generator = torch.Generator(device=device).manual_seed(seed)
+        self._noise_generator = torch.Generator(device=device)
+        self._noise_generator.manual_seed(derive_seed(seed, "sensor noise"))
         self._normals = torch.randn(  # of one measurement
             (num_worlds, NOISE_WIDTH), generator=self._noise_generator, device=device
         )
@@ -193,12 +195,12 @@ class MultirotorSimulation:
         rows.put(self._plant, self._describe(params))
         rows.put(self.engine.fault, False)
         hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
-        # The normals of the last step serve again: nobody sees both samples of a world.
+        # The normals of the last step serve again: they belonged to an episode that has ended.
         self.engine.settle(rows.mask, hold, self._normals)
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of sensor noise."""
-        self._noise_generator.manual_seed(seed)
+        self._noise_generator.manual_seed(derive_seed(seed, "sensor noise"))
         self._normals.normal_(generator=self._noise_generator)
 
     def state_dict(self) -> dict[str, Any]:

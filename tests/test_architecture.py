@@ -34,7 +34,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.robot": {"numpy", "array_api_compat"},
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
-    "robot_rl.process": set(),
+    "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import robot_rl
-from robot_rl.process import PACKAGES, clean_environ
+from robot_rl.core.process import PACKAGES, clean_environ
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

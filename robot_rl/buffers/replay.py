@@ -9,6 +9,7 @@ from torch import Tensor
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 
 _SEGMENT_BYTES = 64 << 20
@@ -76,13 +77,19 @@ class ReplayBuffer:
         )
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._weights = torch.ones(max(1, len(spec.reward_names)), device=spec.device)
-        self._generator = torch.Generator(device=spec.device).manual_seed(seed)
+        self._generator = torch.Generator(device=spec.device)
+        self._generator.manual_seed(derive_seed(seed, "replay"))
         self._entries: list[dict[str, Any]] = []
         self._saved_steps = 0
 
     def __len__(self) -> int:
         """Transitions held."""
         return min(self.total_steps, self.num_steps) * self._num_envs
+
+    @property
+    def capacity(self) -> int:
+        """Transitions that fit."""
+        return self.num_steps * self._num_envs
 
     @property
     def num_bytes(self) -> int:

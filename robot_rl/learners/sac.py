@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 
@@ -107,7 +108,8 @@ class SAC:
         self._actor_optimizer = torch.optim.Adam(self._actor_params, config.actor_lr, **adam)
         self._critic_optimizer = torch.optim.Adam(self._critic_params, config.critic_lr, **adam)
         self._alpha_optimizer = torch.optim.Adam([self.log_alpha], config.temperature_lr, **adam)
-        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._generator = torch.Generator(device=device)
+        self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
 
     @property

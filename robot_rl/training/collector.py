@@ -8,6 +8,7 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.learner import Learner
+from robot_rl.core.seeding import derive_seed
 
 
 class Collector:
@@ -36,15 +37,19 @@ class Collector:
         self._replay = replay
         self._random_steps = random_steps
         spec = env.spec
-        self._generator = torch.Generator(device=spec.device).manual_seed(seed)
+        self._generator = torch.Generator(device=spec.device)
+        self._generator.manual_seed(derive_seed(seed, "random actions"))
         self._obs: Obs = {}
         self._return = torch.zeros(spec.num_envs, device=spec.device)
         self._length = torch.zeros(spec.num_envs, device=spec.device)
         # episodes, returns, lengths, successes, terminations: sums that forget
         self._ended = torch.zeros(5, device=spec.device)
         self._keep = torch.tensor(1 - 1 / (spec.num_envs + 1), device=spec.device)
+        self._invalid = torch.zeros((), dtype=torch.int64, device=spec.device)
         self.world_steps = 0
         """Steps taken, of all worlds together."""
+        self.policy_version = 0
+        """Which policy acts, counted by whoever updates it; stored with every step."""
 
     def start(self, seed: int) -> None:
         """Begin the first episodes."""
@@ -65,7 +70,7 @@ class Collector:
         else:
             action = self._learner.act(self._obs, explore=True)
         step = self._env.step(action)
-        self._replay.add(self._obs, step)
+        self._replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(step)
         self._count(step)
         self._learner.begin(step.ended)
@@ -77,12 +82,15 @@ class Collector:
         """Means over about the last N episodes, newer ones weighing more; waits for the device.
 
         A plain mean over an interval would swing with the worlds' common time limit: lost episodes
-        end early, and whole ones together.
+        end early, and whole ones together. `rollout/invalid_steps` counts all world-steps that
+        were dropped since the run began: a world that the engine gave up, a lost sensor.
         """
         episodes, total, length, success, terminated = self._ended.tolist()
+        dropped = {"rollout/invalid_steps": float(self._invalid)}
         if episodes == 0:
-            return {}
+            return dropped
         return {
+            **dropped,
             "rollout/return": total / episodes,
             "rollout/episode_seconds": length / episodes * self._env.spec.control_dt,
             "rollout/success": success / episodes,
@@ -96,8 +104,10 @@ class Collector:
             "return": self._return.clone(),
             "length": self._length.clone(),
             "ended": self._ended.clone(),
+            "invalid": self._invalid.clone(),
             "generator": self._generator.get_state(),
             "world_steps": self.world_steps,
+            "policy_version": self.policy_version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -107,11 +117,14 @@ class Collector:
         self._return.copy_(state["return"])
         self._length.copy_(state["length"])
         self._ended.copy_(state["ended"])
+        self._invalid.copy_(state["invalid"])
         self._generator.set_state(state["generator"])
         self.world_steps = int(state["world_steps"])
+        self.policy_version = int(state["policy_version"])
 
     def _count(self, step: EnvStep) -> None:
         # An invalid row may hold NaN, which no later product with zero would silence.
+        self._invalid += (~step.valid).sum()
         self._return += torch.where(step.valid, step.reward, 0.0)
         self._length += step.valid
         ended = step.ended

@@ -5,6 +5,7 @@ normalisers, random streams, counters, the worlds and the replay. On the CPU a r
 the uninterrupted one bit for bit.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -19,8 +20,9 @@ from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
-from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.evaluation import evaluate
 
+_logger = logging.getLogger(__name__)
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
 
@@ -105,7 +107,6 @@ class Trainer:
         )
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
-        self.last_evaluation: Evaluation | None = None
         self._checkpoints = checkpoints
         self._segments = segments
         self._record = record
@@ -115,6 +116,7 @@ class Trainer:
         self._clock = _Clock()
         self._stop = False
         self._saved_step = -1
+        self._invalid_steps = 0
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -153,20 +155,22 @@ class Trainer:
 
     def _learn(self) -> None:
         updates = self.config.updates_per_step
-        if self.collector.exploring_at_random or updates == 0:
+        # A run that goes on without its replay fills it again before it learns.
+        enough = min(self.config.random_steps, self.replay.capacity)
+        if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
         size = self.learner.samples_per_update
         batch = self.replay.sample(updates * size)  # one gather for all updates of this step
         for i in range(updates):
             minibatch = batch.take(i * size, (i + 1) * size)
             self._learn_metrics, _ = self.learner.update(minibatch)
+        self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:
         self._checked()  # else the evaluation would blame the policy's actions
         with self._clock.aside():
             policy = self.learner.policy()
             result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
-        self.last_evaluation = result
         self._log(result.summary())
         self._save(result.success_rate)
         self._clock.restart()
@@ -175,16 +179,27 @@ class Trainer:
         learned = self._checked()
         step = self.collector.world_steps
         self.seconds += self._clock.session_part()
+        rollout = self.collector.statistics()
+        self._warn_of_invalid(int(rollout["rollout/invalid_steps"]))
         self._record(
             {
                 "step": step,
                 "seconds": self.seconds,
-                **self.collector.statistics(),
+                **rollout,
                 **learned,
                 **extra,
                 **self._clock.pop(step),
             }
         )
+
+    def _warn_of_invalid(self, count: int) -> None:
+        if count > self._invalid_steps:
+            _logger.warning(
+                "%d world-steps were invalid since the last interval and were dropped: the engine "
+                "gave up worlds whose state was no longer finite, or a sensor was lost",
+                count - self._invalid_steps,
+            )
+        self._invalid_steps = count
 
     def _checked(self) -> dict[str, float]:
         """The learner's metrics on the host, after looking for what is not a number."""

@@ -21,7 +21,7 @@ from configs.builders import pick_device
 from configs.compose import compose, to_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
-from robot_rl.process import clean_environ
+from robot_rl.core.process import clean_environ
 from robot_rl.training.provenance import config_hash
 from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.run_folder import RunFolder, RunState, find_runs

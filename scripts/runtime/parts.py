@@ -80,7 +80,8 @@ def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) ->
     if which not in ("best", "latest") and not Path(which).is_dir():
         known = ", ".join(map(str, sorted(run.checkpoints.glob("step_*")))) or "none yet"
         raise CheckpointError(
-            f"checkpoint '{which}' is no folder; expected best, latest or the folder of one: {known}"
+            f"checkpoint '{which}' does not exist; expected best, latest or the folder of one: "
+            f"{known}"
         )
     checkpoint = CheckpointStore(run.checkpoints, read_only=True).load(which)
     module = make_learner(config, spec).policy()

@@ -180,7 +180,7 @@ class _Session:
         self._mark(RunState.RUNNING)
         if self._going_on and len(self._trainer.replay) == 0:
             self._console.message("the replay was not saved with the run: it starts empty")
-        with stop_on_signals(self._trainer, self._console.message) as caught:
+        with stop_on_signals(self._trainer) as caught:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)

@@ -2,9 +2,10 @@
 
 import contextlib
 import logging
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 
 from robot_rl.training.reporting.console import Console
@@ -15,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def stop_on_signals(trainer: Trainer, say: Callable[[str], None]) -> Iterator[list[int]]:
+def stop_on_signals(trainer: Trainer) -> Iterator[list[int]]:
     """Ctrl-C and SIGTERM ask the trainer to save and return; a second one aborts.
 
     Yields:
@@ -28,7 +29,8 @@ def stop_on_signals(trainer: Trainer, say: Callable[[str], None]) -> Iterator[li
             raise KeyboardInterrupt
         caught.append(number)
         trainer.stop()
-        say("stopping after this step, then saving; once more aborts")
+        # Not through the console: the signal may have interrupted it in the middle of a line.
+        os.write(2, b"\nstopping after this step, then saving; once more aborts\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught  # only the main thread may listen

@@ -114,7 +114,7 @@ def trial_lines(trial: Trial) -> list[str]:
         f"(95 % interval {format_percent(low)} to {format_percent(high)})",
         f"terminated   {ended}   return {format_number(float(result.returns.mean()))}   "
         f"episode {float(result.seconds.mean()):.2f} s",
-        f"{'at the end':<16}" + "".join(f"{word:>10}" for word in _STATISTICS),
+        f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in _STATISTICS),
     ]
     for name, values in trial.statistics.items():
         cells = "".join(f"{format_number(values[word]):>10}" for word in _STATISTICS)

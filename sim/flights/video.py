@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, StorageError
+from robot_rl.core.process import clean_environ
 from sim.flights.recording import FlightRecording, replacing
 
 _EXIT_NO_GL, _EXIT_STORAGE = 3, 4
@@ -168,7 +169,7 @@ def _run_child(backend: str, plan: Path) -> None:
     """
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = {**os.environ, "MUJOCO_GL": backend, "PYTHONPATH": path}
+    environ = clean_environ({"MUJOCO_GL": backend, "PYTHONPATH": path})
     environ.pop("PYOPENGL_PLATFORM", None)  # left behind by another backend in this process
     try:
         done = subprocess.run(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
@@ -110,9 +110,7 @@ class RewardWeightsConfig:
         """Refuse unknown terms and ramps that run backwards."""
         for name in [*self.initial, *self.final]:
             if name not in REWARD_NAMES:
-                raise ConfigError(
-                    f"reward term '{name}' is unknown; known: {', '.join(REWARD_NAMES)}"
-                )
+                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
         if len(self.ramp) != 2 or not 0 <= self.ramp[0] <= self.ramp[1]:
             raise ConfigError(
                 f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"

@@ -91,7 +91,7 @@ def test_saved_config_of_an_unknown_schema_is_refused():
         ("learner.gamma=high", "learner.gamma must be a number"),
         ("logging.quiet=perhaps", "logging.quiet must be true or false"),
         ("logging.wandb=offlin", "did you mean 'offline'"),
-        ("learner.actor.hidden=[a]", "learner.actor.hidden.*Integer"),
+        ("learner.actor.hidden=[a]", "hidden must be a list of numbers"),
         ("learner.actor.hidden=16", r"must be a list of numbers, such as .*=\[1,2\]"),
         ("training=5", "give them one by one as training.<field>"),
         ("seed.x=5", "seed is a plain value"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import sim.tasks.hover
-from robot_rl.process import clean_environ
+from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.run_folder import RunFolder, RunState
 from sim.env import SimEnv

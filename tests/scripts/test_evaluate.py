@@ -22,7 +22,7 @@ def result(folder):
 
 
 def test_evaluation_says_rate_interval_and_distributions(command, run):
-    answer = command("evaluate", f"run={run}", "episodes=20", "out=first")
+    answer = command("evaluate", "video=false", f"run={run}", "episodes=20", "out=first")
     assert answer.code == 0
     assert "of 20 episodes (95 % interval 0.0% to 16.1%)" in answer.out
     for word in ("mean_distance", "median", "p95", "max", "terminated"):
@@ -37,7 +37,9 @@ def test_evaluation_says_rate_interval_and_distributions(command, run):
 
 def test_equal_seeds_give_equal_results_and_others_do_not(command, run):
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        command("evaluate", f"run={run}", "episodes=8", f"seed={seed}", f"out={name}")
+        command(
+            "evaluate", "video=false", f"run={run}", "episodes=8", f"seed={seed}", f"out={name}"
+        )
     a, b, c = (result(name)["metrics"] for name in "abc")
     assert a == b
     assert a != c
@@ -45,7 +47,7 @@ def test_equal_seeds_give_equal_results_and_others_do_not(command, run):
 
 def test_each_evaluation_has_its_own_folder_in_the_run(command, run):
     for _ in range(3):
-        command("evaluate", "run=latest", "episodes=2")
+        command("evaluate", "video=false", "run=latest", "episodes=2")
     folders = list((run / "evaluations").iterdir())
     assert len(folders) == 3
     assert all((folder / "result.json").is_file() for folder in folders)
@@ -53,15 +55,15 @@ def test_each_evaluation_has_its_own_folder_in_the_run(command, run):
 
 def test_task_and_robot_can_be_changed_for_a_test(command, run):
     changes = ("task.evaluation_start.position=0", "robot.plant=measured")
-    command("evaluate", f"run={run}", "episodes=4", "out=changed", *changes)
-    command("evaluate", f"run={run}", "episodes=4", "out=plain")
+    command("evaluate", "video=false", f"run={run}", "episodes=4", "out=changed", *changes)
+    command("evaluate", "video=false", f"run={run}", "episodes=4", "out=plain")
     assert result("changed")["overrides"] == list(changes)
     assert result("changed")["metrics"] != result("plain")["metrics"]
 
 
 def test_bundle_flies_like_the_policy_it_was_exported_from(command, run):
-    plain = command("evaluate", f"run={run}", "episodes=16", "out=torch")
-    flown = command("evaluate", f"bundle={run}/bundle", "episodes=16", "out=bundle")
+    plain = command("evaluate", "video=false", f"run={run}", "episodes=16", "out=torch")
+    flown = command("evaluate", "video=false", f"bundle={run}/bundle", "episodes=16", "out=bundle")
     assert (plain.code, flown.code) == (0, 0)
     assert "actions of the bundle and of torch differ by" in flown.out
     found = result("bundle")
@@ -72,8 +74,8 @@ def test_bundle_flies_like_the_policy_it_was_exported_from(command, run):
 
 def test_checkpoint_can_be_chosen(command, run):
     first = min((run / "checkpoints").glob("step_*"))
-    command("evaluate", f"run={run}", f"checkpoint={first}", "episodes=2", "out=one")
-    command("evaluate", f"run={run}", "checkpoint=latest", "episodes=2", "out=two")
+    command("evaluate", "video=false", f"run={run}", f"checkpoint={first}", "episodes=2", "out=one")
+    command("evaluate", "video=false", f"run={run}", "checkpoint=latest", "episodes=2", "out=two")
     assert (result("one")["checkpoint"]["step"], result("two")["checkpoint"]["step"]) == (800, 1600)
 
 

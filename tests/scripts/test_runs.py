@@ -10,7 +10,7 @@ import pytest
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import MetricLog
-from robot_rl.training.run_folder import RunFolder, RunName, RunState
+from robot_rl.training.run_folder import RunFolder, RunName, RunState, find_runs
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -134,3 +134,8 @@ def test_the_script_runs_by_its_path_and_into_a_closed_pipe(root):
         check=True,
     )
     assert "examples:" in helped.stdout
+
+
+def test_show_finds_the_latest_run(script, root, capsys):
+    script(["show", "latest"])
+    assert capsys.readouterr().out.splitlines()[0] == f"run      {find_runs(root)[-1]}"

@@ -14,7 +14,7 @@ import yaml
 
 from configs.catalog import GROUPS, choices
 from configs.compose import from_plain
-from robot_rl.process import clean_environ
+from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics

@@ -25,10 +25,11 @@ def test_episodes_are_averaged_by_hand() -> None:
     env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
     made, _ = collector(env, Listener())
     made.start(seed=0)
-    assert made.statistics() == {}  # no episode has ended
+    assert made.statistics() == {"rollout/invalid_steps": 0.0}  # no episode has ended
     made.collect()
     made.collect()
     assert made.statistics() == {
+        "rollout/invalid_steps": 0.0,
         "rollout/return": 2.0,
         "rollout/episode_seconds": pytest.approx(0.2),
         "rollout/success": 0.0,

@@ -90,6 +90,21 @@ def test_what_is_not_a_run_lists_the_nearest(run):
         RunFolder.open(run.path.parent)
 
 
+def test_runs_below_the_folder_are_named_once(run):
+    with pytest.raises(ConfigError) as caught:
+        RunFolder.open(run.path.parent)
+    assert str(caught.value).count(str(run.path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("a: [", "cannot be read"), ("", "holds no configuration")]
+)
+def test_a_damaged_configuration_is_named(run, text, told):
+    run.config_path.write_text(text)
+    with pytest.raises(ConfigError, match=rf"config\.yaml .*{told}"):
+        run.config()
+
+
 def test_no_runs_at_all_is_said(tmp_path):
     with pytest.raises(ConfigError, match="there are none in"):
         RunFolder.open(tmp_path / "runs" / "x")

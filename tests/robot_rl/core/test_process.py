@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from robot_rl.core.errors import RobotRLError
-from robot_rl.process import PACKAGES, InstallationError, check_one_root, clean_environ
+from robot_rl.core.process import PACKAGES, InstallationError, check_one_root, clean_environ
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 GUARD = "_ROS_WHEELS_BOOTSTRAP_COMPLETE"
 LIBRARIES = "lib/python3.11/site-packages/ros_rcl_9f.libs"
 
@@ -57,7 +57,11 @@ def test_missing_package_comes_from_nowhere():
 def test_foreign_configs_on_pythonpath_is_refused_at_start(tmp_path):
     make_package(tmp_path, "configs")
     reply = subprocess.run(
-        [sys.executable, "-c", "from robot_rl.process import check_one_root; check_one_root()"],
+        [
+            sys.executable,
+            "-c",
+            "from robot_rl.core.process import check_one_root; check_one_root()",
+        ],
         cwd=tmp_path,
         env=clean_environ({"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}),
         capture_output=True,

@@ -2,7 +2,8 @@
 
 Everything that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
 normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
-the uninterrupted one bit for bit.
+the uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin
+anew.
 """
 
 import math
@@ -167,8 +168,12 @@ class Trainer:
             policy = self.learner.policy()
             result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
         self.last_evaluation = result
-        self._log(result.summary())
-        self._save(result.success_rate)
+        judged = self.evaluation_env.spec.judges_success
+        summary = result.summary()
+        if not judged:
+            summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+        self._log(summary)
+        self._save(result.success_rate if judged else float(result.returns.mean()))
         self._clock.restart()
 
     def _log(self, extra: Mapping[str, float]) -> None:
@@ -225,6 +230,8 @@ class Trainer:
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
         self.seconds = float(state["seconds"])
+        if not self.env.spec.resumable:
+            self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
 
 

@@ -31,6 +31,7 @@ _EXTRAS = {
     "warp": ("warp-lang", "sim"),
     "mujoco": ("mujoco", "sim"),
     "av": ("av", "sim"),
+    "gymnasium": ("gymnasium", "sim"),
 }
 
 

@@ -9,11 +9,12 @@ import torch
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec
+from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.errors import DeviceError
 from robot_rl.core.robot import CommandKind
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.sac import SAC, SACConfig
+from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
 from sim.multirotor import START_SPEED as ROTOR_START_SPEED
 from sim.multirotor import MultirotorConfig
@@ -42,6 +43,11 @@ def rotor_action_map(robot: MultirotorConfig) -> ActionMap:
     """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
     count = len(robot.spec.rotors)
     return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)
+
+
+@dataclass(kw_only=True)
+class SimEnvConfig:
+    """Worlds of our own: the task and the robot say all there is to say."""
 
 
 def build_env(
@@ -87,6 +93,34 @@ def build_env(
         seed=seed,
         stagger=not evaluation,
     )
+
+
+def build_sim_env(
+    config: SimEnvConfig,
+    *,
+    task: Any,
+    robot: MultirotorConfig,
+    make_task: Callable[..., Any],
+    make_robot: Callable[..., Any],
+    num_envs: int,
+    device: torch.device,
+    seed: int,
+    evaluation: bool,
+) -> SimEnv:
+    """Our own worlds, by the rules that hold for every environment a run may choose."""
+    return build_env(
+        task, robot, make_task=make_task, make_simulation=make_robot, num_envs=num_envs,
+        device=device, seed=seed, evaluation=evaluation,
+    )  # fmt: skip
+
+
+def build_gymnasium_env(
+    config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
+) -> BatchEnv:
+    """Worlds of a Gymnasium environment; evaluated from starts like those of training."""
+    from sim.adapters.gymnasium_make import make_gymnasium_env  # takes a while: not for all
+
+    return make_gymnasium_env(config, num_envs=num_envs, device=device, seed=seed)
 
 
 def pick_device(name: str) -> torch.device:

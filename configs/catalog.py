@@ -16,7 +16,7 @@ from typing import Any
 
 CONFIGS = Path(__file__).parent
 """Folder of the YAML groups."""
-GROUPS = ("task", "robot", "learner", "experiment")
+GROUPS = ("env", "task", "robot", "learner", "experiment")
 """Groups that a command line chooses from."""
 
 

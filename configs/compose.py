@@ -23,7 +23,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.catalog import CONFIGS, GROUPS, choices
-from configs.schema import COMPONENTS, RunConfig, component_of, find_component
+from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.provenance import plain
 
@@ -66,8 +66,27 @@ def compose(overrides: Sequence[str]) -> Composition:
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
         del tree["hydra"]
+    _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def _check_parts(
+    tree: DictConfig, chosen: Mapping[str, str], overrides: Sequence[Override]
+) -> None:
+    """Refuse a task, or a field of one, where the environment has none, and the other way round."""
+    env = chosen["env"]
+    needed = find_component("env", env).needs
+    for part in ENV_PARTS:
+        named = [o for o in overrides if o.key_or_group.partition(".")[0] == part]
+        if part in needed and part not in chosen:
+            raise ConfigError(f"env={env} needs a {part}; known: {', '.join(choices(part))}")
+        if part not in needed and (part in chosen or named or tree[part] is not None):
+            what = f"'{named[0].input_line}'" if named else f"the {part} of the experiment"
+            raise ConfigError(
+                f"{what} has no meaning with env={env}, which has no {part} of its own; leave it "
+                "out"
+            )
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -83,8 +102,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 def to_plain(config: RunConfig) -> dict[str, Any]:
     """A config as it is saved: plain values, and which schemas they belong to."""
-    parts = {"robot": config.robot, "task": config.task, "learner": config.learner}
-    names = {group: component_of(part).name for group, part in parts.items()}
+    parts = {group: getattr(config, group) for group in ("env", "robot", "task", "learner")}
+    names = {group: component_of(part).name for group, part in parts.items() if part is not None}
     return {"schemas": names, **plain(config)}
 
 
@@ -106,10 +125,10 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
                 f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
                 f"override its fields ({one.key_or_group}.<field>=...) or train a new run"
             )
-    saved = dict(values)
+    saved = {"env": {}, **values}  # runs older than the choice were of our own worlds
     tree = OmegaConf.structured(RunConfig)
     try:
-        for group, name in saved.pop("schemas", {}).items():
+        for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
             tree[group] = OmegaConf.structured(find_component(group, name).config)
         tree = OmegaConf.merge(tree, saved)
     except OmegaConfBaseException as error:

@@ -1,17 +1,28 @@
 """Typed schemas of everything that a run can be told, and who builds the parts from them.
 
-One line of `COMPONENTS` makes a robot, a task or a learner known. A YAML file of its group extends
-the schema `<name>_schema` and states only what differs. Only `compose.py` knows Hydra.
+One line of `COMPONENTS` makes an environment, a robot, a task or a learner known. A YAML file of
+its group extends the schema `<name>_schema` and states only what differs. Only `compose.py` knows
+Hydra.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from configs.builders import SACLearnerConfig, build_sac
+import torch
+
+from configs.builders import (
+    SACLearnerConfig,
+    SimEnvConfig,
+    build_gymnasium_env,
+    build_sac,
+    build_sim_env,
+)
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
+from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
@@ -21,10 +32,12 @@ from sim.tasks.tracking import TrackingConfig, TrackingTask
 class RunConfig:
     """A training run from end to end."""
 
+    env: Any = None
+    """Whose worlds: a file of configs/env."""
     task: Any = None
-    """What is learned: a file of configs/task."""
+    """What is learned: a file of configs/task; none where the environment says it."""
     robot: Any = None
-    """Who learns it: a file of configs/robot."""
+    """Who learns it: a file of configs/robot; none where the environment says it."""
     learner: Any = None
     """How it is learned: a file of configs/learner."""
     training: TrainerConfig = field(default_factory=TrainerConfig)
@@ -58,22 +71,30 @@ class Component:
     """One thing that can be chosen and built."""
 
     group: str
-    """Config group: robot, task or learner."""
+    """Config group: env, robot, task or learner."""
     name: str
     """YAML files of the group extend `<name>_schema`."""
     config: type
     """Its dataclass."""
     build: Callable[..., Any]
     """Builds it from its dataclass; `builders.py` shows the arguments of each group."""
+    needs: tuple[str, ...] = ()
+    """Groups that an environment is made of; a run of it has no choice in the others of
+    `ENV_PARTS`."""
 
+
+ENV_PARTS = ("task", "robot")
+"""Groups that some environments are made of."""
 
 COMPONENTS = (
+    Component("env", "sim", SimEnvConfig, build_sim_env, needs=ENV_PARTS),
+    Component("env", "gymnasium", GymnasiumConfig, build_gymnasium_env),
     Component("robot", "multirotor", MultirotorConfig, MultirotorSimulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
-"""Every robot engine, task and learner."""
+"""Every kind of environment, robot engine, task and learner."""
 
 
 def component_of(config: object) -> Component:
@@ -99,3 +120,25 @@ def find_component(group: str, name: str) -> Component:
     if name not in known:
         raise ConfigError(unknown_name(f"{group} schema", name, known))
     return known[name]
+
+
+def make_env(
+    config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
+) -> BatchEnv:
+    """Worlds of a run, to learn in or to evaluate in.
+
+    Args:
+        config: The run.
+        num_envs: N, which need not be the run's.
+        device: Where the tensors live.
+        seed: Of everything random in the worlds.
+        evaluation: Begin at evaluation starts, where there are such.
+    """
+    component = component_of(config.env)
+    parts: dict[str, Any] = {}
+    for group in component.needs:
+        part = getattr(config, group)
+        parts |= {group: part, f"make_{group}": component_of(part).build}
+    return component.build(
+        config.env, **parts, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation
+    )

@@ -35,6 +35,7 @@ _EXTRAS = {
     "warp": ("warp-lang", "sim"),
     "mujoco": ("mujoco", "sim"),
     "av": ("av", "sim"),
+    "gymnasium": ("gymnasium", "sim"),
 }
 
 

@@ -23,7 +23,7 @@ options:
   video=true          plot flights and render a video of them
   out=                folder of the result; a new one in <run>/evaluations if empty
 
-Any field of the task or the robot can be changed, to test what was not trained for:
+Any field of the task or the robot (or of env) can be changed, to test what was not trained for:
   task.evaluation_start.attitude_deg=90    robot.plant=measured    task.randomization.mass=0.3
 
 examples:

@@ -23,6 +23,7 @@ most used fields:
   device=auto                   auto, cpu, cuda or cuda:<index>
   training.total_steps=4e6      length of the run; each task brings its own
   task.start.attitude_deg=90    any field of the task, the robot or the learner
+  env.id=Hopper-v5              which environment, with env=gymnasium
   logging.wandb=offline         mirror to Weights & Biases: off, offline, online
   runs=runs                     folder of all runs
 
@@ -37,6 +38,7 @@ examples:
   python scripts/train.py task=tracking seed=2 training.total_steps=1e7
   python scripts/train.py robot.plant=measured learner.gamma=0.98
   python scripts/train.py experiment=smoke
+  python scripts/train.py env=gymnasium env.id=Hopper-v5 experiment=hopper
   python scripts/train.py -m seed=0,1,2 learner.n_step=1,3
   python scripts/train.py resume=latest training.total_steps=2e7"""
 

@@ -3,6 +3,7 @@
 `step` tells the whole story of a control period. No line of it waits for the device.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from robot_rl.core.seeding import derive_seed
 from sim.fault_flags import FaultFlags
 from sim.simulation import Simulation
 from sim.task import Task
+
+_logger = logging.getLogger(__name__)
 
 
 class SimEnv:
@@ -78,6 +81,7 @@ class SimEnv:
         }
         self._next_obs: Obs = {name: torch.zeros_like(group) for name, group in self._obs.items()}
         self._flags = FaultFlags(count, device)
+        self._given_up = torch.zeros((), dtype=torch.int64, device=device)
         self._spec = EnvSpec(
             num_envs=count,
             device=device,
@@ -144,6 +148,7 @@ class SimEnv:
         self._reweigh()
         reward = judged.reward_terms @ self._weights
         fault = self.simulation.fault
+        self._given_up += fault.sum()
         watched = {**next_obs, "reward": judged.reward_terms, "action": asked}
         valid = self._flags.watch(watched, excused=fault) & ~fault
         terminated = judged.terminated & valid
@@ -170,7 +175,18 @@ class SimEnv:
         )
 
     def check(self) -> None:
-        """Raise NonFiniteError for observations or rewards that were not numbers."""
+        """Raise NonFiniteError for observations or rewards that were not numbers.
+
+        Worlds that the engine gave up since the last check are told in the log: they were reset
+        and their steps are invalid, and the others do not feel them.
+        """
+        given_up = int(self._given_up)
+        if given_up:
+            self._given_up.zero_()
+            _logger.warning(
+                "the engine gave up %d world(s) whose state was no longer finite; they were reset "
+                "and their steps dropped", given_up,
+            )  # fmt: skip
         names = {"actor": self._actor, "critic": self._critic}
         columns = {
             group: _column_names(observation)

@@ -46,7 +46,7 @@ HOMES = {
     # package: wings that may wrap it, each in one file
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl", "scripts"},
-    "gymnasium": {"sim"},
+    "gymnasium": {"sim", "configs"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "scripts"},
     "l2f": {"scripts"},
@@ -73,6 +73,12 @@ HOMES = {
 
 SEVERAL_FILES = {
     # (package, wing): the files that share it, because one would hold two ideas
+    ("gymnasium", "sim"): {
+        "sim.adapters.gymnasium_env",
+        "sim.adapters.gymnasium_make",
+        "sim.adapters.gymnasium_spaces",
+        "sim.adapters.gymnasium_worlds",
+    },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",

@@ -46,8 +46,11 @@ class EnvSpec:
     """Keys of `EnvStep.metrics`."""
     robot: RobotSpec | None = None
     """The robot, where one is described."""
+    judges_success: bool = True
+    """False where nothing says whether an episode succeeded: policies compare by their return."""
     resumable: bool = True
-    """True if `state_dict` restores a bit-equal continuation."""
+    """True if `state_dict` restores a bit-equal continuation; else `load_state_dict` begins new
+    episodes in all worlds."""
 
 
 @dataclass(frozen=True, kw_only=True)

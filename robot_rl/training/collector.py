@@ -56,6 +56,29 @@ class Collector:
         self._obs = _copied(self._env.reset(seed=seed))
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
+    def begin_anew(self) -> None:
+        """Begin new episodes in the middle of a run, whose worlds could not be restored.
+
+        An invalid row between the old and the new episodes keeps n-step returns apart.
+        """
+        spec, obs = self._env.spec, self._env.reset()
+        none = torch.zeros(spec.num_envs, dtype=torch.bool, device=spec.device)
+        if len(self._replay):
+            seam = EnvStep(
+                obs=obs, next_obs=obs, reward=torch.zeros_like(self._return),
+                terminated=none, truncated=none, success=none, valid=none,
+                action=torch.zeros(spec.num_envs, spec.action_size, device=spec.device),
+                intervened=none,
+                reward_terms=torch.zeros(
+                    spec.num_envs, len(spec.reward_names), device=spec.device
+                ) if spec.reward_names else None,
+            )  # fmt: skip
+            self._replay.add(self._obs, seam)
+        self._obs = _copied(obs)
+        self._return.zero_()
+        self._length.zero_()
+        self._learner.begin(~none)
+
     @property
     def exploring_at_random(self) -> bool:
         """True while actions are drawn uniformly."""
@@ -89,11 +112,12 @@ class Collector:
         dropped = {"rollout/invalid_steps": float(self._invalid)}
         if episodes == 0:
             return dropped
+        spec = self._env.spec
         return {
             **dropped,
             "rollout/return": total / episodes,
-            "rollout/episode_seconds": length / episodes * self._env.spec.control_dt,
-            "rollout/success": success / episodes,
+            "rollout/episode_seconds": length / episodes * spec.control_dt,
+            **({"rollout/success": success / episodes} if spec.judges_success else {}),
             "rollout/terminated": terminated / episodes,
         }
 

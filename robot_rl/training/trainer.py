@@ -2,10 +2,10 @@
 
 Everything that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
 normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
-the uninterrupted one bit for bit.
+the uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin
+anew.
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +22,6 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 
-_logger = logging.getLogger(__name__)
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
 
@@ -116,7 +115,6 @@ class Trainer:
         self._clock = _Clock()
         self._stop = False
         self._saved_step = -1
-        self._invalid_steps = 0
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -171,35 +169,28 @@ class Trainer:
         with self._clock.aside():
             policy = self.learner.policy()
             result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
-        self._log(result.summary())
-        self._save(result.success_rate)
+        judged = self.evaluation_env.spec.judges_success
+        summary = result.summary()
+        if not judged:
+            summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+        self._log(summary)
+        self._save(result.success_rate if judged else float(result.returns.mean()))
         self._clock.restart()
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = self._checked()
         step = self.collector.world_steps
         self.seconds += self._clock.session_part()
-        rollout = self.collector.statistics()
-        self._warn_of_invalid(int(rollout["rollout/invalid_steps"]))
         self._record(
             {
                 "step": step,
                 "seconds": self.seconds,
-                **rollout,
+                **self.collector.statistics(),
                 **learned,
                 **extra,
                 **self._clock.pop(step),
             }
         )
-
-    def _warn_of_invalid(self, count: int) -> None:
-        if count > self._invalid_steps:
-            _logger.warning(
-                "%d world-steps were invalid since the last interval and were dropped: the engine "
-                "gave up worlds whose state was no longer finite, or a sensor was lost",
-                count - self._invalid_steps,
-            )
-        self._invalid_steps = count
 
     def _checked(self) -> dict[str, float]:
         """The learner's metrics on the host, after looking for what is not a number."""
@@ -240,6 +231,8 @@ class Trainer:
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
         self.seconds = float(state["seconds"])
+        if not self.env.spec.resumable:
+            self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
 
 

@@ -13,7 +13,7 @@ from configs.schema import RunConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.learner import Learner
 from robot_rl.training.collector import Collector
-from runtime.parts import make_env, make_learner
+from runtime.parts import make_learner, make_sim_env
 from sim.env import SimEnv
 
 MEMORY_BAR = 2.0
@@ -30,7 +30,7 @@ class LearningBench:
             overrides: Changes to the default run.
         """
         self.config: RunConfig = compose(["task=hover", *overrides]).config
-        self.env: SimEnv = make_env(
+        self.env: SimEnv = make_sim_env(
             self.config,
             num_envs=self.config.num_envs,
             device=torch.device("cpu"),

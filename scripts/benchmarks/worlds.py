@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.timing import Section, interleave
 from configs.compose import compose
-from runtime.parts import make_env
+from runtime.parts import make_sim_env
 from sim.env import SimEnv
 from sim.multirotor import MultirotorSimulation
 from sim.multirotor_expert import MultirotorExpert
@@ -55,7 +55,7 @@ def measure_worlds(sizes: Sequence[int], *, rounds: int, world_steps: int) -> li
 def make_worlds(size: int) -> SimEnv:
     """Training worlds of the hover task, started."""
     config = compose(["task=hover", f"num_envs={size}"]).config
-    env = make_env(config, num_envs=size, device=torch.device("cpu"), seed=0, evaluation=False)
+    env = make_sim_env(config, num_envs=size, device=torch.device("cpu"), seed=0, evaluation=False)
     env.reset(seed=0)
     return env
 

@@ -15,7 +15,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.run_folder import RunFolder
-from runtime.parts import load_policy, make_env
+from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
 from sim.multirotor import MultirotorSimulation
 from sim.multirotor_expert import MultirotorExpert
@@ -59,7 +59,7 @@ def fly_expert(config: RunConfig, condition: Condition, *, episodes: int) -> Tri
 
 
 def _worlds(config: RunConfig, episodes: int) -> SimEnv:
-    return make_env(
+    return make_sim_env(
         config,
         num_envs=episodes,
         device=pick_device(config.device),

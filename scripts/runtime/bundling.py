@@ -18,7 +18,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.robot import RobotState
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
-from runtime.parts import load_policy, make_env
+from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
 
 _TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
@@ -55,7 +55,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         CheckpointError: There is no such checkpoint.
         StorageError: The folder cannot be written.
     """
-    env = make_env(
+    env = make_sim_env(
         config,
         num_envs=_TRIAL_WORLDS,
         device=torch.device("cpu"),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from cli import missing_package
 from configs.schema import RunConfig
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.reporting.console import format_count, format_percent
+from robot_rl.training.reporting.console import format_count, format_number, format_percent
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.run_folder import RunFolder
@@ -21,7 +22,7 @@ from sim.env import SimEnv
 _logger = logging.getLogger(__name__)
 
 
-def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, str]:
+def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
     """Draw and export the best policy of a finished run.
 
     Args:
@@ -41,6 +42,8 @@ def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, 
         return {"curve": str(path)}
 
     def fly() -> dict[str, str]:
+        if not isinstance(env, SimEnv):
+            return {}  # nothing here flies
         from flight_report import report_flight
 
         policy = load_policy(run, config, env.spec, "best").module
@@ -53,7 +56,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: SimEnv) -> dict[str, 
     where = shlex.quote(str(run.path))
     return {
         "run": str(run.path),
-        **_attempt("success", lambda: {"success": _best_success(run, config)}),
+        **_attempt("best", lambda: _best(run, config, env)),
         **_attempt("curve", draw_curve),
         **_attempt("flight", fly),
         **_attempt("bundle", export),
@@ -76,15 +79,21 @@ def _attempt(what: str, step: Callable[[], dict[str, str]]) -> dict[str, str]:
         return {what: f"none: {type(error).__name__}: {error} (log.txt has the details)"}
 
 
-def _best_success(run: RunFolder, config: RunConfig) -> str:
+def _best(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
+    """What the best checkpoint reached: success, or return where nothing says what success is."""
+    judged = env.spec.judges_success
     store = CheckpointStore(run.checkpoints, read_only=True)
     best = store.best()
     if best is None:
-        return "not measured"
+        return {"success" if judged else "return": "not measured"}
     manifest = read_manifest(best)
-    rate, episodes = float(manifest["score"]), config.training.evaluation_episodes
-    low, high = wilson_interval(round(rate * episodes), episodes)
-    return (
-        f"{format_percent(rate)} (95 % interval {format_percent(low)} to {format_percent(high)}) "
-        f"of {episodes} validation starts, best checkpoint, step {format_count(manifest['step'])}"
-    )
+    score, episodes = float(manifest["score"]), config.training.evaluation_episodes
+    where = f"best checkpoint, step {format_count(manifest['step'])}"
+    if not judged:
+        mean = f"{format_number(score)}, mean of {episodes} validation episodes, {where}"
+        return {"return": mean}
+    low, high = wilson_interval(round(score * episodes), episodes)
+    return {
+        "success": f"{format_percent(score)} (95 % interval {format_percent(low)} to "
+        f"{format_percent(high)}) of {episodes} validation starts, {where}"
+    }

@@ -1,40 +1,56 @@
 """Restores a run's folder into its parts: worlds, learner, policy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from configs.builders import build_env
-from configs.schema import RunConfig, component_of
+from configs.schema import RunConfig, component_of, make_env
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.run_folder import RunFolder, find_runs
+from robot_rl.training.run_folder import RunFolder, RunName, find_runs
 from sim.env import SimEnv
 
 
-def make_env(
+def make_sim_env(
     config: RunConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
 ) -> SimEnv:
-    """Worlds of a run, to learn in or to evaluate in."""
-    return build_env(
-        config.task,
-        config.robot,
-        make_task=component_of(config.task).build,
-        make_simulation=component_of(config.robot).build,
-        num_envs=num_envs,
-        device=device,
-        seed=seed,
-        evaluation=evaluation,
-    )
+    """Worlds of our own, for what looks into them.
+
+    Raises:
+        ConfigError: The run was made in a foreign environment.
+    """
+    env = make_env(config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation)
+    if not isinstance(env, SimEnv):
+        env.close()
+        raise ConfigError(
+            f"this needs a robot and worlds of our own; the run's environment is "
+            f"'{component_of(config.env).name}', which describes no robot"
+        )
+    return env
 
 
 def make_learner(config: RunConfig, spec: EnvSpec) -> Learner:
     """The untrained learner of a run."""
     return component_of(config.learner).build(config.learner, spec, seed=config.seed)
+
+
+def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
+    """What a run is called after: its task and robot, or the id of its foreign environment.
+
+    Args:
+        config: The run.
+        chosen: Name chosen in each config group.
+    """
+    foreign = {"task": str(getattr(config.env, "id", chosen["env"])), "robot": chosen["env"]}
+    named = {**foreign, **chosen}
+    return RunName(
+        task=named["task"], robot=named["robot"], learner=named["learner"], seed=config.seed
+    )
 
 
 def run_path(name: str, runs: str = "runs") -> Path:
@@ -62,7 +78,8 @@ class TrainedPolicy:
     step: int
     """World-steps that it was trained for."""
     score: float | None
-    """Success rate on validation starts; None where it was not measured."""
+    """Success rate on validation starts, or mean return where the environment judges no success;
+    None where it was not measured."""
 
 
 def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) -> TrainedPolicy:

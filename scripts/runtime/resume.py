@@ -18,11 +18,12 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "threads", "device", "video",
+    "threads", "device", "video", "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
 _FIXED = {
+    "env": "the saved replay and critics belong to the environment as it was",
     "task": "the saved worlds, replay and critics belong to the task as it was",
     "robot": "the saved worlds and replay belong to the robot as it was",
     "learner": "the saved networks, optimisers and replay belong to these settings",
@@ -75,6 +76,7 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
     """
     values, chosen = run.config(), run.provenance().get("run", {})
     same = {f"{group}={chosen[group]}" for group in GROUPS if group in chosen}
+    same.add(f"env={values.get('schemas', {}).get('env', 'sim')}")
     before = from_plain(values)
     config = from_plain(values, [text for text in overrides if text not in same])
     config = replace(config, device=str(pick_device(config.device)))

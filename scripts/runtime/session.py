@@ -13,8 +13,9 @@ import torch
 
 from configs.builders import pick_device
 from configs.compose import to_plain
-from configs.schema import RunConfig
+from configs.schema import RunConfig, make_env
 from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
@@ -22,14 +23,13 @@ from robot_rl.training.provenance import collect_provenance
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.reporting.sinks import open_sinks
-from robot_rl.training.run_folder import RunFolder, RunName, RunState
+from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.outcome import report_outcome
-from runtime.parts import make_env, make_learner
+from runtime.parts import make_learner, run_name
 from runtime.surroundings import show_and_keep_logs, stop_on_signals
-from sim.env import SimEnv
 
 _logger = logging.getLogger(__name__)
 
@@ -47,9 +47,7 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
     parts = _build(config)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
-    name = RunName(
-        task=chosen["task"], robot=chosen["robot"], learner=chosen["learner"], seed=config.seed
-    )
+    name = run_name(config, chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
@@ -78,8 +76,8 @@ def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None) -> i
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    env: SimEnv
-    evaluation_env: SimEnv
+    env: BatchEnv
+    evaluation_env: BatchEnv
     learner: Learner
     replay_memory: str
     """Sentence about the memory that the replay will take."""
@@ -119,6 +117,15 @@ class _Session:
         self._console.message(parts.replay_memory)
         if not config.training.save_replay:
             self._console.message("it is not saved: a resumed run will begin with an empty one")
+        if not parts.env.spec.resumable:
+            self._console.message(
+                "the state of these worlds cannot be saved: "
+                + (
+                    "all begin new episodes"
+                    if self._going_on
+                    else "a resumed run will begin new episodes in all of them"
+                )
+            )
         step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
         sinks = open_sinks(
             config.logging,
@@ -150,7 +157,13 @@ class _Session:
 
     def run(self) -> int:
         """Train, then show what came of it; returns the exit code."""
-        with self._console, self._metrics, show_and_keep_logs(self._run, self._console):
+        with (
+            contextlib.closing(self._parts.env),
+            contextlib.closing(self._parts.evaluation_env),
+            self._console,
+            self._metrics,
+            show_and_keep_logs(self._run, self._console),
+        ):
             try:
                 code = self._train()
             except BaseException as error:
@@ -218,7 +231,7 @@ class _Session:
             self._console.message(f"{what}; go on with: {command}")
 
 
-def _replay_memory(capacity: int, env: SimEnv, learner: Learner) -> str:
+def _replay_memory(capacity: int, env: BatchEnv, learner: Learner) -> str:
     """Sentence about the replay's memory, before it is taken.
 
     Raises:

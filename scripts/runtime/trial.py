@@ -13,8 +13,9 @@ from torch import Tensor
 from cli import missing_package
 from configs.builders import pick_device
 from configs.compose import changed_keys, from_plain, to_plain
-from configs.schema import RunConfig
+from configs.schema import RunConfig, make_env
 from robot_rl.core import quaternion
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.provenance import config_hash, git_state, package_versions
@@ -23,7 +24,7 @@ from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import BundlePolicy
-from runtime.parts import TrainedPolicy, load_policy, make_env, run_path
+from runtime.parts import TrainedPolicy, load_policy, run_path
 from sim.env import SimEnv
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ class Trial:
 
     run: RunFolder
     config: RunConfig
-    env: SimEnv
+    env: BatchEnv
     policy: TrainedPolicy
     result: Evaluation
-    tilt: Tensor
-    """Lean at the start, (N,), [rad]."""
+    tilt: Tensor | None
+    """Lean at the start, (N,), [rad]; None in foreign environments."""
     bundle: Path | None = None
     """The bundle that flew; None where torch did."""
     bundle_difference: float = 0.0
@@ -68,11 +69,11 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
             "take another seed for a test"
         )
     for key in changed_keys(overrides):
-        if not key.startswith(("task.", "robot.")):
+        if not key.startswith(("env.", "task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in an evaluation; what can be changed are its options "
-                f"({', '.join(asdict(options))}) and fields of the task and the robot "
-                "(task.<field>, robot.<field>)"
+                f"({', '.join(asdict(options))}) and fields of the environment, the task and "
+                "the robot (env.<field>, task.<field>, robot.<field>)"
             )
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None
@@ -90,10 +91,16 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
     )
     policy = load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
-    tilt = quaternion.tilt(env.simulation.truth.orientation_w)
+    ours = isinstance(env, SimEnv)
+    tilt = quaternion.tilt(env.simulation.truth.orientation_w) if ours else None
     if bundle is None:
         result = evaluate(env, policy.module, seed=options.seed)
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)
+    if not ours:
+        raise ConfigError(
+            f"the bundle {bundle} flies robots; the run {run.path} has none to fly: evaluate it "
+            "without bundle=..."
+        )
     flyer = BundlePolicy.load(bundle, env, policy.module)
     result = evaluate(env, flyer, seed=options.seed, on_step=flyer.on_step)
     return Trial(
@@ -108,14 +115,18 @@ def trial_lines(trial: Trial) -> list[str]:
     low, high = result.success_interval
     ended = int(result.terminated.sum())
     flown = trial.bundle or trial.policy.checkpoint
+    spread = format_number(float(result.returns.std(correction=0)))
     lines = [
         f"{flown}",
         f"success      {format_percent(result.success_rate)} of {result.success.numel()} episodes "
-        f"(95 % interval {format_percent(low)} to {format_percent(high)})",
-        f"terminated   {ended}   return {format_number(float(result.returns.mean()))}   "
-        f"episode {float(result.seconds.mean()):.2f} s",
-        f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in _STATISTICS),
+        f"(95 % interval {format_percent(low)} to {format_percent(high)})"
+        if trial.env.spec.judges_success
+        else f"success      not judged by this environment; {result.success.numel()} episodes",
+        f"terminated   {ended}   return {format_number(float(result.returns.mean()))} "
+        f"(deviation {spread})   episode {float(result.seconds.mean()):.2f} s",
     ]
+    if trial.statistics:
+        lines.append(f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in _STATISTICS))
     for name, values in trial.statistics.items():
         cells = "".join(f"{format_number(values[word]):>10}" for word in _STATISTICS)
         lines.append(f"  {name:<14}{cells}")
@@ -145,7 +156,9 @@ def save_trial(
         found["plot"] = str(folder / "plot.png")
     except ModuleNotFoundError as error:
         found["plot"] = f"none: {missing_package(error, 'the plot') or error}"
-    if options.video:
+    if options.video and not isinstance(trial.env, SimEnv):
+        found["video"] = "none: foreign environments are not filmed"
+    elif options.video and isinstance(trial.env, SimEnv):
         try:
             from flight_report import report_flight
 
@@ -166,10 +179,12 @@ def _record(trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]) 
         "bundle_action_difference": trial.bundle_difference if trial.bundle else None,
         "options": asdict(options),
         "overrides": list(overrides),
+        "judges_success": trial.env.spec.judges_success,
         "success": {"rate": result.success_rate, "low": low, "high": high, "confidence": 0.95},
         "episodes": result.success.numel(),
         "terminated": int(result.terminated.sum()),
         "mean_return": float(result.returns.mean()),
+        "return_deviation": float(result.returns.std(correction=0)),
         "mean_episode_seconds": float(result.seconds.mean()),
         "metrics": _finite(trial.statistics),
         "config_sha256": config_hash(config),

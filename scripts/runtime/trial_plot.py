@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
+from torch import Tensor
 
 from robot_rl.training.reporting.console import format_percent
 from robot_rl.training.reporting.statistics import wilson_interval
@@ -22,6 +23,8 @@ _BINS = 8
 def plot_trial(trial: Trial, path: Path) -> None:
     """Draw the distribution of every metric, and success by the lean at the start.
 
+    Foreign environments have no lean: there it is the distribution of the returns.
+
     Raises:
         StorageError: The file cannot be written.
     """
@@ -30,14 +33,19 @@ def plot_trial(trial: Trial, path: Path) -> None:
     rows = math.ceil((len(metrics) + 1) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
     rate, episodes = trial.result.success_rate, trial.result.success.numel()
+    told = f"{format_percent(rate)} of {episodes} episodes succeed"
     figure.suptitle(
-        f"{trial.run.path.name}: {format_percent(rate)} of {episodes} episodes succeed",
+        f"{trial.run.path.name}: "
+        + (told if trial.env.spec.judges_success else f"{episodes} episodes"),
         color=_INK,
         fontsize=12,
         fontweight="bold",
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    _success_by_tilt(axes[0], trial)
+    if trial.tilt is not None:
+        _success_by_tilt(axes[0], trial, trial.tilt)
+    else:
+        _distribution(axes[0], "return", trial.result.returns.cpu().numpy())
     complete = ~trial.result.terminated
     for axis, (name, values) in zip(axes[1:], metrics.items(), strict=False):
         _distribution(axis, name, values[complete].cpu().numpy())
@@ -49,8 +57,8 @@ def plot_trial(trial: Trial, path: Path) -> None:
         replace_file(path, buffer.getvalue())
 
 
-def _success_by_tilt(axis: Axes, trial: Trial) -> None:
-    tilt = np.degrees(trial.tilt.cpu().numpy())
+def _success_by_tilt(axis: Axes, trial: Trial, lean: Tensor) -> None:
+    tilt = np.degrees(lean.cpu().numpy())
     success = trial.result.success.cpu().numpy()
     edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
     place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)
@@ -73,7 +81,8 @@ def _distribution(axis: Axes, name: str, values: np.ndarray) -> None:
         p95 = float(np.quantile(values, 0.95))
         axis.axvline(p95, color=_ORANGE, lw=1, ls="--")
         axis.set_title(f"95 % below {p95:.3g}", color=_ORANGE, fontsize=9, loc="right")
-        axis.set_xlim(0, max(float(np.quantile(values, 0.99)) * 1.1, 1e-9))
+        low, high = min(0.0, float(values[0])), float(np.quantile(values, 0.99))
+        axis.set_xlim(low, max(high * 1.1, low + 1e-9))
     axis.set_ylim(0, 1.02)
     _dress(axis, name.replace("_", " "), "share of episodes below")
 

@@ -34,6 +34,10 @@ class EnvCase:
     """(number of worlds, device) -> the same worlds, which never end."""
     prolong: Callable[[dict[str, Any]], None] = lambda _: None
     """Takes the time limit out of a state of `make`, for `endless`."""
+    terminates: bool = True
+    """Random actions end some episodes before the limit."""
+    late: bool = False
+    """A foreign environment that begins anew in the step after an end, in a row that is invalid."""
     noiseless: bool = False
     """Nothing but starts is random: worlds may be permuted, and do not feel others' resets."""
 
@@ -150,15 +154,23 @@ class BatchEnvContract:
         env = self.make(case)
         env.reset(seed=0)
         terminated = truncated = 0
+        before = torch.zeros(WORLDS, dtype=torch.bool, device=self.device)
         for action in self.actions(env, 3 * case.limit):
             step = env.step(action)
             changed = torch.zeros_like(step.ended)
             for name, group in step.obs.items():
                 changed |= (group != step.next_obs[name]).flatten(1).any(-1)
-            assert torch.equal(changed, step.ended)
+            if case.late:
+                assert not changed.any()
+                assert torch.equal(~step.valid, before)
+                assert not (step.ended & before).any()
+                assert not step.reward[before].any()
+            else:
+                assert torch.equal(changed, step.ended)
+            before = step.ended.clone()
             terminated += int(step.terminated.sum())
             truncated += int(step.truncated.sum())
-        assert terminated > 0, "the case must show terminations"
+        assert terminated > 0 or not case.terminates, "the case must show terminations"
         assert truncated > 0, "the case must show truncations"
 
     def test_next_obs_is_what_the_world_would_have_seen_without_an_end(self, case: EnvCase) -> None:
@@ -186,11 +198,11 @@ class BatchEnvContract:
         age = torch.zeros(WORLDS, dtype=torch.int64, device=self.device)
         for action in self.actions(env, 3 * case.limit):
             step = env.step(action)
-            age += 1
+            age += step.valid
             assert not (step.terminated & step.truncated).any()
             assert torch.equal(step.truncated, (age >= case.limit) & ~step.terminated)
             assert not (step.success & ~step.ended).any()
-            assert step.valid.all()
+            assert step.valid.all() or case.late
             age *= ~step.ended
 
     def test_the_accepted_action_is_the_clipped_one(self, case: EnvCase) -> None:

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from robot_rl.core.env import BatchEnv, GroupSpec
+from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.gymnasium_env import GymnasiumEnv
+from sim.adapters.gymnasium_make import make_gymnasium_env
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
+from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.flying import endless_flight, flight, lift_limit
 
 IMAGES = {
@@ -31,6 +36,23 @@ def endless(dynamics: Any) -> Any:
     return lambda num_envs, device: ToyEnv(dynamics, num_envs, limit=10**9, device=device)
 
 
+def drifting(mode: AutoresetMode, kind: str = "box", **config: Any) -> Any:
+    """The toy of `gymnasium_worlds.py` in one of the three ways of beginning anew."""
+
+    def make(num_envs: int, seed: int, device: torch.device) -> BatchEnv:
+        worlds = SyncVectorEnv([lambda: Drift(kind=kind)] * num_envs, autoreset_mode=mode)
+        return GymnasiumEnv(worlds, GymnasiumConfig(**config), device=device, seed=seed)
+
+    return make
+
+
+def registered(name: str, limit: int) -> Any:
+    config = GymnasiumConfig(id=name, kwargs={"max_episode_steps": limit})
+    return lambda num_envs, seed, device: make_gymnasium_env(
+        config, num_envs=num_envs, device=device, seed=seed
+    )
+
+
 CASES = (
     EnvCase(
         "linear", toy(LinearWorld(bound=0.8), 9), 9, endless(LinearWorld()), noiseless=True
@@ -47,6 +69,20 @@ CASES = (
         "tracking without noise", flight("tracking", noise=False), 12,
         endless_flight("tracking", noise=False), lift_limit, noiseless=True,
     ),
+    EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT),
+    EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT),
+    EnvCase("gymnasium next step", drifting(AutoresetMode.NEXT_STEP), LIMIT, late=True),
+    EnvCase(
+        "gymnasium dict",
+        drifting(
+            AutoresetMode.SAME_STEP, "dict", metrics=["distance"], success=["is_success"],
+            groups={"actor": ["place"], "critic": ["place", "inner/clock"]},
+        ),
+        LIMIT,
+    ),
+    EnvCase("gymnasium goal", drifting(AutoresetMode.SAME_STEP, "goal"), LIMIT),
+    EnvCase("Hopper-v5", registered("Hopper-v5", 20), 20),
+    EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
 )  # fmt: skip
 
 

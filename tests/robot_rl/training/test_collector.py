@@ -133,3 +133,20 @@ def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
     assert_same(states, before)  # a loaded state is not written into
     assert_same(other.state_dict(), made.state_dict())
     assert other.statistics() == made.statistics()
+
+
+def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() -> None:
+    env = ToyEnv(LinearWorld(action_size=4, reward_names=("one", "two")), 2, limit=10)
+    learner = Listener()
+    made, replay = collector(env, learner)
+    made.start(seed=0)
+    made.collect()
+    made.begin_anew()
+    made.collect()
+    assert (len(replay), made.world_steps) == (6, 4)
+    batch = replay.sample(300)
+    row = batch.extra["index"] // 2
+    assert torch.equal(batch.weight, (row != 1).float())
+    # The row after the seam acts on what the reset showed.
+    assert not torch.equal(batch.obs["actor"][row == 2][0], batch.next_obs["actor"][row == 0][0])
+    assert made.statistics() == {}  # what was cut short is no episode

@@ -1,14 +1,15 @@
 """A run that was interrupted ends where the uninterrupted one does, bit for bit."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.equality import assert_same
-from tests.fakes import copied
-from tests.robot_rl.training.loop import Loop
+from tests.fakes import ToyEnv, copied
+from tests.robot_rl.training.loop import WORLDS, Loop
 
 
 def final_state(loop: Loop) -> dict[str, Any]:
@@ -98,3 +99,28 @@ def test_a_checkpoint_holds_the_policy_for_those_who_only_play_it(tmp_path: Path
     loop = Loop(tmp_path)
     loop.trainer.run()
     assert_same(loop.store.load().state["policy"], dict(loop.learner.policy().state_dict()))
+
+
+def test_worlds_that_cannot_be_restored_begin_anew_and_the_rest_goes_on(tmp_path: Path) -> None:
+    Loop(tmp_path, stop_at=100).trainer.run()
+    loop = Loop(tmp_path, seed=1)
+    loop.env.spec = replace(loop.env.spec, resumable=False)
+    held = len(Loop(tmp_path).resume().trainer.replay)
+    loop.resume()
+    assert len(loop.trainer.replay) == min(held + WORLDS, 60)
+    assert loop.trainer.collector.world_steps == 100
+    assert_same(loop.trainer.learner.state_dict(), Loop(tmp_path).resume().learner.state_dict())
+    assert not loop.env.state_dict()["episode_step"].any()
+    assert loop.trainer.run()
+
+
+def test_best_is_of_the_highest_return_where_nothing_judges_success(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    evaluation_env = loop.trainer.evaluation_env
+    assert isinstance(evaluation_env, ToyEnv)
+    evaluation_env.spec = replace(evaluation_env.spec, judges_success=False)
+    loop.trainer.run()
+    found = [record for record in loop.records if "eval/return" in record]
+    assert not any(key.startswith("eval/success") for record in found for key in record)
+    best = max(found, key=lambda record: record["eval/return"])
+    assert loop.store.load("best").step == best["step"]

@@ -1,0 +1,1 @@
+"""Foreign environments as ours, and ours as foreign ones."""

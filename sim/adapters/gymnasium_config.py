@@ -1,0 +1,43 @@
+"""Settings of a Gymnasium environment; readable without Gymnasium."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class GymnasiumConfig:
+    """Which environment, and how its spaces become groups and actions in [-1, 1]."""
+
+    id: str = ""
+    """Registered id, such as Hopper-v5; `module:Name-v0` imports the module first."""
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `gymnasium.make`, such as env.kwargs.max_episode_steps=500."""
+    processes: bool = False
+    """Give each world a process of its own: pays where a step takes milliseconds, and is several
+    times slower than the plain loop where it takes microseconds, as in MuJoCo tasks."""
+    groups: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Observation group -> keys of a Dict space, nested ones as a/b, in that order; empty puts all
+    of the observation into `actor`."""
+    action_low: list[float] = field(default_factory=list[float])
+    """What action -1 means: one number, or one per entry; empty takes the space's bounds."""
+    action_high: list[float] = field(default_factory=list[float])
+    """What action 1 means: one number, or one per entry; empty takes the space's bounds."""
+    success: list[str] = field(default_factory=list[str])
+    """Info keys, one of which is true in the last step of an episode that succeeded; empty looks
+    for `success` and `is_success` in the info of a first step."""
+    metrics: list[str] = field(default_factory=list[str])
+    """Info keys of numbers to log."""
+    control_dt: float = 0.0
+    """Time between two actions [s]; 0 asks the environment (`dt`, else `render_fps`, else 1 s)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no environment has."""
+        if not 0 <= self.control_dt < float("inf"):
+            raise ConfigError(f"env.control_dt must be >= 0 s, got {self.control_dt}")
+        if "actor" not in self.groups and self.groups:
+            raise ConfigError(
+                f"env.groups has {', '.join(self.groups)}; expected `actor` among them: it is what "
+                "the policy sees"
+            )

@@ -1,0 +1,103 @@
+"""Makes a registered Gymnasium environment, and turns what can go wrong into sentences."""
+
+import difflib
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.envs.registration import EnvSpec as Registered
+from gymnasium.vector import AutoresetMode
+
+from robot_rl.core.errors import ConfigError
+from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.gymnasium_env import GymnasiumEnv
+
+_SUCCESS_KEYS = ("success", "is_success")
+
+
+def make_gymnasium_env(
+    config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
+) -> GymnasiumEnv:
+    """N worlds of a registered environment.
+
+    Args:
+        config: Which environment, and how to read it.
+        num_envs: N.
+        device: Where the tensors live.
+        seed: Of the worlds.
+
+    Raises:
+        ConfigError: The id is unknown, its arguments do not fit, or it cannot be learned from.
+    """
+    registered = _find(config.id)
+    with _sentences(config):
+        if registered.entry_point is not None:
+            config = _complete(config)
+        if registered.vector_entry_point is not None and not config.processes:
+            worlds = gymnasium.make_vec(config.id, num_envs, **config.kwargs)
+        else:
+            worlds = gymnasium.make_vec(
+                config.id,
+                num_envs,
+                vectorization_mode="async" if config.processes else "sync",
+                # Copies would be made twice: what the worlds return is read at once.
+                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+                **{"disable_env_checker": True, **config.kwargs},
+            )
+    return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+def _complete(config: GymnasiumConfig) -> GymnasiumConfig:
+    """What is asked of the environment: a short step of one world tells."""
+    single: Any = gymnasium.make(config.id, **config.kwargs)
+    try:
+        single.reset(seed=0)
+        told = {}
+        if isinstance(single.action_space, gymnasium.spaces.Box):  # others are refused later
+            single.action_space.seed(0)
+            told = single.step(single.action_space.sample())[-1]
+        return replace(
+            config,
+            success=config.success or [key for key in _SUCCESS_KEYS if key in told],
+            control_dt=config.control_dt or float(getattr(single.unwrapped, "dt", 0.0)),
+        )
+    finally:
+        single.close()
+
+
+def _find(name: str) -> Registered:
+    if not name:
+        raise ConfigError("env.id is empty; say which environment: env.id=Hopper-v5")
+    module, _, registered = name.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)  # its ids are known only then
+        return gymnasium.spec(registered)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"environment id '{name}' names a module that cannot be imported: {error}"
+        ) from error
+    except gymnasium.error.Error as error:
+        near = difflib.get_close_matches(registered, gymnasium.registry, n=3, cutoff=0.5)
+        hint = f"nearest: {', '.join(near)}" if near else "none has a similar name"
+        raise ConfigError(
+            f"environment id '{name}' is unknown to Gymnasium; {hint}; ids of other packages are "
+            "known after their module is named: env.id=module:Name-v0"
+        ) from error
+
+
+@contextmanager
+def _sentences(config: GymnasiumConfig) -> Iterator[None]:
+    """What a maker refuses: arguments it does not take, packages it misses."""
+    try:
+        yield
+    except (gymnasium.error.Error, TypeError, ImportError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"the environment '{config.id}' cannot be made with env.kwargs={config.kwargs}: "
+            f"{reason}"
+        ) from error

@@ -1,0 +1,272 @@
+"""Foreign environments as ours: true successors, what is refused, and how their worlds are made."""
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from robot_rl.core.errors import ConfigError, NonFiniteError, SpecMismatchError
+from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.gymnasium_env import GymnasiumEnv
+from sim.adapters.gymnasium_make import make_gymnasium_env
+from tests.fakes import CPU, copied
+from tests.gymnasium_worlds import LIMIT, Drift
+
+WORLDS = 5
+
+
+def vector(mode=AutoresetMode.SAME_STEP, num_envs=WORLDS, **kwargs):
+    return SyncVectorEnv([lambda: Drift(**kwargs)] * num_envs, autoreset_mode=mode)
+
+
+def wrapped(worlds, seed=0, **config):
+    return GymnasiumEnv(worlds, GymnasiumConfig(**config), device=CPU, seed=seed)
+
+
+def actions(count, seed=3):
+    unit = torch.rand(count, WORLDS, 2, generator=torch.Generator().manual_seed(seed))
+    return 2 * unit - 1
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_every_step_is_that_of_the_bare_environment_bit_for_bit(mode):
+    worlds = vector(mode)
+    env = wrapped(worlds)
+    obs = copied(env.reset(seed=7)["actor"])
+    twins, waiting = copy.deepcopy(worlds.envs), [False] * WORLDS
+    ends = 0
+    for action in actions(4 * LIMIT):
+        native = (-0.5 + 1.25 * (action.double() + 1)).float().numpy()
+        step = env.step(action)
+        for i, twin in enumerate(twins):
+            if waiting[i]:
+                waiting[i] = False
+                assert not step.valid[i]
+                assert np.array_equal(step.obs["actor"][i], twin.reset()[0])
+                continue
+            seen, reward, terminated, truncated, _ = twin.step(native[i])
+            assert step.valid[i]
+            assert np.array_equal(step.next_obs["actor"][i], seen)
+            assert float(step.reward[i]) == np.float32(reward)
+            assert bool(step.terminated[i]) == terminated
+            assert bool(step.truncated[i]) == (truncated and not terminated)
+            if terminated or truncated:
+                ends += 1
+                waiting[i] = mode is AutoresetMode.NEXT_STEP
+                seen = seen if waiting[i] else twin.reset()[0]
+            assert np.array_equal(step.obs["actor"][i], seen)
+        assert not torch.equal(obs, step.obs["actor"])
+        obs = copied(step.obs["actor"])
+    assert ends > 10
+
+
+def test_action_of_a_row_that_begins_anew_changes_nothing():
+    one, two = (wrapped(vector(AutoresetMode.NEXT_STEP)) for _ in range(2))
+    ended = torch.zeros(WORLDS, dtype=torch.bool)
+    rows = 0
+    for action in actions(4 * LIMIT):
+        other = torch.where(ended[:, None], -action, action)
+        step, same = copied(one.step(action)), two.step(other)
+        assert torch.equal(step.obs["actor"], same.obs["actor"])
+        assert torch.equal(step.valid, ~ended)
+        rows += int(ended.sum())
+        ended = step.ended
+    assert rows > 10
+
+
+def test_success_and_metrics_are_those_of_the_last_step():
+    env = wrapped(vector(), success=["nothing", "is_success"], metrics=["distance"])
+    assert env.spec.judges_success
+    found = {True: 0, False: 0}
+    for action in actions(4 * LIMIT):
+        step = env.step(action)
+        distance = step.next_obs["actor"][:, :2].abs().amax(-1)
+        torch.testing.assert_close(step.metrics["distance"], distance)
+        for i in step.ended.nonzero()[:, 0].tolist():
+            assert bool(step.success[i]) == bool(distance[i] < 0.8)
+            found[bool(step.success[i])] += 1
+        assert not (step.success & ~step.ended).any()
+    assert min(found.values()) > 3
+
+
+def test_ends_of_the_action_range_are_the_bounds_exactly():
+    seen = []
+
+    class Watched(Drift):
+        def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            seen.append(action.copy())
+            return super().step(action)
+
+    env = wrapped(Watched())  # a single environment
+    env.step(torch.tensor([[-1.0, 1.0]]))
+    assert seen[0].tolist() == [-0.5, 2.0]
+    narrow = wrapped(Watched(), action_low=[0.0], action_high=[0.5, 1.0])
+    narrow.step(torch.tensor([[-1.0, 1.0]]))
+    narrow.step(torch.tensor([[1.0, 0.0]]))
+    assert [action.tolist() for action in seen[1:]] == [[0.0, 1.0], [0.5, 0.5]]
+
+
+def test_dict_observations_are_laid_out_as_asked():
+    worlds = vector(kind="dict")
+    flat, picked = wrapped(worlds), wrapped(vector(kind="dict"), groups={"actor": ["inner/clock"]})
+    assert flat.spec.groups["actor"].shape == (3,)
+    step = flat.step(actions(1)[0])
+    clock = [1.0] * WORLDS
+    # Dict spaces order their keys: inner, then place.
+    assert step.obs["actor"][:, 0].tolist() == clock
+    assert picked.step(actions(1)[0]).obs["actor"][:, 0].tolist() == clock
+    both = wrapped(vector(kind="goal")).spec.groups["actor"]
+    assert both.shape == (4,)
+
+
+def test_control_period_is_the_environments_own():
+    assert wrapped(vector()).spec.control_dt == 1 / 20
+    assert wrapped(vector(), control_dt=0.5).spec.control_dt == 0.5
+    pendulum = make_gymnasium_env(GymnasiumConfig(id="Pendulum-v1"), num_envs=1, device=CPU, seed=0)
+    assert pendulum.spec.control_dt == 0.05  # its `dt`; its render_fps says 30
+    assert not pendulum.spec.judges_success
+
+
+class Odd(Drift):
+    """Other spaces on the same toy."""
+
+    def __init__(self, **spaces: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.__dict__.update(spaces)
+
+
+def box(*bounds: Any) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(*bounds)
+
+
+SPACES = gymnasium.spaces
+IMAGE = SPACES.Dict({"front": box(0, 255, (4, 4, 3), np.uint8), "place": box(-1, 1, (2,))})
+
+
+@pytest.mark.parametrize(
+    ("spaces", "config", "told"),
+    [
+        ({"action_space": SPACES.Discrete(3)}, {}, "expected a Box of real numbers"),
+        ({"action_space": box(0, 5, (2,), np.int64)}, {}, "expected a Box of real numbers"),
+        ({"action_space": box(-np.inf, np.inf, (2,))}, {}, "say what -1 and 1 mean"),
+        ({"action_space": box(-np.inf, 1, (2,))}, {"action_low": [2.0]}, "every low below"),
+        ({}, {"action_low": [0.0, 0.0, 0.0]}, "has 3 numbers; expected one, or one for each"),
+        ({"observation_space": SPACES.Discrete(4)}, {}, "the observation is Discrete"),
+        ({"observation_space": IMAGE}, {}, "'front' is an image"),
+        ({"observation_space": IMAGE}, {"groups": {"actor": ["plac"]}}, "did you mean 'place'"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused_in_words(spaces, config, told):
+    with pytest.raises(ConfigError, match=told):
+        wrapped(Odd(**spaces), **config)
+
+
+def test_image_that_is_left_out_is_no_obstacle():
+    class Camera(Odd):
+        def _observe(self) -> Any:
+            place = np.zeros(2, np.float32)
+            return {"front": np.zeros((4, 4, 3), np.uint8), "place": place}
+
+    env = wrapped(Camera(observation_space=IMAGE), groups={"actor": ["place"]})
+    assert env.spec.groups["actor"].shape == (2,)
+
+
+def test_settings_that_no_environment_has_are_refused():
+    with pytest.raises(ConfigError, match="expected `actor` among them"):
+        GymnasiumConfig(groups={"critic": ["place"]})
+    with pytest.raises(ConfigError, match="control_dt must be >= 0"):
+        GymnasiumConfig(control_dt=-1)
+
+
+def test_vector_environment_that_does_not_say_how_it_resets_is_refused():
+    worlds = vector()
+    del worlds.metadata["autoreset_mode"]
+    with pytest.raises(SpecMismatchError, match=r"expected one of NEXT_STEP, SAME_STEP, DISABLED"):
+        wrapped(worlds)
+
+
+class Forgetful(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """Loses final observations, and resets everybody."""
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        *rest, _ = self.env.step(actions)
+        return (*rest, {})
+
+
+def test_lost_final_observations_and_ignored_masks_are_noticed():
+    env = wrapped(Forgetful(vector()))
+    for action in actions(2):
+        env.step(action)  # nothing has ended yet
+    push = torch.ones(WORLDS, 2)
+    with pytest.raises(SpecMismatchError, match="hold no 'final_obs'"):
+        [env.step(push) for _ in range(LIMIT)]
+    with pytest.raises(SpecMismatchError, match="honours options"):
+        env.reset(mask=torch.arange(WORLDS) < 2)
+
+
+def test_observation_that_is_not_a_number_is_an_invalid_row_and_named():
+    class Broken(Drift):
+        def _observe(self) -> Any:
+            seen = super()._observe()
+            seen[2] = np.nan if self._age == 3 else seen[2]
+            return seen
+
+    env = wrapped(Broken())
+    valid = [bool(env.step(torch.zeros(1, 2)).valid) for _ in range(4)]
+    assert valid == [True, True, False, True]
+    with pytest.raises(NonFiniteError, match=r"actor term 'observation\[2\]'"):
+        env.check()
+
+
+def test_restored_run_begins_episodes_that_it_has_not_seen():
+    env, other = wrapped(vector(), seed=1), wrapped(vector(), seed=2)
+    first = copied(env.reset(seed=1)["actor"])
+    env.step(actions(1)[0])
+    state = env.state_dict()
+    assert not env.spec.resumable
+    assert not torch.equal(env.reset(state=state)["actor"], first)
+    assert torch.equal(env.reset(state=state)["actor"], other.reset(state=state)["actor"])
+
+
+def test_neighbouring_seeds_share_no_world():
+    env = wrapped(vector())
+    one, two = copied(env.reset(seed=1)["actor"]), env.reset(seed=2)["actor"]
+    assert not (one[:, None, 0] == two[None, :, 0]).any()
+
+
+@pytest.mark.slow
+def test_worlds_in_processes_are_the_same_worlds():
+    envs = [
+        make_gymnasium_env(
+            GymnasiumConfig(id="Pendulum-v1", processes=processes, kwargs={"max_episode_steps": 6}),
+            num_envs=2, device=CPU, seed=4,
+        )
+        for processes in (False, True)
+    ]  # fmt: skip
+    try:
+        for action in actions(20)[:, :2, :1]:
+            one, two = (env.step(action) for env in envs)
+            assert torch.equal(one.next_obs["actor"], two.next_obs["actor"])
+            assert torch.equal(one.obs["actor"], two.obs["actor"])
+            assert torch.equal(one.truncated, two.truncated)
+    finally:
+        for env in envs:
+            env.close()
+
+
+def test_id_of_a_module_imports_it_first():
+    config = GymnasiumConfig(id="configs.gymnasium_ids:robot_rl/Hover-v0")
+    env = make_gymnasium_env(config, num_envs=2, device=CPU, seed=0)
+    assert env.step(torch.zeros(2, 4)).valid.all()
+    assert env.spec.judges_success
+    with pytest.raises(ConfigError, match="cannot be imported: No module named 'nowhere'"):
+        make_gymnasium_env(GymnasiumConfig(id="nowhere:A-v0"), num_envs=1, device=CPU, seed=0)

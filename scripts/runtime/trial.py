@@ -72,8 +72,8 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
         if not key.startswith(("env.", "task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in an evaluation; what can be changed are its options "
-                f"({', '.join(asdict(options))}) and fields of the environment, the task and "
-                "the robot (env.<field>, task.<field>, robot.<field>)"
+                f"({', '.join(asdict(options))}) and fields of the task and the robot "
+                "(task.<field>, robot.<field>), or of a foreign environment (env.<field>)"
             )
     torch.set_num_threads(options.threads)
     bundle = Path(options.bundle) if options.bundle else None

@@ -157,3 +157,17 @@ def test_options_of_a_command_are_told_apart_from_fields_of_the_run():
         read_options(Options, ["episods=3"])
     with pytest.raises(ConfigError, match="episodes must be a whole number"):
         read_options(Options, ["episodes=few"])
+
+
+def test_run_that_is_older_than_the_choice_of_environments_is_of_our_own_worlds():
+    saved = to_plain(compose(["task=tracking"]).config)
+    del saved["env"], saved["schemas"]["env"]
+    assert to_plain(from_plain(saved)) == to_plain(compose(["task=tracking"]).config)
+
+
+def test_environment_of_its_own_robot_takes_the_place_of_task_and_robot():
+    composition = compose(["env=gymnasium", "env.id=Hopper-v5"])
+    assert (composition.config.task, composition.config.robot) == (None, None)
+    assert {"env", "learner"} <= set(composition.chosen)
+    assert not {"task", "robot"} & set(composition.chosen)
+    assert to_plain(from_plain(to_plain(composition.config))) == to_plain(composition.config)

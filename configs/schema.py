@@ -12,8 +12,11 @@ from configs.builders import SACLearnerConfig, build_sac
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
+from sim.joint_robot import JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.reach import ReachConfig, ReachTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
 
 
@@ -69,8 +72,10 @@ class Component:
 
 COMPONENTS = (
     Component("robot", "multirotor", MultirotorConfig, MultirotorSimulation),
+    Component("robot", "joint_robot", JointRobotConfig, MujocoSimulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
+    Component("task", "reach", ReachConfig, ReachTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
 """Every robot engine, task and learner."""

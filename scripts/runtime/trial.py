@@ -41,8 +41,8 @@ class Trial:
     env: SimEnv
     policy: TrainedPolicy
     result: Evaluation
-    tilt: Tensor
-    """Lean at the start, (N,), [rad]."""
+    tilt: Tensor | None
+    """Lean at the start, (N,), [rad]; None for a robot on a fixed base."""
     bundle: Path | None = None
     """The bundle that flew; None where torch did."""
     bundle_difference: float = 0.0
@@ -88,7 +88,8 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
     )
     policy = load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
-    tilt = quaternion.tilt(env.simulation.truth.orientation_w)
+    truth = env.simulation.truth.fields
+    tilt = quaternion.tilt(truth["orientation_w"]) if "orientation_w" in truth else None
     if bundle is None:
         result = evaluate(env, policy.module, seed=options.seed)
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)

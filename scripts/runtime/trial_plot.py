@@ -20,14 +20,16 @@ _BINS = 8
 
 
 def plot_trial(trial: Trial, path: Path) -> None:
-    """Draw the distribution of every metric, and success by the lean at the start.
+    """Draw the distribution of every metric, and success by the lean at the start if it can lean.
 
     Raises:
         StorageError: The file cannot be written.
     """
     metrics = trial.result.metrics
-    columns = min(3, len(metrics) + 1)
-    rows = math.ceil((len(metrics) + 1) / columns)
+    leans = int(trial.tilt is not None)  # panels before those of the metrics
+    count = leans + len(metrics)
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
     figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
     rate, episodes = trial.result.success_rate, trial.result.success.numel()
     figure.suptitle(
@@ -37,11 +39,12 @@ def plot_trial(trial: Trial, path: Path) -> None:
         fontweight="bold",
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    _success_by_tilt(axes[0], trial)
+    if trial.tilt is not None:
+        _success_by_tilt(axes[0], np.degrees(trial.tilt.cpu().numpy()), trial)
     complete = ~trial.result.terminated
-    for axis, (name, values) in zip(axes[1:], metrics.items(), strict=False):
+    for axis, (name, values) in zip(axes[leans:], metrics.items(), strict=False):
         _distribution(axis, name, values[complete].cpu().numpy())
-    for axis in axes[len(metrics) + 1 :]:
+    for axis in axes[count:]:
         axis.remove()
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
@@ -49,8 +52,7 @@ def plot_trial(trial: Trial, path: Path) -> None:
         replace_file(path, buffer.getvalue())
 
 
-def _success_by_tilt(axis: Axes, trial: Trial) -> None:
-    tilt = np.degrees(trial.tilt.cpu().numpy())
+def _success_by_tilt(axis: Axes, tilt: np.ndarray, trial: Trial) -> None:
     success = trial.result.success.cpu().numpy()
     edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
     place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)

@@ -73,6 +73,11 @@ HOMES = {
 
 SEVERAL_FILES = {
     # (package, wing): the files that share it, because one would hold two ideas
+    ("mujoco", "sim"): {
+        "sim.flights.scene",
+        "sim.physics.mujoco_batch",
+        "sim.physics.mujoco_model",
+    },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",

@@ -188,11 +188,7 @@ class RobotState:
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Array]) -> None:
-        """Hold measured fields.
-
-        Args:
-            values: Field of `STATE_FIELDS` -> array (N, width). Held, not copied.
-        """
+        """Hold fields of `STATE_FIELDS`, name -> array (N, width), without copying them."""
         for name in values:
             if name not in STATE_FIELDS:
                 raise SpecMismatchError(unknown_name("state field", name, STATE_FIELDS))

@@ -15,8 +15,8 @@ from sim.joint_robot import JointRandomization
 from sim.task import Judgement
 from sim.tasks.record import EndRecord
 
-REWARD_NAMES = ("closeness", "distance", "speed", "smoothness")
-"""Reward terms in order; all but the first are costs, weighted negatively."""
+REWARD_NAMES = ("alive", "closeness", "distance", "speed", "smoothness")
+"""Reward terms in order; all but the first two are costs, weighted negatively."""
 
 GOAL = "end_effector_position_b"
 
@@ -154,6 +154,7 @@ class ReachTask:
         change = action - last_action
         terms = torch.stack(
             [
+                torch.ones_like(square),  # an end by the floor must not pay
                 1 / (1 + square / self.config.close**2),
                 distance,  # [m]
                 speed,  # [rad^2/s^2]

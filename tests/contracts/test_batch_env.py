@@ -9,6 +9,7 @@ import torch
 from robot_rl.core.env import BatchEnv, GroupSpec
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
+from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
 
 IMAGES = {
@@ -49,9 +50,17 @@ CASES = (
     ),
 )  # fmt: skip
 
+ON_THE_CPU_ONLY = (
+    EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
+    EnvCase(
+        "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
+        noiseless=True,
+    ),
+)  # fmt: skip
+
 
 class TestOnTheCPU(BatchEnvContract):
-    cases = CASES
+    cases = (*CASES, *ON_THE_CPU_ONLY)
 
 
 @pytest.mark.gpu

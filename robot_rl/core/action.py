@@ -136,7 +136,9 @@ class ActionMap:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ActionMap":
         """Rebuild from `to_dict`."""
-        return cls(**{**values, "kind": CommandKind(values["kind"])})
+        plain = dict(values)
+        plain["kind"] = CommandKind(values["kind"])
+        return cls(**plain)
 
     def _range(self, like: Array) -> tuple[Array, Array]:
         xp = array_namespace(like)

@@ -180,9 +180,7 @@ class MujocoEngine:
 
     def _sensor_views(self) -> dict[str, Tensor]:
         model = self._batch.model
-        with np.errstate(all="ignore"):
-            values = self._batch.bind("sensordata")
-        shared = values.view()
+        shared = self._batch.bind("sensordata").view()
         shared.flags.writeable = True  # torch asks for it; nobody writes to a sensor
         packed = torch.from_numpy(shared)
         views: dict[str, Tensor] = {}

@@ -81,6 +81,7 @@ class MujocoEngine:
         self.sensors = self._sensor_views()
         """Sensors of the model by name, (N, width), of the present state."""
         self._fields: dict[str, Tensor] = {}
+        self._shared: dict[str, Tensor] = {}  # values of `_fields` before they differed
         self._derived = False  # constants were recomputed: they are then per world
         self._batch.forward(stage=_CURRENT)
 
@@ -128,6 +129,7 @@ class MujocoEngine:
                 self._fields[name] = torch.from_numpy(self._batch.expand(name))
             except ValueError as error:
                 raise ConfigError(f"model field '{name}': {error}") from error
+            self._shared[name] = self._fields[name][0].clone()
         return self._fields[name]
 
     def update_constants(self, rows: Rows) -> None:
@@ -161,9 +163,10 @@ class MujocoEngine:
             raise ShapeError(
                 f"saved worlds: expected {tuple(rows.shape)}, got {tuple(state['state'].shape)}"
             )
-        for name, values in state["fields"].items():
-            self.model_field(name).copy_(values)
-        if state["derived"]:
+        for name in self._fields.keys() | state["fields"].keys():
+            values = self.model_field(name)
+            values.copy_(state["fields"].get(name, self._shared[name]))
+        if state["derived"] or self._derived:
             self.update_constants(Rows(torch.ones_like(self.fault)))
         rows.copy_(state["state"])
         self.fault.copy_(state["fault"])

@@ -15,7 +15,7 @@ from sim.joint_robot import JointRandomization
 from sim.task import Judgement
 from sim.tasks.record import EndRecord
 
-REWARD_NAMES = ("alive", "closeness", "distance", "speed", "smoothness")
+REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
 """Reward terms in order; all but the first two are costs, weighted negatively."""
 
 GOAL = "end_effector_position_b"
@@ -80,7 +80,7 @@ class ReachTask:
     """Reach random points with the end effector, in any orientation."""
 
     reward_names = REWARD_NAMES
-    metric_names = ("distance", "joint_speed", "mean_distance")
+    metric_names = ("distance", "joint_speed", "overspeed", "mean_distance")
 
     def __init__(
         self,
@@ -119,6 +119,7 @@ class ReachTask:
         self._default = torch.tensor([joint.default_position for joint in joints], device=device)
         limits = torch.tensor([joint.position_limit for joint in joints], device=device)
         self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._speed_limit = torch.tensor([joint.velocity_limit for joint in joints], device=device)
         self._goal_low = torch.tensor(config.goal_low, device=device)
         self._goal_size = torch.tensor(config.goal_high, device=device) - self._goal_low
         self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
@@ -151,6 +152,7 @@ class ReachTask:
         distance = square.sqrt()
         rates = truth.joint_velocity
         speed = (rates * rates).sum(-1)
+        excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
         change = action - last_action
         terms = torch.stack(
             [
@@ -158,6 +160,7 @@ class ReachTask:
                 1 / (1 + square / self.config.close**2),
                 distance,  # [m]
                 speed,  # [rad^2/s^2]
+                excess.sum(-1),  # over the limits, as their fraction; one per joint at most
                 (change * change).sum(-1),
             ],
             dim=-1,
@@ -172,6 +175,7 @@ class ReachTask:
             metrics={
                 "distance": distance,
                 "joint_speed": joint_speed,
+                "overspeed": excess.amax(-1),
                 "mean_distance": mean_distance,
             },
         )

@@ -126,6 +126,18 @@ def test_a_restored_state_goes_on_bit_equal_in_another_engine() -> None:
         pendulums(WORLDS + 1).load_state_dict(state)
 
 
+def test_a_state_saved_before_worlds_differed_makes_them_alike_again() -> None:
+    engine, twin = pendulums(), pendulums()
+    state = engine.state_dict()
+    engine.model_field("body_mass")[2] *= 1.7
+    engine.update_constants(picked(2))
+    engine.step()
+    engine.load_state_dict(state)
+    engine.step()
+    twin.step()
+    assert torch.equal(engine.qpos, twin.qpos)
+
+
 def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
     engine, other = pendulums(), pendulums(threads=2)
     order = torch.tensor([3, 1, 4, 0, 2])

@@ -70,8 +70,22 @@ def test_reward_terms_by_hand() -> None:
         "closeness": 1 / (1 + 4),
         "distance": 0.1,
         "speed": 7 * 4.0,
+        "overspeed": 0.0,
         "smoothness": 7 * 0.04,
     }, rel=1e-5)  # fmt: skip
+
+
+def test_speed_beyond_the_joints_limits_is_counted_by_hand() -> None:
+    made = task(worlds=1)
+    truth = state(made, [0.0])
+    # Limits 2.175 and 2.61 rad/s: half too fast, exactly at the limit, three times too fast.
+    truth.joint_velocity[0, :2] = torch.tensor([1.5 * 2.175, -2.175])
+    truth.joint_velocity[0, 6] = -3 * 2.61
+    still = torch.zeros(1, 7)
+    verdict = made.judge(truth, still, still, torch.ones(1))
+    overspeed = verdict.reward_terms[0, REWARD_NAMES.index("overspeed")]
+    assert float(overspeed) == pytest.approx(0.5 + 0.0 + 1.0, abs=1e-5)
+    assert float(verdict.metrics["overspeed"]) == 1.0
 
 
 def test_an_end_effector_near_the_floor_ends_the_episode() -> None:

@@ -8,16 +8,12 @@ import torch
 
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
-from robot_rl.core.action import ActionMap
 from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.core.errors import DeviceError
-from robot_rl.core.robot import CommandKind
+from robot_rl.core.errors import DeviceError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.sac import SAC, SACConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
-from sim.multirotor import START_SPEED as ROTOR_START_SPEED
-from sim.multirotor import MultirotorConfig
 
 
 @dataclass(kw_only=True)
@@ -39,12 +35,6 @@ def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
     return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
 
 
-def rotor_action_map(robot: MultirotorConfig) -> ActionMap:
-    """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
-    count = len(robot.spec.rotors)
-    return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)
-
-
 @dataclass(kw_only=True)
 class SimEnvConfig:
     """Worlds of our own: the task and the robot say all there is to say."""
@@ -52,7 +42,7 @@ class SimEnvConfig:
 
 def build_env(
     task: Any,
-    robot: MultirotorConfig,
+    robot: Any,
     *,
     make_task: Callable[..., Any],
     make_simulation: Callable[..., Any],
@@ -72,7 +62,17 @@ def build_env(
         device: Where the worlds live.
         seed: Seed of starts, goals, parameters and sensor noise.
         evaluation: Begin at the task's evaluation starts, all worlds at once.
+
+    Raises:
+        SpecMismatchError: The task is for another kind of robot.
     """
+    if not isinstance(task.randomization, robot.randomization_type):
+        raise SpecMismatchError(
+            f"a task with {type(task.randomization).__name__} was asked of robot "
+            f"'{robot.spec.name}', which takes {robot.randomization_type.__name__}; choose a task "
+            "and a robot that go together, such as task=hover robot=crazyflie or task=reach "
+            "robot=panda"
+        )
     simulation = make_simulation(
         robot, task.randomization, num_worlds=num_envs, device=device, seed=seed
     )
@@ -82,14 +82,14 @@ def build_env(
             task,
             num_worlds=num_envs,
             control_dt=simulation.control_dt,
-            hover_action=2 * robot.model.hover_setpoint - 1,
             device=device,
             evaluation=evaluation,
+            **robot.task_arguments,
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,
-        action_map=rotor_action_map(robot),
-        initial_action=2 * ROTOR_START_SPEED - 1,
+        action_map=robot.action_map,
+        initial_action=robot.initial_action,
         seed=seed,
         stagger=not evaluation,
     )
@@ -99,7 +99,7 @@ def build_sim_env(
     config: SimEnvConfig,
     *,
     task: Any,
-    robot: MultirotorConfig,
+    robot: Any,
     make_task: Callable[..., Any],
     make_robot: Callable[..., Any],
     num_envs: int,

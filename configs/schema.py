@@ -23,8 +23,11 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.joint_robot import JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.reach import ReachConfig, ReachTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
 
 
@@ -90,8 +93,10 @@ COMPONENTS = (
     Component("env", "sim", SimEnvConfig, build_sim_env, needs=ENV_PARTS),
     Component("env", "gymnasium", GymnasiumConfig, build_gymnasium_env),
     Component("robot", "multirotor", MultirotorConfig, MultirotorSimulation),
+    Component("robot", "joint_robot", JointRobotConfig, MujocoSimulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
+    Component("task", "reach", ReachConfig, ReachTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
 """Every kind of environment, robot engine, task and learner."""

@@ -29,7 +29,7 @@ def report_flight(
     seed: int,
     video: bool = True,
 ) -> dict[str, str]:
-    """Fly, and write `plots/flight.png` and `videos/flight.mp4`.
+    """Fly, and write `plots/flight.png` and `videos/flight.mp4`; robots without rotors do not.
 
     What cannot be drawn is said, not raised: a training that has ended must not be lost for it.
 
@@ -41,15 +41,18 @@ def report_flight(
         video: Also film; takes about ten seconds.
 
     Returns:
-        "flight plot" and, with `video`, "video": where it is, or why it is not.
+        "flight plot" and, with `video`, "video": where it is, or why it is not; nothing for a robot
+        that does not fly.
     """
+    if env.spec.robot is None or not env.spec.robot.rotors:
+        return {}
     try:
         recording = _fly(env, act, seed)
     except (RobotRLError, OSError) as error:
         _LOG.warning("no flight was recorded: %s", error)
         return {"flight plot": f"none: {error}"}
-    robot = env.spec.robot.name if env.spec.robot is not None else "robot"
-    title = f"{robot}: {int(recording.success.sum())} of {recording.flights} flights succeeded"
+    flown = f"{int(recording.success.sum())} of {recording.flights} flights succeeded"
+    title = f"{env.spec.robot.name}: {flown}"
     near, window = _success_rule(env)
     jobs: dict[str, Callable[[], Path]] = {
         "flight plot": lambda: plot_flight(

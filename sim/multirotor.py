@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState, RotorCommand
+from robot_rl.core.robot import (
+    CommandKind,
+    RobotCommand,
+    RobotSpec,
+    RobotState,
+    RotorCommand,
+)
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws
@@ -70,6 +77,8 @@ class MultirotorRandomization:
 class MultirotorConfig:
     """A multirotor: what it is for a policy (`spec`), and the plants that simulate it."""
 
+    randomization_type: ClassVar[type] = MultirotorRandomization
+
     spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="multirotor"))
     """The description that simulation, policy and driver share."""
     plant: str = "nominal"
@@ -95,6 +104,22 @@ class MultirotorConfig:
     def model(self) -> MultirotorModel:
         """The plant that is simulated."""
         return self.plants[self.plant]
+
+    @property
+    def action_map(self) -> ActionMap:
+        """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
+        count = len(self.spec.rotors)
+        return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)
+
+    @property
+    def initial_action(self) -> float:
+        """The "last action" at an episode's start: the speed that rotors start with."""
+        return 2 * START_SPEED - 1
+
+    @property
+    def task_arguments(self) -> dict[str, float]:
+        """What a flight task is built with."""
+        return {"hover_action": 2 * self.model.hover_setpoint - 1}
 
 
 class MultirotorSimulation:

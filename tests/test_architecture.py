@@ -79,6 +79,11 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
     },
+    ("mujoco", "sim"): {
+        "sim.flights.scene",
+        "sim.physics.mujoco_batch",
+        "sim.physics.mujoco_model",
+    },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",

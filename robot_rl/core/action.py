@@ -1,7 +1,7 @@
 """From policy actions in [-1, 1] to robot commands and back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -10,7 +10,14 @@ from array_api_compat import array_namespace
 
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import BodyRateCommand, CommandKind, RobotCommand, RobotSpec, RotorCommand
+from robot_rl.core.robot import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    RobotCommand,
+    RobotSpec,
+    RotorCommand,
+)
 
 
 @dataclass(kw_only=True)
@@ -18,6 +25,8 @@ class ActionMap:
     """Affine map of each action entry from [-1, 1] to a range of the command.
 
     It has an inverse, so that human and demonstrated commands come back into [-1, 1].
+    For joints the command is a position target with gains, clipped to the joints' limits: where the
+    range leaves them, an action of 0 is still the default pose.
     """
 
     kind: CommandKind = CommandKind.rotors
@@ -26,6 +35,12 @@ class ActionMap:
     """Command entry at action -1, (A), unit of the command."""
     high: list[float] = field(default_factory=list[float])
     """Command entry at action +1, (A), unit of the command."""
+    limit: list[list[float]] = field(default_factory=list[list[float]])
+    """Lower and upper limit that each command entry is clipped to, (A, 2); empty clips none."""
+    stiffness: list[float] = field(default_factory=list[float])
+    """Proportional gains that go with joint positions, (A), [N m/rad]."""
+    damping: list[float] = field(default_factory=list[float])
+    """Derivative gains that go with joint positions, (A), [N m s/rad]."""
 
     def __post_init__(self) -> None:
         """Refuse ranges without extent and kinds that no map makes yet."""
@@ -41,6 +56,33 @@ class ActionMap:
             raise ConfigError(
                 f"action map: low {self.low} must lie below high {self.high}, all of them finite"
             )
+        if self.limit and len(self.limit) != self.size:
+            raise ConfigError(f"action map: got {len(self.limit)} limits for {self.size} entries")
+        gains = self.size if self.kind is CommandKind.joint else 0
+        if (len(self.stiffness), len(self.damping)) != (gains, gains):
+            raise ConfigError(
+                f"an action map to '{self.kind.value}' commands with {self.size} entries needs "
+                f"{gains} gains of each kind; got stiffness {self.stiffness}, "
+                f"damping {self.damping}"
+            )
+
+    @classmethod
+    def joint_positions(cls, robot: RobotSpec, scale: float) -> "ActionMap":
+        """Joint position targets around the default pose: default + scale * action, in the limits.
+
+        Args:
+            robot: Joints with default position, limits and gains.
+            scale: What an action of 1 adds to the default position [rad] or [m].
+        """
+        joints = robot.joints
+        return cls(
+            kind=CommandKind.joint,
+            low=[joint.default_position - scale for joint in joints],
+            high=[joint.default_position + scale for joint in joints],
+            limit=[list(joint.position_limit) for joint in joints],
+            stiffness=[joint.stiffness for joint in joints],
+            damping=[joint.damping for joint in joints],
+        )
 
     @property
     def size(self) -> int:
@@ -54,7 +96,8 @@ class ActionMap:
                 f"the action map makes '{self.kind.value}' commands, "
                 f"but robot '{robot.name}' accepts '{robot.command.value}'"
             )
-        entries = len(robot.rotors) if self.kind is CommandKind.rotors else 4
+        sizes = {CommandKind.rotors: len(robot.rotors), CommandKind.joint: robot.num_joints}
+        entries = sizes.get(self.kind, 4)
         if self.size != entries:
             raise SpecMismatchError(
                 f"the action map has {self.size} entries, but a '{self.kind.value}' command of "
@@ -69,7 +112,11 @@ class ActionMap:
         """
         xp = array_namespace(action)
         low, high = self._range(action)
-        return _MAKERS[self.kind](low + (xp.clip(action, -1.0, 1.0) + 1) * (0.5 * (high - low)))
+        values = low + (xp.clip(action, -1.0, 1.0) + 1) * (0.5 * (high - low))
+        if self.limit:
+            lowest, highest = _constants(xp, *zip(*self.limit, strict=True), *_like(action))
+            values = xp.minimum(xp.maximum(values, lowest), highest)
+        return _MAKERS[self.kind](self, values)
 
     def from_command(self, command: RobotCommand) -> Array:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
@@ -84,18 +131,22 @@ class ActionMap:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"kind": self.kind.value, "low": list(self.low), "high": list(self.high)}
+        return {**asdict(self), "kind": self.kind.value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ActionMap":
         """Rebuild from `to_dict`."""
-        return cls(
-            kind=CommandKind(values["kind"]), low=list(values["low"]), high=list(values["high"])
-        )
+        plain = dict(values)
+        plain["kind"] = CommandKind(values["kind"])
+        return cls(**plain)
 
     def _range(self, like: Array) -> tuple[Array, Array]:
         xp = array_namespace(like)
-        return _constants(xp, tuple(self.low), tuple(self.high), like.dtype, like.device)
+        return _constants(xp, tuple(self.low), tuple(self.high), *_like(like))
+
+
+def _like(array: Array) -> tuple[Any, Any]:
+    return array.dtype, array.device
 
 
 @lru_cache(maxsize=32)
@@ -107,12 +158,20 @@ def _constants(
     return xp.asarray(low, **make), xp.asarray(high, **make)
 
 
-def _rotors(values: Array) -> RobotCommand:
+def _rotors(_: ActionMap, values: Array) -> RobotCommand:
     return RotorCommand(speed=values)
 
 
-def _body_rates(values: Array) -> RobotCommand:
+def _body_rates(_: ActionMap, values: Array) -> RobotCommand:
     return BodyRateCommand(rates_b=values[..., :3], thrust=values[..., 3:4])
+
+
+def _joint(action_map: ActionMap, values: Array) -> RobotCommand:
+    xp = array_namespace(values)
+    gains = _constants(xp, tuple(action_map.stiffness), tuple(action_map.damping), *_like(values))
+    stiffness, damping = (xp.broadcast_to(gain, values.shape) for gain in gains)
+    still = xp.zeros_like(values)
+    return JointCommand(q=values, dq=still, tau=still, kp=stiffness, kd=damping)
 
 
 def _read_rotors(command: RobotCommand) -> Array:
@@ -128,5 +187,19 @@ def _read_body_rates(command: RobotCommand) -> Array:
     return xp.concat([command.rates_b, command.thrust], axis=-1)
 
 
-_MAKERS = {CommandKind.rotors: _rotors, CommandKind.body_rates: _body_rates}
-_READERS = {CommandKind.rotors: _read_rotors, CommandKind.body_rates: _read_body_rates}
+def _read_joint(command: RobotCommand) -> Array:
+    if not isinstance(command, JointCommand):
+        raise SpecMismatchError(f"expected a JointCommand, got a {type(command).__name__}")
+    return command.q
+
+
+_MAKERS = {
+    CommandKind.rotors: _rotors,
+    CommandKind.body_rates: _body_rates,
+    CommandKind.joint: _joint,
+}
+_READERS = {
+    CommandKind.rotors: _read_rotors,
+    CommandKind.body_rates: _read_body_rates,
+    CommandKind.joint: _read_joint,
+}

@@ -79,6 +79,22 @@ def angular_velocity_b(inputs: ObservationInputs) -> Array:
     return inputs.state.angular_velocity_b
 
 
+def joint_position(inputs: ObservationInputs) -> Array:
+    """Joint positions, (N, J), [rad] or [m], joint order of the spec."""
+    return inputs.state.joint_position
+
+
+def joint_velocity(inputs: ObservationInputs) -> Array:
+    """Joint velocities, (N, J), [rad/s] or [m/s], joint order of the spec."""
+    return inputs.state.joint_velocity
+
+
+def end_effector_error_b(inputs: ObservationInputs) -> Array:
+    """Way from the goal to the end effector, (N, 3), [m], base axes."""
+    goal = _goal(inputs, "end_effector_position_b")
+    return inputs.state.end_effector_position_b - goal
+
+
 def last_action(inputs: ObservationInputs) -> Array:
     """Action accepted in the previous step, (N, A), in [-1, 1]."""
     return inputs.last_action
@@ -93,6 +109,9 @@ TERMS: dict[str, Term] = {
         orientation_matrix,
         linear_velocity_w,
         angular_velocity_b,
+        joint_position,
+        joint_velocity,
+        end_effector_error_b,
         last_action,
     )
 }

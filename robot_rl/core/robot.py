@@ -19,6 +19,7 @@ STATE_FIELDS = {
     "linear_velocity_w": "velocity of the base, (N, 3), [m/s], world axes",
     "angular_velocity_b": "angular velocity of the base, (N, 3), [rad/s], body axes",
     "linear_acceleration_b": "specific force at the IMU, (N, 3), [m/s^2], body axes",
+    "end_effector_position_b": "position of the end effector, (N, 3), [m], base axes",
     "joint_position": "(N, J), [rad] or [m], joint order of the spec",
     "joint_velocity": "(N, J), [rad/s] or [m/s], joint order of the spec",
     "joint_effort": "(N, J), [N m] or [N], joint order of the spec",
@@ -187,11 +188,7 @@ class RobotState:
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Array]) -> None:
-        """Hold measured fields.
-
-        Args:
-            values: Field of `STATE_FIELDS` -> array (N, width). Held, not copied.
-        """
+        """Hold fields of `STATE_FIELDS`, name -> array (N, width), without copying them."""
         for name in values:
             if name not in STATE_FIELDS:
                 raise SpecMismatchError(unknown_name("state field", name, STATE_FIELDS))
@@ -226,6 +223,11 @@ class RobotState:
     def linear_acceleration_b(self) -> Array:
         """Specific force at the IMU, (N, 3), [m/s^2], body axes."""
         return self._field("linear_acceleration_b")
+
+    @property
+    def end_effector_position_b(self) -> Array:
+        """Position of the end effector, (N, 3), [m], base axes."""
+        return self._field("end_effector_position_b")
 
     @property
     def joint_position(self) -> Array:

@@ -43,7 +43,7 @@ class Trial:
     policy: TrainedPolicy
     result: Evaluation
     tilt: Tensor | None
-    """Lean at the start, (N,), [rad]; None in foreign environments."""
+    """Lean at the start, (N,), [rad]; None for a fixed base and in foreign environments."""
     bundle: Path | None = None
     """The bundle that flew; None where torch did."""
     bundle_difference: float = 0.0
@@ -91,12 +91,13 @@ def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
     )
     policy = load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
-    ours = isinstance(env, SimEnv)
-    tilt = quaternion.tilt(env.simulation.truth.orientation_w) if ours else None
+    tilt = None
+    if isinstance(env, SimEnv) and "orientation_w" in env.simulation.truth.fields:
+        tilt = quaternion.tilt(env.simulation.truth.orientation_w)
     if bundle is None:
         result = evaluate(env, policy.module, seed=options.seed)
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)
-    if not ours:
+    if not isinstance(env, SimEnv):
         raise ConfigError(
             f"the bundle {bundle} flies robots; the run {run.path} has none to fly: evaluate it "
             "without bundle=..."

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from torch import Tensor
 
 from robot_rl.training.reporting.console import format_percent
 from robot_rl.training.reporting.statistics import wilson_interval
@@ -21,16 +20,17 @@ _BINS = 8
 
 
 def plot_trial(trial: Trial, path: Path) -> None:
-    """Draw the distribution of every metric, and success by the lean at the start.
+    """Draw the distribution of every metric beside success by the lean at the start.
 
-    Foreign environments have no lean: there it is the distribution of the returns.
+    Where nothing leans (a fixed base, a foreign environment) it is the distribution of the returns.
 
     Raises:
         StorageError: The file cannot be written.
     """
     metrics = trial.result.metrics
-    columns = min(3, len(metrics) + 1)
-    rows = math.ceil((len(metrics) + 1) / columns)
+    count = 1 + len(metrics)
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
     figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
     rate, episodes = trial.result.success_rate, trial.result.success.numel()
     told = f"{format_percent(rate)} of {episodes} episodes succeed"
@@ -43,13 +43,13 @@ def plot_trial(trial: Trial, path: Path) -> None:
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     if trial.tilt is not None:
-        _success_by_tilt(axes[0], trial, trial.tilt)
+        _success_by_tilt(axes[0], np.degrees(trial.tilt.cpu().numpy()), trial)
     else:
         _distribution(axes[0], "return", trial.result.returns.cpu().numpy())
     complete = ~trial.result.terminated
     for axis, (name, values) in zip(axes[1:], metrics.items(), strict=False):
         _distribution(axis, name, values[complete].cpu().numpy())
-    for axis in axes[len(metrics) + 1 :]:
+    for axis in axes[count:]:
         axis.remove()
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
@@ -57,8 +57,7 @@ def plot_trial(trial: Trial, path: Path) -> None:
         replace_file(path, buffer.getvalue())
 
 
-def _success_by_tilt(axis: Axes, trial: Trial, lean: Tensor) -> None:
-    tilt = np.degrees(lean.cpu().numpy())
+def _success_by_tilt(axis: Axes, tilt: np.ndarray, trial: Trial) -> None:
     success = trial.result.success.cpu().numpy()
     edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
     place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)

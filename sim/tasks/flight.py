@@ -1,17 +1,14 @@
-"""What all flight tasks share: starts, reward terms and the record that success is judged by."""
+"""What all flight tasks share: starts and reward terms."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 
 REWARD_NAMES = (
@@ -167,52 +164,3 @@ def reward_terms(
         ],
         dim=-1,
     )
-
-
-class FlightRecord:
-    """Means of position error and speed over the last seconds of every world's episode."""
-
-    def __init__(self, num_worlds: int, device: torch.device, first_step: int) -> None:
-        """Start empty.
-
-        Args:
-            num_worlds: N.
-            device: Where the sums live.
-            first_step: Steps of an episode before this one are not counted.
-        """
-        self._first_step = first_step
-        self._sums = torch.zeros(num_worlds, 4, device=device)  # error, error^2, speed, count
-
-    def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
-        """Count one step of all worlds, (N,) each."""
-        counted = (episode_step > self._first_step).to(distance.dtype)
-        ones = torch.ones_like(distance)
-        entries = torch.stack([distance, distance * distance, speed, ones], dim=-1)
-        self._sums.addcmul_(entries, counted[:, None])
-
-    def clear(self, rows: Rows) -> None:
-        """Forget the picked worlds."""
-        rows.put(self._sums, 0.0)
-
-    @property
-    def mean_distance(self) -> Tensor:
-        """(N,), [m]; NaN before the first counted step."""
-        return self._sums[:, 0] / self._sums[:, 3]
-
-    @property
-    def rms_distance(self) -> Tensor:
-        """(N,), [m]; NaN before the first counted step."""
-        return (self._sums[:, 1] / self._sums[:, 3]).sqrt()
-
-    @property
-    def mean_speed(self) -> Tensor:
-        """(N,), [m/s]; NaN before the first counted step."""
-        return self._sums[:, 2] / self._sums[:, 3]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Running sums."""
-        return {"sums": self._sums.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._sums.copy_(state["sums"])

@@ -16,11 +16,11 @@ from sim.multirotor import MultirotorRandomization
 from sim.task import Judgement
 from sim.tasks.flight import (
     REWARD_NAMES,
-    FlightRecord,
     FlightStartConfig,
     RewardWeightsConfig,
     reward_terms,
 )
+from sim.tasks.record import EndRecord
 
 
 @dataclass(kw_only=True)
@@ -106,7 +106,7 @@ class HoverTask:
         self._radius = config.evaluation_radius if evaluation else config.radius
         self._hover_action = hover_action
         window = round(config.success_window / control_dt)
-        self._record = FlightRecord(num_worlds, device, self.episode_steps - window)
+        self._record = EndRecord(num_worlds, device, self.episode_steps - window)
         self.goal: Mapping[str, Tensor] = {"position_w": torch.zeros(num_worlds, 3, device=device)}
 
     def reward_weights(self, world_steps: int) -> list[float]:

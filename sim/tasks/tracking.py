@@ -17,11 +17,11 @@ from sim.task import Judgement
 from sim.tasks.curves import CurveConfig, Curves
 from sim.tasks.flight import (
     REWARD_NAMES,
-    FlightRecord,
     FlightStartConfig,
     RewardWeightsConfig,
     reward_terms,
 )
+from sim.tasks.record import EndRecord
 
 
 @dataclass(kw_only=True)
@@ -109,7 +109,7 @@ class TrackingTask:
         self._dt = control_dt
         self._hover_action = hover_action
         self._ahead = torch.tensor([0.0, *config.preview], device=device)  # [s]
-        self._record = FlightRecord(num_worlds, device, round(config.settling_time / control_dt))
+        self._record = EndRecord(num_worlds, device, round(config.settling_time / control_dt))
         self.goal: Mapping[str, Tensor] = self._goal_at(
             torch.zeros(num_worlds, dtype=torch.int64, device=device)
         )

@@ -17,7 +17,7 @@ from robot_rl.core.errors import NonFiniteError, ShapeError
 from tests.equality import assert_same
 from tests.fakes import copied
 
-WORLDS = 7
+WORLDS = 11
 """No other size of the environments under test, so that the axis of worlds can be found."""
 
 

@@ -14,6 +14,7 @@ from sim.adapters.gymnasium_make import make_gymnasium_env
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
+from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
 
 IMAGES = {
@@ -85,9 +86,17 @@ CASES = (
     EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
 )  # fmt: skip
 
+ON_THE_CPU_ONLY = (
+    EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
+    EnvCase(
+        "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
+        noiseless=True,
+    ),
+)  # fmt: skip
+
 
 class TestOnTheCPU(BatchEnvContract):
-    cases = CASES
+    cases = (*CASES, *ON_THE_CPU_ONLY)
 
 
 @pytest.mark.gpu

@@ -11,16 +11,41 @@ from hypothesis import strategies as st
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import BodyRateCommand, CommandKind, RobotSpec, RotorCommand
+from robot_rl.core.robot import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    JointSpec,
+    RobotSpec,
+    RotorCommand,
+)
 
 ROTORS = ActionMap(kind=CommandKind.rotors, low=[0.0, 0.2], high=[1.0, 0.6])
 RATES = ActionMap(
     kind=CommandKind.body_rates, low=[-10.0, -10.0, -5.0, 0.0], high=[10.0, 10.0, 5.0, 1.0]
 )
 
+ARM = RobotSpec(
+    name="arm",
+    command=CommandKind.joint,
+    joints=[
+        JointSpec(
+            name="a", position_limit=[-1.0, 3.0], default_position=1.0, stiffness=600, damping=50
+        ),
+        JointSpec(
+            name="b", position_limit=[-0.3, 0.9], default_position=0.2, stiffness=40, damping=2
+        ),
+    ],
+)
+JOINTS = ActionMap.joint_positions(ARM, scale=1.0)
+
 
 def command_values(command: Any) -> np.ndarray:
-    return np.concatenate([np.asarray(v) for v in vars(command).values()], axis=-1)
+    return np.concatenate([np.asarray(v) for v in entries_of(command)], axis=-1)
+
+
+def entries_of(command: Any) -> list[Any]:
+    return [value for value in vars(command).values() if value is not None]
 
 
 def test_ends_and_middle_by_hand() -> None:
@@ -56,14 +81,34 @@ def test_what_is_not_a_number_is_out_of_range() -> None:
     np.testing.assert_array_equal(ROTORS.out_of_range(action), [False, True, True, True])
 
 
-@pytest.mark.parametrize("action_map", [ROTORS, RATES])
+def test_joint_targets_lie_around_the_default_pose_within_the_limits_by_hand() -> None:
+    command = JOINTS.to_command(np.array([[0.0, 0.0], [0.5, -0.5], [1.0, 1.0], [-9.0, 0.25]]))
+    assert isinstance(command, JointCommand)
+    np.testing.assert_allclose(command.q, [[1, 0.2], [1.5, -0.3], [2, 0.9], [0, 0.45]])
+    np.testing.assert_array_equal(command.kp, [[600, 40]] * 4)
+    np.testing.assert_array_equal(command.kd, [[50, 2]] * 4)
+    assert not command.dq.any()
+    assert not command.tau.any()
+
+
+@given(entries=st.lists(st.floats(-1, 1), min_size=2, max_size=2))
+def test_inverse_of_a_clipped_joint_target_makes_the_same_command(entries: list[float]) -> None:
+    command = JOINTS.to_command(np.array([entries]))
+    back = JOINTS.from_command(command)
+    assert not JOINTS.out_of_range(back * (1 - 1e-12)).any()
+    np.testing.assert_allclose(
+        command_values(JOINTS.to_command(back)), command_values(command), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("action_map", [ROTORS, RATES, JOINTS])
 def test_numpy_and_torch_agree(action_map: ActionMap) -> None:
     rng = np.random.default_rng(0)
     action = rng.uniform(-1.2, 1.2, (20, action_map.size)).astype(np.float32)
     tensor = torch.from_numpy(action)
     by_numpy, by_torch = action_map.to_command(action), action_map.to_command(tensor)
-    assert all(v.dtype == np.float32 for v in vars(by_numpy).values())
-    assert all(v.dtype == torch.float32 for v in vars(by_torch).values())
+    assert all(v.dtype == np.float32 for v in entries_of(by_numpy))
+    assert all(v.dtype == torch.float32 for v in entries_of(by_torch))
     np.testing.assert_allclose(command_values(by_numpy), command_values(by_torch), rtol=1e-6)
     np.testing.assert_array_equal(
         action_map.out_of_range(action), action_map.out_of_range(tensor).numpy()
@@ -82,8 +127,14 @@ def test_gradient_flows_even_after_use_in_inference_mode() -> None:
     torch.testing.assert_close(action.grad, torch.tensor([[0.0615]]))
 
 
-def test_map_survives_json() -> None:
-    assert ActionMap.from_dict(json.loads(json.dumps(RATES.to_dict()))) == RATES
+@pytest.mark.parametrize("action_map", [RATES, JOINTS])
+def test_map_survives_json(action_map: ActionMap) -> None:
+    assert ActionMap.from_dict(json.loads(json.dumps(action_map.to_dict()))) == action_map
+
+
+def test_map_of_an_older_bundle_is_read() -> None:
+    old = {"kind": "rotors", "low": [0.0, 0.2], "high": [1.0, 0.6]}
+    assert ActionMap.from_dict(old) == ROTORS
 
 
 @pytest.mark.parametrize(
@@ -94,6 +145,9 @@ def test_map_survives_json() -> None:
         ({"low": [1.0], "high": [1.0]}, "must lie below"),
         ({"low": [float("nan")], "high": [1.0]}, "must lie below"),
         ({"low": [0.0], "high": [float("inf")]}, "all of them finite"),
+        ({"low": [0.0], "high": [1.0], "limit": [[0, 1], [0, 1]]}, "2 limits for 1 entries"),
+        ({"low": [0.0], "high": [1.0], "stiffness": [1.0]}, "needs 0 gains"),
+        ({"kind": CommandKind.joint, "low": [0.0], "high": [1.0]}, "needs 1 gains"),
         ({"kind": CommandKind.pose, "low": [0.0], "high": [1.0]}, "'pose' .* rotors, body_rates"),
     ],
 )
@@ -105,12 +159,17 @@ def test_impossible_maps_are_refused(values: dict[str, Any], sentence: str) -> N
 def test_command_of_another_kind_has_no_inverse() -> None:
     with pytest.raises(SpecMismatchError, match="expected a BodyRateCommand, got a RotorCommand"):
         RATES.from_command(RotorCommand(speed=np.zeros((1, 4))))
+    with pytest.raises(SpecMismatchError, match="expected a JointCommand, got a RotorCommand"):
+        JOINTS.from_command(RotorCommand(speed=np.zeros((1, 2))))
     with pytest.raises(SpecMismatchError, match="expected a RotorCommand, got a BodyRateCommand"):
         ROTORS.from_command(BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1))))
 
 
 def test_robot_with_another_command_or_number_of_rotors_is_refused() -> None:
     ROTORS.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
+    JOINTS.check_robot(ARM)
+    with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'one' has 1"):
+        JOINTS.check_robot(RobotSpec(name="one", joints=ARM.joints[:1], command=CommandKind.joint))
     with pytest.raises(SpecMismatchError, match=r"makes 'body_rates' .* accepts 'rotors'"):
         RATES.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
     with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'quad' has 4"):

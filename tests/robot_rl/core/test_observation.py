@@ -28,9 +28,17 @@ def make_inputs(rng: np.random.Generator, kind: str = "numpy") -> ObservationInp
                 "orientation_w": orientation,
                 "linear_velocity_w": draw(3),
                 "angular_velocity_b": draw(3),
+                "end_effector_position_b": draw(3),
+                "joint_position": draw(2),
+                "joint_velocity": draw(2),
             }
         ),
-        goal={"position_w": draw(3), "linear_velocity_w": draw(3), "preview_w": draw(6)},
+        goal={
+            "position_w": draw(3),
+            "linear_velocity_w": draw(3),
+            "preview_w": draw(6),
+            "end_effector_position_b": draw(3),
+        },
         last_action=draw(2),
     )
 

@@ -39,7 +39,7 @@ def test_description_survives_strict_json_even_without_limits() -> None:
 def test_state_widths_follow_sensors_and_joints() -> None:
     assert arm().state_widths == {"joint_position": 2, "orientation_w": 4}
     everything = RobotSpec(name="x", sensors={name: SensorSpec() for name in STATE_FIELDS})
-    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 0, 0, 0]
+    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

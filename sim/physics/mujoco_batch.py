@@ -1,0 +1,197 @@
+"""Worlds of MuJoCo on CPU threads, stepped together: the engine of robots with joints.
+
+    engine = MujocoEngine(model, num_worlds=64, decimation=8)
+    engine.reset(rows, qpos, qvel)
+    engine.control[:] = target
+    engine.step()  # engine.qpos, engine.qvel, engine.sensors["imu"]
+
+`qpos`, `qvel`, `control`, `sensors` and `model_field(...)` are live views of the engine's memory,
+float64 here: write into them, do not replace them, and copy what must outlive a step. Nothing that
+a caller needs is computed on reading: an engine on another device, with its step captured as a
+graph, can offer the same views. Worlds feel nothing of each other, and results do not depend on the
+number of threads.
+"""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from mujoco.batch import Batch, SimulationError
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.rows import Rows
+
+_CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
+"""Positions, velocities and their sensors belong to the new state, not to the last substep."""
+_NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
+_COUNT = 1
+"""Column of a warning's counter; column 0 tells where."""
+
+
+class MujocoEngine:
+    """N copies of one model.
+
+    MuJoCo puts a world with a bad position, velocity or acceleration back to its reference pose and
+    goes on; it drops contacts that do not fit into memory. Here each of these, and every other
+    warning or error, raises the world's flag in `fault`, which stays up until `reset`. A world at
+    fault keeps finite numbers that mean nothing.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self, model: mujoco.MjModel, num_worlds: int, *, decimation: int = 1, threads: int = 0
+    ) -> None:
+        """Make worlds in the model's reference pose.
+
+        Args:
+            model: Copied; its `opt.timestep` is the integration step.
+            num_worlds: N.
+            decimation: Integration steps per `step`.
+            threads: CPU threads; 0 for one per core.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
+        for name, value, least in (
+            ("num_worlds", num_worlds, 1), ("decimation", decimation, 1), ("threads", threads, 0),
+        ):  # fmt: skip
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}, got {value}")
+        self.num_worlds = num_worlds
+        self.decimation = decimation
+        self.control_dt = float(model.opt.timestep) * decimation
+        """Time that one `step` simulates [s]."""
+        self._batch = Batch(model, num_worlds, threads)
+        self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
+        self.qpos = torch.from_numpy(self._batch.bind("qpos"))
+        """Generalised positions, (N, nq)."""
+        self.qvel = torch.from_numpy(self._batch.bind("qvel"))
+        """Generalised velocities, (N, nv)."""
+        self.control = torch.from_numpy(self._batch.bind("ctrl"))
+        """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        self.fault = torch.zeros(num_worlds, dtype=torch.bool)
+        """(N,) bool, sticky."""
+        self.sensors = self._sensor_views()
+        """Sensors of the model by name, (N, width), of the present state."""
+        self._fields: dict[str, Tensor] = {}
+        self._shared: dict[str, Tensor] = {}  # values of `_fields` before they differed
+        self._derived = False  # constants were recomputed: they are then per world
+        self._batch.forward(stage=_CURRENT)
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The model that worlds share where no `model_field` gives them values of their own."""
+        return self._batch.model
+
+    def step(self) -> None:
+        """Simulate one control period in all worlds."""
+        try:
+            self._batch.step(nstep=self.decimation, stage=_CURRENT)
+        except SimulationError as error:  # these worlds stood still, the others were stepped
+            self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
+        if self._warnings.any() or not bool((self.qpos.sum() + self.qvel.sum()).isfinite()):
+            self._take_out_of_service()
+
+    def reset(self, rows: Rows, qpos: Tensor, qvel: Tensor) -> None:
+        """Place the picked worlds and lower their flags; nothing of their past remains.
+
+        Args:
+            rows: Worlds to place.
+            qpos: (count, nq).
+            qvel: (count, nv).
+        """
+        ids = _ids(rows.mask)
+        if ids.size == 0:
+            return
+        self._batch.reset(ids, stage=_NOTHING)
+        rows.put(self.qpos, qpos.to(self.qpos.dtype))
+        rows.put(self.qvel, qvel.to(self.qvel.dtype))
+        rows.put(self.fault, False)
+        self._batch.forward(ids, stage=_CURRENT)
+
+    def model_field(self, name: str) -> Tensor:
+        """A field of the model with values per world, (N, ...), such as `body_mass`.
+
+        After writing masses, inertias or armatures call `update_constants`.
+
+        Raises:
+            ConfigError: No such field, or one that cannot differ between worlds.
+        """
+        if name not in self._fields:
+            try:
+                self._fields[name] = torch.from_numpy(self._batch.expand(name))
+            except ValueError as error:
+                raise ConfigError(f"model field '{name}': {error}") from error
+            self._shared[name] = self._fields[name][0].clone()
+        return self._fields[name]
+
+    def update_constants(self, rows: Rows) -> None:
+        """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
+        self._derived = True
+        self._batch.set_const(_ids(rows.mask))
+
+    def sensor(self, name: str) -> Tensor:
+        """A sensor of the model, (N, width), live.
+
+        Raises:
+            ConfigError: The model declares none of this name.
+        """
+        if name not in self.sensors:
+            raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
+        return self.sensors[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future of the worlds, copied."""
+        return {
+            "state": torch.from_numpy(self._batch.state.copy()),
+            "fault": self.fault.clone(),
+            "fields": {name: values.clone() for name, values in self._fields.items()},
+            "derived": self._derived,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict` of an engine with the same model and number of worlds."""
+        rows = torch.from_numpy(self._batch.state)
+        if state["state"].shape != rows.shape:
+            raise ShapeError(
+                f"saved worlds: expected {tuple(rows.shape)}, got {tuple(state['state'].shape)}"
+            )
+        for name in self._fields.keys() | state["fields"].keys():
+            values = self.model_field(name)
+            values.copy_(state["fields"].get(name, self._shared[name]))
+        if state["derived"] or self._derived:
+            self.update_constants(Rows(torch.ones_like(self.fault)))
+        rows.copy_(state["state"])
+        self.fault.copy_(state["fault"])
+        self._warnings[:] = 0
+        self._batch.forward(stage=_CURRENT)
+
+    def _take_out_of_service(self) -> None:
+        finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
+        bad = torch.from_numpy(self._warnings.any(axis=1)) | ~finite
+        self.fault |= bad
+        ids = _ids(bad)
+        self._batch.reset(ids, stage=_CURRENT)
+        self._warnings[ids] = 0
+
+    def _sensor_views(self) -> dict[str, Tensor]:
+        model = self._batch.model
+        shared = self._batch.bind("sensordata").view()
+        shared.flags.writeable = True  # torch asks for it; nobody writes to a sensor
+        packed = torch.from_numpy(shared)
+        views: dict[str, Tensor] = {}
+        for i in range(model.nsensor):
+            start, width = int(model.sensor_adr[i]), int(model.sensor_dim[i])
+            views[model.sensor(i).name] = packed[:, start : start + width]
+        return views
+
+
+def _ids(mask: Tensor) -> np.ndarray:
+    return np.flatnonzero(mask.numpy()).astype(np.int32)

@@ -1,0 +1,97 @@
+"""Panda worlds for the tests of sim: the robot of configs/robot, the reach task, a few worlds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.builders import build_env
+from configs.compose import compose
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotState, SensorSpec
+from robot_rl.core.rows import Rows
+from sim.env import SimEnv
+from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
+from sim.tasks.reach import ReachConfig, ReachTask
+
+CPU = torch.device("cpu")
+TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
+STEPS = 12
+"""Length of an episode of `arm_worlds` [control steps]."""
+EVERYTHING = JointRandomization(
+    payload=[0.0, 1.0], link_mass=0.1, joint_damping=0.3, joint_friction=[0.0, 0.5],
+    stiffness=0.1, damping=0.1, sensor_noise=[0.5, 2.0], latency=[0.0, 0.12],
+)  # fmt: skip
+
+
+def panda(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
+    """The robot of configs/robot/panda.yaml, stepped by one thread."""
+    robot = compose(["task=reach", "robot=panda"]).config.robot
+    sensors = {
+        name: SensorSpec(
+            rate_hz=sensor.rate_hz, noise=sensor.noise if noise else 0.0, latency=latency
+        )
+        for name, sensor in robot.spec.sensors.items()
+    }
+    spec = replace(robot.spec, sensors=sensors)
+    return replace(robot, **{"spec": spec, "physics_threads": 1, **changes})
+
+
+def arms(
+    count: int,
+    *,
+    robot: JointRobotConfig | None = None,
+    seed: int = 0,
+    randomization: JointRandomization | None = None,
+) -> MujocoSimulation:
+    """Arms at rest in their default pose."""
+    simulation = MujocoSimulation(
+        robot or panda(noise=False), randomization or JointRandomization(),
+        num_worlds=count, device=CPU, seed=seed,
+    )  # fmt: skip
+    begin(simulation, torch.ones(count, dtype=torch.bool), seed=seed)
+    return simulation
+
+
+def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
+    """Place the masked arms in their default pose."""
+    rows = Rows(mask)
+    pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
+    position = pose.repeat(rows.count, 1)
+    start = RobotState({"joint_position": position, "joint_velocity": 0 * position})
+    simulation.reset(rows, start, torch.Generator().manual_seed(seed))
+
+
+def arm_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
+    lowest_height: float = 0.45, **changes: Any,
+) -> SimEnv:  # fmt: skip
+    """Reach in a dozen steps; the default pose is little above the height that ends an episode."""
+    terms = [TermConfig(term=name) for name in TERMS]
+    robot = panda(noise=noise, latency=0.04)
+    task = ReachConfig(
+        episode_length=STEPS * robot.physics_dt * robot.decimation,
+        success_window=0.2,
+        lowest_height=lowest_height,
+        start_position=0.2,
+        randomization=EVERYTHING if noise else replace(EVERYTHING, sensor_noise=[1.0, 1.0]),
+        reward={"closeness": 1.0, "distance": -1.0, "speed": -0.01, "smoothness": -0.1},
+        actor=[*terms, TermConfig(term="joint_position", history=3)],
+        critic=[*terms, TermConfig(term="sensed/plant")],
+    )
+    return build_env(
+        replace(task, **changes), robot, make_task=ReachTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+    )  # fmt: skip
+
+
+def reach(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`."""
+    return lambda count, seed, device: arm_worlds(count, seed=seed, noise=noise, device=device)
+
+
+def endless_reach(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`: no height is too low."""
+    return lambda count, device: arm_worlds(count, noise=noise, device=device, lowest_height=-9.0)

@@ -1,0 +1,143 @@
+"""The Panda's model against published numbers: frames, masses, inertias, limits."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+import mujoco
+import numpy as np
+import pytest
+
+from sim.physics.mujoco_model import load_model
+from tests.sim.arms import panda
+
+# Denavit-Hartenberg parameters (Craig) of the manufacturer's "Robot and interface specifications":
+# a [m], d [m], alpha [rad] of joints 1 to 7, then of the flange.
+DH = (
+    (0.0, 0.333, 0.0),
+    (0.0, 0.0, -np.pi / 2),
+    (0.0, 0.316, np.pi / 2),
+    (0.0825, 0.0, np.pi / 2),
+    (-0.0825, 0.384, -np.pi / 2),
+    (0.0, 0.0, np.pi / 2),
+    (0.088, 0.0, np.pi / 2),
+    (0.0, 0.107, 0.0),
+)
+HAND_TURN, TOOL_LENGTH = -np.pi / 4, 0.1034
+"""franka_description, hand.xacro: rpy of the hand on the flange, z of hand_tcp on the hand [m]."""
+
+# franka_description, inertial.yaml (after Gaz et al. 2019): mass [kg], centre of mass [m],
+# inertia xx, yy, zz, xy, xz, yz about it [kg m^2].
+LINKS = {
+    "link0": (0.629769, (-0.041018, -0.00014, 0.049974),
+              (0.00315, 0.00388, 0.004285, 8.2904e-7, 0.00015, 8.2299e-6)),
+    "link1": (4.970684, (0.003875, 0.002081, -0.04762),
+              (0.70337, 0.70661, 0.009117, -0.000139, 0.006772, 0.019169)),
+    "link2": (0.646926, (-0.003141, -0.02872, 0.003495),
+              (0.007962, 0.02811, 0.025995, -0.003925, 0.010254, 0.000704)),
+    "link3": (3.228604, (0.027518, 0.039252, -0.066502),
+              (0.037242, 0.036155, 0.01083, -0.004761, -0.011396, -0.012805)),
+    "link4": (3.587895, (-0.05317, 0.104419, 0.027454),
+              (0.025853, 0.019552, 0.028323, 0.007796, -0.001332, 0.008641)),
+    "link5": (1.225946, (-0.011953, 0.041065, -0.038437),
+              (0.035549, 0.029474, 0.008627, -0.002117, -0.004037, 0.000229)),
+    "link6": (1.666555, (0.060149, -0.014117, -0.010517),
+              (0.001964, 0.004354, 0.005433, 0.000109, -0.001158, 0.000341)),
+    "link7": (0.735522, (0.010517, -0.004252, 0.061597),
+              (0.012516, 0.010027, 0.004815, -0.000428, -0.001196, -0.000741)),
+}  # fmt: skip
+TOTAL_MASS = sum(mass for mass, _, _ in LINKS.values()) + 0.73 + 2 * 0.015  # hand and fingers
+
+
+@pytest.fixture(scope="module")
+def model() -> mujoco.MjModel:
+    robot = panda()
+    return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+
+
+def craig(a: float, d: float, alpha: float, theta: float) -> np.ndarray:
+    """Frame i in frame i - 1: turn and go along the old x, then along the new z."""
+    ca, sa, ct, st = np.cos(alpha), np.sin(alpha), np.cos(theta), np.sin(theta)
+    return np.array([
+        [ct, -st, 0, a],
+        [st * ca, ct * ca, -sa, -d * sa],
+        [st * sa, ct * sa, ca, d * ca],
+        [0, 0, 0, 1],
+    ])  # fmt: skip
+
+
+def test_every_frame_lies_where_the_published_parameters_put_it(model: mujoco.MjModel) -> None:
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        data.qpos[:] = rng.uniform(*model.jnt_range.T)
+        mujoco.mj_forward(model, data)
+        pose = np.eye(4)
+        for i, theta in enumerate([*data.qpos, HAND_TURN]):
+            pose = pose @ craig(*DH[i], theta)
+            body = data.body(f"link{i + 1}" if i < 7 else "hand")
+            np.testing.assert_allclose(body.xpos, pose[:3, 3], atol=1e-9)
+            np.testing.assert_allclose(body.xmat.reshape(3, 3), pose[:3, :3], atol=1e-9)
+        tool = pose @ np.array([0, 0, TOOL_LENGTH, 1])
+        np.testing.assert_allclose(data.sensor("end_effector_position_b").data, tool[:3], atol=1e-9)
+
+
+def test_ready_pose_holds_the_tool_where_geometry_by_hand_puts_it(model: mujoco.MjModel) -> None:
+    data = mujoco.MjData(model)
+    data.qpos[:] = [joint.default_position for joint in panda().spec.joints]
+    mujoco.mj_forward(model, data)
+    # In the plane y = 0. The upper arm leans back by 45 degrees and the forearm points forward, so
+    # that the elbow's second offset goes up; the hand points down.
+    c = np.sqrt(0.5)
+    x = -0.316 * c + 0.0825 * c + 0.384 + 0.088
+    z = 0.333 + 0.316 * c + 0.0825 * c + 0.0825 - 0.107 - 0.1034
+    # The pose is written with six decimals.
+    position = data.sensor("end_effector_position_b").data
+    np.testing.assert_allclose(position, [x, 0.0, z], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_masses_and_inertias_are_the_identified_ones(model: mujoco.MjModel, name: str) -> None:
+    mass, centre, (xx, yy, zz, xy, xz, yz) = LINKS[name]
+    body = model.body(name)
+    assert body.mass[0] == pytest.approx(mass)
+    np.testing.assert_allclose(body.ipos, centre)
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, body.iquat)
+    turn = turn.reshape(3, 3)
+    inertia = turn @ np.diag(body.inertia) @ turn.T
+    np.testing.assert_allclose(inertia, [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], atol=1e-9)
+
+
+def test_the_whole_arm_weighs_what_its_parts_do(model: mujoco.MjModel) -> None:
+    assert model.body_mass.sum() == pytest.approx(TOTAL_MASS)
+    assert model.body_mass.sum() == pytest.approx(17.4519, abs=1e-4)  # [kg]
+
+
+def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel) -> None:
+    assert [model.joint(i).name for i in range(7)] == [f"joint{i}" for i in range(1, 8)]
+    limits = [(-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698),
+              (-2.8973, 2.8973), (-0.0175, 3.7525), (-2.8973, 2.8973)]  # fmt: skip
+    np.testing.assert_allclose(model.jnt_range, limits)
+    efforts = [87.0] * 4 + [12.0] * 3
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], efforts)
+    speeds = [joint.velocity_limit for joint in panda().spec.joints]
+    assert speeds == [2.175] * 4 + [2.61] * 3
+
+
+def test_the_model_is_made_of_primitive_shapes_only(model: mujoco.MjModel) -> None:
+    assert model.nmesh == 0
+    assert set(model.geom_type.tolist()) <= {
+        int(kind) for kind in (
+            mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX,
+            mujoco.mjtGeom.mjGEOM_CYLINDER,
+        )
+    }  # fmt: skip
+
+
+def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
+    data = mujoco.MjData(model)
+    data.qpos[:] = [0, 0.9, 0, -2.2, 0, 2.4, 0.785]
+    data.ctrl[:] = 0
+    for _ in range(400):
+        mujoco.mj_step(model, data)
+    assert data.body("hand").xpos[2] > -0.02

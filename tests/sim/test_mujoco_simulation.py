@@ -1,0 +1,303 @@
+"""Simulated arms: motors, drawn parameters, what is measured, and what is refused."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
+from robot_rl.core.robot import JointCommand, JointSpec, RotorCommand, SensorSpec
+from robot_rl.core.rows import Rows
+from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
+from sim.physics.mujoco_model import ROBOTS
+from tests.equality import assert_same
+from tests.sim.arms import CPU, EVERYTHING, arms, begin, panda
+
+
+def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1.0) -> JointCommand:
+    """Stay in the default pose, with gains times a factor and a torque at every joint."""
+    joints, ones = simulation.robot.joints, torch.ones(simulation.num_worlds, 1)
+    row = {name: torch.tensor([getattr(joint, name) for joint in joints]) for name in (
+        "default_position", "stiffness", "damping"
+    )}  # fmt: skip
+    zero = 0 * row["stiffness"]
+    return JointCommand(
+        q=ones * row["default_position"], dq=ones * zero, tau=ones * (zero + tau),
+        kp=ones * row["stiffness"] * stiffness, kd=ones * row["damping"],
+    )  # fmt: skip
+
+
+def forces(simulation: MujocoSimulation) -> np.ndarray:
+    """Torques of the motors in the present state, (N, J), [N m], as MuJoCo computes them."""
+    engine, rows = simulation.engine, []
+    for world in range(simulation.num_worlds):
+        model = copy(engine.model)
+        model.actuator_biasprm[:] = engine.model_field("actuator_biasprm")[world]
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = engine.qpos[world], engine.qvel[world]
+        data.ctrl[:] = engine.control[world]
+        mujoco.mj_forward(model, data)
+        rows.append(data.actuator_force.copy())
+    return np.stack(rows)
+
+
+def test_motors_keep_the_law_of_the_joint_command_by_hand() -> None:
+    simulation = arms(3)
+    q = torch.tensor([joint.default_position for joint in simulation.robot.joints])
+    kp, kd = torch.linspace(10, 70, 7).expand(3, -1), torch.linspace(1, 4, 7).expand(3, -1)
+    command = JointCommand(
+        q=(q + 0.1).expand(3, -1), dq=torch.full((3, 7), 0.5), tau=torch.full((3, 7), 0.3),
+        kp=kp, kd=kd,
+    )  # fmt: skip
+    simulation.step(command)
+    position, velocity = simulation.engine.qpos, simulation.engine.qvel
+    expected = kp * (command.q - position) + kd * (0.5 - velocity) + 0.3
+    # The targets are float32, the motors compute in float64.
+    np.testing.assert_allclose(forces(simulation), expected, atol=2e-5)
+
+
+def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
+    simulation = arms(2)
+    simulation.step(replace(hold(simulation), tau=torch.tensor([[500.0] * 7, [-500.0] * 7])))
+    limit = [joint.effort_limit for joint in simulation.robot.joints]
+    np.testing.assert_allclose(forces(simulation), [limit, [-value for value in limit]])
+
+
+def test_an_arm_at_rest_stays_there_because_gravity_is_compensated() -> None:
+    simulation = arms(2)
+    before = simulation.truth.joint_position.clone()
+    for _ in range(25):
+        simulation.step(hold(simulation))
+    torch.testing.assert_close(simulation.truth.joint_position, before, atol=1e-5, rtol=0)
+
+
+def test_a_payload_is_not_compensated_and_pulls_the_arm_down() -> None:
+    simulation = arms(2, randomization=JointRandomization(payload=[2.0, 2.0]))
+    height = simulation.truth.end_effector_position_b[:, 2].clone()
+    for _ in range(25):
+        simulation.step(hold(simulation))
+    sag = height - simulation.truth.end_effector_position_b[:, 2]
+    # The shoulder alone bends by m g r / k = 2 * 9.81 * 0.31 / 600 = 0.01 rad, at 0.31 m: 3 mm.
+    assert ((sag > 0.002) & (sag < 0.02)).all()
+
+
+def test_drawn_parameters_lie_in_their_ranges_and_reach_the_worlds() -> None:
+    simulation = arms(400, randomization=EVERYTHING)
+    engine = simulation.engine
+    model = engine.model
+    mass = engine.model_field("body_mass")[:, 1:] / torch.tensor(model.body_mass[1:])
+    hand = [model.body(i).name for i in range(1, model.nbody)].index("hand")
+    links = [i for i in range(model.nbody - 1) if i != hand]
+    assert uniformly_within(mass[:, links], 0.9, 1.1)
+    assert float(mass[:, hand].max()) > 1.1 + 0.5
+    assert uniformly_within(engine.model_field("dof_damping"), 0.7, 1.3)  # nominal 1
+    assert uniformly_within(engine.model_field("dof_frictionloss"), 0.0, 0.5)
+    gravcomp = engine.model_field("body_gravcomp")[:, 1:]
+    torch.testing.assert_close(gravcomp * mass, torch.ones_like(mass))  # the nominal weight
+    simulation.step(hold(simulation))
+    gains = -engine.model_field("actuator_biasprm")[:, 0, 1:3]
+    assert uniformly_within(gains[:, 0] / 600, 0.9, 1.1)
+    assert uniformly_within(gains[:, 1] / 50, 0.9, 1.1)
+    plant = simulation.privileged["plant"]
+    assert uniformly_within(plant, -1.0, 1.0)
+    assert plant.shape[1] == 1 + (model.nbody - 1) + 7 + 7 + 1 + 1 + 1 + 1
+
+
+def uniformly_within(values: torch.Tensor, low: float, high: float) -> bool:
+    """No value outside, the middle in the middle, and the ends nearly reached."""
+    slack = 0.02 * (high - low)
+    inside = low - 1e-6 <= float(values.min()) and float(values.max()) <= high + 1e-6
+    reached = float(values.min()) < low + slack and float(values.max()) > high - slack
+    return inside and reached and abs(float(values.mean()) - (low + high) / 2) < 4 * slack
+
+
+def test_only_the_worlds_that_begin_anew_draw_new_parameters() -> None:
+    simulation = arms(5, randomization=EVERYTHING)
+    names = ("body_mass", "dof_damping", "dof_frictionloss", "body_inertia")
+    before = [simulation.engine.model_field(name).clone() for name in names]
+    mask = torch.tensor([False, True, False, False, True])
+    begin(simulation, mask, seed=5)
+    for name, old in zip(names, before, strict=True):
+        new = simulation.engine.model_field(name)
+        changed = (new != old).flatten(1).any(-1)
+        assert torch.equal(changed, mask)
+
+
+def test_nothing_is_drawn_where_no_range_has_an_extent() -> None:
+    simulation = arms(3, randomization=JointRandomization())
+    assert simulation.privileged["plant"].shape == (3, 0)
+
+
+def test_latency_delays_what_is_measured_and_differs_between_worlds() -> None:
+    late = JointRandomization(latency=[0.0, 0.12])
+    simulation = arms(60, robot=panda(noise=False, latency=0.04), randomization=late)
+    truth = []
+    for i in range(6):
+        truth.append(simulation.truth.joint_position.clone())
+        simulation.step(hold(simulation, tau=2.0 * i))
+    measured, delays = simulation.measured.joint_position, []
+    for world in range(60):
+        same = [t for t in range(6) if torch.equal(truth[t][world], measured[world])]
+        delays += [6 - t for t in same[-1:]]
+    assert sorted(set(delays)) == [1, 2, 3, 4]
+    assert len(delays) == 60
+
+
+def test_sensor_noise_has_the_declared_deviation_and_its_drawn_factor() -> None:
+    twice = JointRandomization(sensor_noise=[2.0, 2.0])
+    for randomization, factor in ((JointRandomization(), 1.0), (twice, 2.0)):
+        simulation = arms(2000, robot=panda(), randomization=randomization)
+        for name, sensor in simulation.robot.sensors.items():
+            error = simulation.measured.fields[name] - simulation.truth.fields[name]
+            # 6,000 draws or more: the standard error of a deviation is below 1 %.
+            assert float(error.std()) == pytest.approx(factor * sensor.noise, rel=0.04)
+
+
+def test_a_restored_simulation_goes_on_bit_equal_with_its_own_parameters() -> None:
+    one = arms(4, robot=panda(), seed=1, randomization=EVERYTHING)
+    two = arms(4, robot=panda(), seed=2, randomization=EVERYTHING)
+    one.step(hold(one))
+    two.load_state_dict(one.state_dict())
+    for _ in range(4):
+        one.step(hold(one))
+        two.step(hold(two))
+    assert_same(two.state_dict(), one.state_dict())
+    assert_same(two.truth.fields, one.truth.fields)
+    mask = torch.tensor([True, False, True, False])
+    for each in (one, two):
+        begin(each, mask, seed=3)
+    assert_same(two.measured.fields, one.measured.fields)
+
+
+def test_a_world_at_fault_is_flagged_and_begins_anew(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
+    simulation = arms(3)
+    simulation.engine.qvel[1, 0] = float("nan")
+    simulation.step(hold(simulation))
+    assert simulation.fault.tolist() == [False, True, False]
+    assert all(value.isfinite().all() for value in simulation.truth.fields.values())
+    begin(simulation, torch.tensor([False, True, False]))
+    assert not simulation.fault.any()
+
+
+def build(robot: JointRobotConfig, **ranges: Any) -> MujocoSimulation:
+    drawn = JointRandomization(**ranges)
+    return MujocoSimulation(robot, drawn, num_worlds=2, device=CPU, seed=0)
+
+
+def test_sensors_that_the_model_does_not_have_are_refused_by_name() -> None:
+    robot = panda()
+    robot.spec.sensors["linear_velocity_w"] = SensorSpec(rate_hz=1000)
+    with pytest.raises(SpecMismatchError, match=r"'panda'.*'linear_velocity_w'.*panda\.xml"):
+        build(robot)
+
+
+def test_sensors_slower_than_control_are_refused() -> None:
+    robot = panda()
+    robot.spec.sensors["joint_position"] = SensorSpec(rate_hz=10)
+    with pytest.raises(ConfigError, match=r"'joint_position' has a rate of 10 Hz.* 25 Hz"):
+        build(robot)
+
+
+def test_joints_that_differ_from_the_model_are_refused_by_name() -> None:
+    robot = panda()
+    joints = robot.spec.joints
+    swapped = replace(robot, spec=replace(robot.spec, joints=[joints[1], joints[0], *joints[2:]]))
+    with pytest.raises(SpecMismatchError, match="another order"):
+        build(swapped)
+    strange = [*joints[:6], JointSpec(name="joint8")]
+    with pytest.raises(SpecMismatchError, match=r"lacks \['joint8'\]"):
+        build(replace(robot, spec=replace(robot.spec, joints=strange)))
+    degrees = replace(joints[3], position_limit=[-176.0, -4.0])
+    wrong = [*joints[:3], degrees, *joints[4:]]
+    with pytest.raises(SpecMismatchError, match=r"'joint4'.*-176.*radians"):
+        build(replace(robot, spec=replace(robot.spec, joints=wrong)))
+
+
+@pytest.mark.parametrize(("dt", "gain"), [(0.1, 10.0), (0.005, 1e4)])
+def test_an_unstable_step_is_refused_with_its_joint(
+    dt: float, gain: float, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    robot = panda(physics_dt=dt)
+    for joint in robot.spec.joints:
+        joint.stiffness *= gain
+        joint.effort_limit = float("inf")
+    with pytest.raises(ConfigError, match=r"'panda' does not come to rest.*joint.*physics_dt"):
+        build(robot)
+
+
+def test_model_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no model file .*pandda\.xml; known: panda\.xml"):
+        build(panda(model="pandda.xml"))
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<mujoco><worldbody><body></mujoco>")
+    with pytest.raises(ConfigError, match=r"'panda': MuJoCo refuses broken\.xml"):
+        build(panda(model=str(broken)))
+    loose = tmp_path / "loose.xml"
+    text = (ROBOTS / "panda.xml").read_text()
+    loose.write_text(
+        text.replace(
+            '<body name="link0"', '<body name="link0"><freejoint name="f"/></body><body name="x"'
+        )
+    )
+    with pytest.raises(SpecMismatchError, match="fixed base"):
+        build(panda(model=str(loose)))
+
+
+def test_a_payload_without_a_body_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"payload_body.*got 'hnd'; known: link0"):
+        build(panda(payload_body="hnd"), payload=[0.0, 1.0])
+
+
+def test_other_commands_and_devices_are_refused() -> None:
+    with pytest.raises(SpecMismatchError, match="takes joint commands, got RotorCommand"):
+        arms(1).step(RotorCommand(speed=torch.zeros(1, 4)))
+    with pytest.raises(DeviceError, match="on the CPU only"):
+        MujocoSimulation(
+            panda(), JointRandomization(), num_worlds=1, device=torch.device("cuda"), seed=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"link_mass": 1.0}, "link_mass must lie in"),
+        ({"stiffness": -0.1}, "stiffness must lie in"),
+        ({"payload": [1.0]}, "payload must be"),
+        ({"latency": [0.2, 0.1]}, "latency must be"),
+    ],
+)
+def test_ranges_of_impossible_robots_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        JointRandomization(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decimation": 0}, "decimation"),
+        ({"physics_dt": 0.0}, "physics_dt"),
+        ({"action_scale": -1.0}, "action_scale"),
+    ],
+)
+def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        panda(**changes)
+
+
+def test_rows_of_nobody_change_nothing() -> None:
+    simulation = arms(2)
+    before = simulation.state_dict()
+    nobody = Rows(torch.zeros(2, dtype=torch.bool))
+    begin(simulation, nobody.mask)
+    assert_same(simulation.state_dict(), before)

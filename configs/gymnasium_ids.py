@@ -21,6 +21,9 @@ from configs.schema import make_env
 from robot_rl.core.env import BatchEnv
 from sim.adapters.gymnasium_worlds import SingleWorld, VectorWorlds
 
+ROBOTS = {"reach": "panda"}
+"""Robot of a task that the default robot cannot do; an override such as robot=... wins."""
+
 
 def id_of(task: str) -> str:
     """Id of a task: `reach_far` becomes `robot_rl/ReachFar-v0`."""
@@ -46,7 +49,10 @@ def make_vector(
 
 
 def _build(task: str, num_envs: int, overrides: Sequence[str], device: str) -> BatchEnv:
-    config = compose([f"task={task}", *overrides]).config
+    robot = [f"robot={ROBOTS[task]}"] if task in ROBOTS else []
+    if any(override.startswith("robot=") for override in overrides):
+        robot = []
+    config = compose([f"task={task}", *robot, *overrides]).config
     return make_env(
         config,
         num_envs=num_envs,

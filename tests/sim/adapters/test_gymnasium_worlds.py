@@ -42,7 +42,7 @@ def test_vector_of_worlds_is_made_by_its_id(name):
     obs, _ = worlds.reset(seed=0)
     assert worlds.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert worlds.observation_space.contains(obs)
-    assert worlds.action_space.shape == (3, 4)
+    assert worlds.action_space.shape == (3, 7 if "Reach" in name else 4)
     worlds.action_space.seed(0)
     obs, reward, terminated, truncated, _ = worlds.step(worlds.action_space.sample())
     assert worlds.observation_space.contains(obs)

@@ -59,6 +59,7 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, refused, her
     told = refused("train", f"resume={run}", "env.id=Walker2d-v5")
     assert "belong to the environment as it was" in told
     assert "describes no robot" in refused("export", f"run={run}")
+    Path("somewhere").mkdir()
     assert "none to fly" in refused("evaluate", f"run={run}", "bundle=somewhere", "episodes=2")
 
 

@@ -2,61 +2,33 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from cli import missing_package
 from configs.builders import pick_device
 from configs.compose import changed_keys, from_plain, to_plain
-from configs.schema import RunConfig, make_env
+from configs.schema import make_env
 from robot_rl.core import quaternion
-from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.evaluation import Evaluation, evaluate
+from robot_rl.training.evaluation import evaluate
 from robot_rl.training.provenance import config_hash, git_state, package_versions
 from robot_rl.training.reporting.console import format_number, format_percent
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import BundlePolicy
-from runtime.parts import TrainedPolicy, load_policy, run_path
+from runtime.parts import load_policy, run_path
+from runtime.trial_options import EvaluateOptions
+from runtime.trial_record import STATISTICS, Trial
 from sim.env import SimEnv
 
-if TYPE_CHECKING:
-    from evaluate import EvaluateOptions
 
-_STATISTICS = ("mean", "median", "p95", "max")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What was played and what came of it."""
-
-    run: RunFolder
-    config: RunConfig
-    env: BatchEnv
-    policy: TrainedPolicy
-    result: Evaluation
-    tilt: Tensor | None
-    """Lean at the start, (N,), [rad]; None for a fixed base and in foreign environments."""
-    bundle: Path | None = None
-    """The bundle that flew; None where torch did."""
-    bundle_difference: float = 0.0
-    """Largest difference between an action of the bundle and one of torch."""
-
-    @property
-    def statistics(self) -> dict[str, dict[str, float]]:
-        """Distribution of every final metric over the episodes that lasted to their time limit."""
-        complete = ~self.result.terminated
-        return {name: _describe(v[complete]) for name, v in self.result.metrics.items()}
-
-
-def run_trial(options: "EvaluateOptions", overrides: Sequence[str]) -> Trial:
+def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     """Play one episode per world.
 
     Args:
@@ -127,18 +99,16 @@ def trial_lines(trial: Trial) -> list[str]:
         f"(deviation {spread})   episode {float(result.seconds.mean()):.2f} s",
     ]
     if trial.statistics:
-        lines.append(f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in _STATISTICS))
+        lines.append(f"{'at the end [SI]':<16}" + "".join(f"{word:>10}" for word in STATISTICS))
     for name, values in trial.statistics.items():
-        cells = "".join(f"{format_number(values[word]):>10}" for word in _STATISTICS)
+        cells = "".join(f"{format_number(values[word]):>10}" for word in STATISTICS)
         lines.append(f"  {name:<14}{cells}")
     if trial.bundle is not None:
         lines.append(f"actions of the bundle and of torch differ by {trial.bundle_difference:.1e}")
     return lines
 
 
-def save_trial(
-    trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]
-) -> dict[str, str]:
+def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) -> dict[str, str]:
     """Write result, plot and, if asked, flights; returns where each lies.
 
     Raises:
@@ -169,7 +139,7 @@ def save_trial(
     return found
 
 
-def _record(trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]) -> dict[str, Any]:
+def _record(trial: Trial, options: EvaluateOptions, overrides: Sequence[str]) -> dict[str, Any]:
     result, policy = trial.result, trial.policy
     low, high = result.success_interval
     config = to_plain(trial.config)
@@ -195,20 +165,12 @@ def _record(trial: Trial, options: "EvaluateOptions", overrides: Sequence[str]) 
     }
 
 
-def _new_folder(trial: Trial, options: "EvaluateOptions") -> Path:
+def _new_folder(trial: Trial, options: EvaluateOptions) -> Path:
     kind = "bundle" if trial.bundle else Path(options.checkpoint).name
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{kind}_{options.episodes}"
     root = trial.run.path / "evaluations"
     taken = sorted(root.glob(f"{stem}*"))
     return root / (f"{stem}_{len(taken) + 1}" if taken else stem)
-
-
-def _describe(values: Tensor) -> dict[str, float]:
-    values = values[values.isfinite()].double()
-    if values.numel() == 0:
-        return dict.fromkeys(_STATISTICS, float("nan"))
-    numbers = (values.mean(), values.median(), values.quantile(0.95), values.max())
-    return dict(zip(_STATISTICS, map(float, numbers), strict=True))
 
 
 def _finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float | None]]:

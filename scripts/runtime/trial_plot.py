@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from robot_rl.training.reporting.console import format_percent
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.storage.durable import replace_file, storage_errors
-from runtime.trial import Trial
+from runtime.trial_record import Trial
 
 _INK, _BLUE, _ORANGE = "#333333", "#0072B2", "#D55E00"
 _BINS = 8

@@ -36,6 +36,9 @@ class TrackingConfig:
     """Distance from the moving goal beyond which a training episode terminates [m]."""
     evaluation_radius: float = 1.5
     """The same in evaluation [m]."""
+    max_rates: float = 40.0
+    """Body rate beyond which an episode terminates [rad/s]: who tumbles so is lost, and soon after
+    the integration no longer follows; one such flight's rewards would spoil a critic for good."""
     settling_time: float = 0.0
     """Time at the start that is not counted in the error [s]."""
     success_distance: float = 0.15
@@ -61,7 +64,13 @@ class TrackingConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "radius", "evaluation_radius", "success_distance"):
+        for name in (
+            "episode_length",
+            "radius",
+            "evaluation_radius",
+            "max_rates",
+            "success_distance",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
         if not 0 <= self.settling_time < self.episode_length:
@@ -144,12 +153,13 @@ class TrackingTask:
         velocity = truth.linear_velocity_w - self.goal["linear_velocity_w"]
         terms = reward_terms(error, velocity, truth, action, last_action, self._hover_action)
         distance = terms[:, REWARD_NAMES.index("distance")]
+        tumbles = terms[:, REWARD_NAMES.index("rates")] > self.config.max_rates**2
         speed = truth.linear_velocity_w.norm(dim=-1)
         self._record.add(distance, speed, episode_step)
         rms_distance = self._record.rms_distance
         return Judgement(
             reward_terms=terms,
-            terminated=distance > self._radius,
+            terminated=(distance > self._radius) | tumbles,
             success=rms_distance < self.config.success_distance,
             metrics={"distance": distance, "speed": speed, "rms_distance": rms_distance},
         )

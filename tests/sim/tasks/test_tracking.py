@@ -103,6 +103,18 @@ def test_episode_terminates_far_from_the_goal_not_from_the_origin():
     assert judge(task, quarter, offset=(-0.51, 0.0, 0.0)).terminated
 
 
+@pytest.mark.parametrize(("rate", "ends"), [(39.9, False), (40.1, True), (-40.1, True)])
+def test_episode_terminates_where_the_robot_tumbles(rate, ends):
+    """Rewards of flights that the integration no longer followed once spoiled a critic for good."""
+    task = make_task(max_rates=40.0)
+    task.advance(torch.tensor([10]))
+    fields = dict(on_goal(task, (0.0, 0.0, 0.0)).fields)
+    fields["angular_velocity_b"] = torch.tensor([[0.0, rate, 0.0]])
+    actions = torch.zeros(1, 4)
+    verdict = task.judge(RobotState(fields), actions, actions, torch.tensor([10]))
+    assert bool(verdict.terminated) is ends
+
+
 def test_starts_move_with_the_curve():
     task = make_task(num_worlds=3)
     rows = Rows(torch.tensor([True, False, True]))

@@ -80,10 +80,13 @@ def flight(task: str, *, noise: bool = True) -> Callable[[int, int, torch.device
 
 
 def endless_flight(task: str, *, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`: nowhere is too far."""
+    """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast."""
     robot = robot_config(noise=noise, latency=0.01)
+    limits: dict[str, Any] = {"evaluation_radius": 1e9}
+    if task == "tracking":
+        limits["max_rates"] = 1e9
     return lambda num_envs, device: flight_worlds(
-        task, num_envs, robot=robot, device=device, evaluation_radius=1e9
+        task, num_envs, robot=robot, device=device, **limits
     )
 
 

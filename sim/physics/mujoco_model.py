@@ -14,7 +14,8 @@ from pathlib import Path
 import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import JointSpec, RobotSpec
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import JointSpec
 
 ROBOTS = Path(__file__).parents[1] / "robots"
 """Folder of our own MJCF files."""

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace
 from robot_rl.core import quaternion
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 

@@ -118,7 +118,7 @@ def test_episode_terminates_where_the_robot_tumbles(rate, ends):
 def test_starts_move_with_the_curve():
     task = make_task(num_worlds=3)
     rows = Rows(torch.tensor([True, False, True]))
-    start = task.start(rows, torch.Generator().manual_seed(4))
+    start = task.start(rows, torch.Generator().manual_seed(4)).robot
     w = 2 * math.pi / 5.5
     expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
     torch.testing.assert_close(start.linear_velocity_w, expected)

@@ -13,7 +13,8 @@ from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.task import Start
 from sim.tasks.reach import ReachConfig, ReachTask

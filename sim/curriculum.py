@@ -14,7 +14,6 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import Rows
 
-
 LEVEL = "curriculum/level"
 """Metric: the part of every range that new episodes draw from."""
 

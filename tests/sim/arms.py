@@ -9,6 +9,7 @@ import torch
 from configs.builders import build_env
 from configs.compose import compose
 from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
@@ -46,9 +47,9 @@ def panda(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointR
 
 def worn(robot: JointRobotConfig, *, noise: bool) -> JointRobotConfig:
     """The same arm with everything that motors and sensors can have; noise has what is random."""
-    random = {"jitter": 0.03, "dropout": 0.1, "bias_walk": 0.001} if noise else {}
+    random = {"jitter": 0.03, "dropout": 0.1, "bias_walk": 0.001, "resolution": 1e-4}
     sensors = {
-        name: replace(sensor, bias=10 * sensor.noise, resolution=1e-4, **random)
+        name: replace(sensor, bias=10 * sensor.noise, **(random if noise else {}))
         for name, sensor in robot.spec.sensors.items()
     }
     sensors["joint_velocity"].rate_hz = 10
@@ -87,6 +88,19 @@ def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) ->
     position = pose.repeat(rows.count, 1)
     start = Start(robot=RobotState({"joint_position": position, "joint_velocity": 0 * position}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
+
+
+def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1.0) -> JointCommand:
+    """Stay in the default pose, with gains times a factor and a torque at every joint."""
+    joints, ones = simulation.robot.joints, torch.ones(simulation.num_worlds, 1)
+    row = {name: torch.tensor([getattr(joint, name) for joint in joints]) for name in (
+        "default_position", "stiffness", "damping"
+    )}  # fmt: skip
+    zero = 0 * row["stiffness"]
+    return JointCommand(
+        q=ones * row["default_position"], dq=ones * zero, tau=ones * (zero + tau),
+        kp=ones * row["stiffness"] * stiffness, kd=ones * row["damping"],
+    )  # fmt: skip
 
 
 def arm_worlds(

@@ -80,6 +80,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
     },
+    ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.flights.scene",
         "sim.physics.mujoco_batch",

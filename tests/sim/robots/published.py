@@ -27,7 +27,9 @@ class Link:
     """xx, yy, zz, xy, xz, yz about the centre of mass [kg m^2]."""
 
 
-def principal(mass: float, centre: Sequence[float], axes: Sequence[float], moments: Sequence[float]) -> Link:  # fmt: skip
+def principal(
+    mass: float, centre: Sequence[float], axes: Sequence[float], moments: Sequence[float]
+) -> Link:
     """A link whose source gives principal moments and the attitude wxyz of their axes."""
     turn = _matrix(np.array(axes) / np.linalg.norm(axes))
     tensor = turn @ np.diag(moments) @ turn.T

@@ -21,18 +21,32 @@ from tests.sim.robots.quadruped import foot_by_hand, quadruped
 LEGS = ["FL", "FR", "RL", "RR"]
 
 # Manufacturer's URDF: unitree_ros, go2_description.urdf, links base, FL_hip, FL_thigh.
-BASE = Link(6.921, (0.021112, 0, -0.005366), (0.02448, 0.098077, 0.107, 0.00012166, 0.0014849, -3.12e-05))  # fmt: skip
-FRONT_LEFT_HIP = Link(0.678, (-0.0054, 0.00194, -0.000105), (0.00048, 0.000884, 0.000596, -3.01e-06, 1.11e-06, -1.42e-06))  # fmt: skip
-LEFT_THIGH = Link(1.152, (-0.00374, -0.0223, -0.0327), (0.00584, 0.0058, 0.00103, 8.72e-05, -0.000289, 0.000808))  # fmt: skip
+BASE = Link(
+    6.921, (0.021112, 0, -0.005366), (0.02448, 0.098077, 0.107, 0.00012166, 0.0014849, -3.12e-05)
+)
+FRONT_LEFT_HIP = Link(
+    0.678,
+    (-0.0054, 0.00194, -0.000105),
+    (0.00048, 0.000884, 0.000596, -3.01e-06, 1.11e-06, -1.42e-06),
+)
+LEFT_THIGH = Link(
+    1.152, (-0.00374, -0.0223, -0.0327), (0.00584, 0.0058, 0.00103, 8.72e-05, -0.000289, 0.000808)
+)
 # MuJoCo Menagerie, unitree_go2/go2.xml, FL_calf: the URDF's calf, lower calf and foot together.
 LEFT_CALF = principal(
-    0.241352, (0.00629595, -0.000622121, -0.141417), (0.710672, 0.00154099, -0.00450087, 0.703508), (0.0014901, 0.00146356, 5.31397e-05),
-)  # fmt: skip
+    0.241352,
+    (0.00629595, -0.000622121, -0.141417),
+    (0.710672, 0.00154099, -0.00450087, 0.703508),
+    (0.0014901, 0.00146356, 5.31397e-05),
+)
 HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT = (0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213)
-"""The URDF's origins of hip, thigh and calf, and the middle of the foot's sphere in the calf [m]."""
+"""Origins of hip, thigh and calf in the URDF, and the middle of the foot in the calf [m]."""
 LIMITS = {
-    "hip": (-1.0472, 1.0472), "front thigh": (-1.5708, 3.4907), "rear thigh": (-0.5236, 4.5379), "calf": (-2.7227, -0.83776),
-}  # fmt: skip
+    "hip": (-1.0472, 1.0472),
+    "front thigh": (-1.5708, 3.4907),
+    "rear thigh": (-0.5236, 4.5379),
+    "calf": (-2.7227, -0.83776),
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Pushes: when, how hard, and the same again after a restore."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from sim.pushes import PushConfig, Pushes
 WORLDS = 500
 
 
-def pushes(**changes: float) -> Pushes:
+def pushes(**changes: Any) -> Pushes:
     config = PushConfig(**{"speed": 0.5, "turn": 0.2, "interval": [0.5, 1.0], **changes})
     return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3)
 
@@ -62,6 +64,6 @@ def test_a_restored_stream_pushes_the_same() -> None:
         ({"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
     ],
 )
-def test_impossible_pushes_are_refused(changes: dict[str, float], message: str) -> None:
+def test_impossible_pushes_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PushConfig(**changes)

@@ -11,7 +11,7 @@ from sim.joint_robot import JointRobotConfig
 
 def quadruped(name: str) -> JointRobotConfig:
     """The robot of configs/robot, stepped by one thread."""
-    robot = compose(["task=reach", f"robot={name}"]).config.robot
+    robot = compose(["task=velocity", f"robot={name}"]).config.robot
     return replace(robot, physics_threads=1)
 
 

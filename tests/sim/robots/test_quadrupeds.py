@@ -12,6 +12,7 @@ from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRobotConfig
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import ROBOTS, load_model
+from tests.sim.legs import leg_worlds
 from tests.sim.robots.quadruped import quadruped
 
 ROBOT_NAMES = ("go2", "go1")
@@ -155,3 +156,14 @@ def test_random_targets_do_not_break_the_simulation(
         assert not engine.fault.any()
         assert engine.qvel.abs().max() < 200
         assert engine.qpos[:, 2].max() < 1.0
+
+
+def test_the_velocity_task_runs_with_every_quadruped(robot: JointRobotConfig) -> None:
+    worlds = leg_worlds(3, robot=robot)
+    worlds.reset()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        action = 2 * torch.rand(3, robot.spec.num_joints, generator=generator) - 1
+        step = worlds.step(action)
+        assert step.reward.isfinite().all()
+        assert not step.terminated.any()

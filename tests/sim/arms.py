@@ -13,6 +13,7 @@ from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
+from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
 from sim.joint_randomization import JointRandomization
 from sim.joint_robot import JointRobotConfig
@@ -105,26 +106,27 @@ def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1
 
 def arm_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    lowest_height: float = 0.45, **changes: Any,
+    lowest_height: float = 0.45, evaluation: bool = True,
+    curriculum: CurriculumConfig | None = None, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Reach in a dozen steps; the default pose is little above the height that ends an episode."""
     terms = [TermConfig(term=name) for name in TERMS]
     robot = worn(panda(noise=noise, latency=0.04), noise=noise)
+    quiet = {} if noise else {"sensor_noise": [1.0, 1.0], "sensor_bias": [1.0, 1.0]}
+    drawn = replace(EVERYTHING, curriculum=curriculum or CurriculumConfig(), **quiet)
     task = ReachConfig(
         episode_length=STEPS * robot.physics_dt * robot.decimation,
         success_window=0.2,
         lowest_height=lowest_height,
         start_position=0.2,
-        randomization=EVERYTHING
-        if noise
-        else replace(EVERYTHING, sensor_noise=[1.0, 1.0], sensor_bias=[1.0, 1.0]),
+        randomization=drawn,
         reward={"closeness": 1.0, "distance": -1.0, "speed": -0.01, "smoothness": -0.1},
         actor=[*terms, TermConfig(term="joint_position", history=3)],
         critic=[*terms, TermConfig(term="sensed/plant")],
     )
     return build_env(
         replace(task, **changes), robot, make_task=ReachTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 

@@ -1,0 +1,199 @@
+"""The panel beside the scene: what a person can ask for, and what the chosen world is paid.
+
+Viser calls back in threads of its own. Nothing here touches the worlds: every wish goes into a
+queue, and whoever steps the worlds works it off between two steps.
+"""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+import viser
+from viser import uplot
+
+from sim.viewing.player import Player
+
+Wish = Callable[[], None]
+
+SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
+"""Simulated time per wall time."""
+_SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
+"""How far a goal can be moved from where it was at first, to either side."""
+_MOST_SLIDERS = 4
+"""Wider entries, such as a preview of the path, follow from the others."""
+_POINTS = 200
+"""Points of a plotted line."""
+_COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31", "#333333",
+    "#A0A0A0",
+)  # fmt: skip
+_AXES = (uplot.Axis(label="time [s]"), uplot.Axis(size=56))
+
+
+class Panel:
+    """Buttons, sliders and plots."""
+
+    def __init__(self, server: viser.ViserServer, player: Player, *, title: str) -> None:
+        """Lay out the panel.
+
+        Args:
+            server: Where it is shown.
+            player: Whose worlds; read here, changed only by wishes.
+            title: One line on top: task, robot, agent.
+        """
+        self._server, self._player = server, player
+        self.wishes: SimpleQueue[Wish] = SimpleQueue()
+        gui = server.gui
+        gui.configure_theme(
+            control_width="large", show_logo=False, show_share_button=False,
+            brand_color=(0, 114, 178),
+        )  # fmt: skip
+        gui.set_panel_label("robot_rl")
+        gui.add_markdown(title)
+        self._status = gui.add_markdown("")
+        self._add_transport()
+        with gui.add_folder("Look"):
+            self.contacts = gui.add_checkbox("contacts", True)
+            self.goals = gui.add_checkbox("goals", True)
+            self.follow = gui.add_checkbox("follow the robot", True)
+        self._add_push()
+        self._sliders = self._add_goals()
+        with gui.add_folder("Rewards of the shown world"):
+            self._names = self._paid_names()
+            self._terms = self._add_plot("reward terms, weighted, per step", self._names)
+            self._returns = self._add_plot("return of the episode", ["return"])
+
+    def work_off(self) -> bool:
+        """Do what was asked since the last call; true where there was something."""
+        asked = False
+        while not self.wishes.empty():
+            self.wishes.get()()
+            asked = True
+        return asked
+
+    def tell(self, rate: float) -> None:
+        """Bring words, plots and sliders up to date.
+
+        Args:
+            rate: Simulated time per wall time that is reached.
+        """
+        player = self._player
+        world = player.world
+        state = "paused" if player.paused else f"running at {rate:.2f} x real time"
+        lines = [
+            f"**world {world}** · {player.seconds(world):.2f} s of "
+            f"{player.env.task.episode_steps * player.control_dt:.2f} s · "
+            f"return {player.total(world):.2f} · {state}"
+        ]
+        last = player.last[world]
+        if last is not None:
+            lines.append(
+                f"episode before: **{last.how}** after {last.seconds:.2f} s, "
+                f"return {last.total:.2f}"
+            )
+        self._status.content = "\n\n".join(lines)
+        self._toggle.label = "Play" if player.paused else "Pause"
+        self._plot()
+        self._show_goals()
+
+    def _add_transport(self) -> None:
+        gui, player = self._server.gui, self._player
+        worlds = player.env.spec.num_envs
+        self._toggle = gui.add_button("Pause")
+        step = gui.add_button("Step", hint="One control period, then pause")
+        reset = gui.add_button("Reset", hint="New episode in the shown world")
+        world = gui.add_number("world", 0, min=0, max=worlds - 1, step=1, disabled=worlds == 1)
+        speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
+        self._toggle.on_click(lambda _: self.wishes.put(self._pause_or_play))
+        step.on_click(lambda _: self.wishes.put(self._step))
+        reset.on_click(lambda _: self.wishes.put(player.reset))
+        world.on_update(lambda _: self.wishes.put(lambda: player.choose(int(world.value))))
+        speed.on_update(lambda _: self.wishes.put(lambda: self._set_speed(float(speed.value))))
+
+    def _add_push(self) -> None:
+        gui, player = self._server.gui, self._player
+        unit = "m/s" if player.shown.floats else "rad/s"
+        with gui.add_folder("Push the robot"):
+            axis = gui.add_dropdown(
+                "along" if player.shown.floats else "joint", player.shown.push_axes
+            )
+            speed = gui.add_slider(f"by [{unit}]", min=-3.0, max=3.0, step=0.1, initial_value=1.0)
+            button = gui.add_button("Push")
+        button.on_click(
+            lambda _: self.wishes.put(lambda: player.push(axis.value, float(speed.value)))
+        )
+
+    def _add_goals(self) -> dict[str, list[viser.GuiSliderHandle[float]]]:
+        gui, sliders = self._server.gui, {}
+        goals = {k: v for k, v in self._player.goal(0).items() if len(v) <= _MOST_SLIDERS}
+        with gui.add_folder("Goal, until the next reset", visible=bool(goals)):
+            for name, values in goals.items():
+                letters = "xyzw" if len(values) > 1 else [""]
+                sliders[name] = [
+                    gui.add_slider(
+                        f"{name} {letter}".strip(),
+                        min=round(float(value) - _SLIDER_REACH, 2),
+                        max=round(float(value) + _SLIDER_REACH, 2),
+                        step=_SLIDER_STEP,
+                        initial_value=round(float(value), 2),
+                    )
+                    for value, letter in zip(values, letters, strict=False)
+                ]
+                for slider in sliders[name]:
+                    slider.on_update(lambda event, name=name: self._wish_goal(event, name))
+        return sliders
+
+    def _wish_goal(self, event: viser.GuiEvent, name: str) -> None:
+        if event.client is not None:  # moved by a person, not by `_show_goals`
+            values = [float(slider.value) for slider in self._sliders[name]]
+            self.wishes.put(lambda: self._player.hold_goal(name, values))
+
+    def _show_goals(self) -> None:
+        """Sliders follow goals that the task moves."""
+        goal = self._player.goal(self._player.world)
+        for name, sliders in self._sliders.items():
+            for slider, value in zip(sliders, goal[name], strict=True):
+                shown = round(float(np.clip(value, slider.min, slider.max)), 2)
+                if abs(slider.value - shown) > _SLIDER_STEP / 2:
+                    slider.value = shown
+
+    def _pause_or_play(self) -> None:
+        self._player.paused = not self._player.paused
+
+    def _step(self) -> None:
+        self._player.paused = True
+        self._player.step()
+
+    def _set_speed(self, speed: float) -> None:
+        self._player.speed = speed
+
+    def _paid_names(self) -> list[str]:
+        """Terms with a weight, and their columns."""
+        task = self._player.env.task
+        weights = task.reward_weights(0)
+        self._columns = [i for i, weight in enumerate(weights) if weight != 0.0]
+        return [task.reward_names[i] for i in self._columns]
+
+    def _add_plot(self, title: str, names: list[str]) -> viser.GuiUplotHandle:
+        lines = tuple(
+            uplot.Series(label=name, stroke=_COLOURS[i % len(_COLOURS)], width=1.5)
+            for i, name in enumerate(names)
+        )
+        return self._server.gui.add_uplot(
+            data=tuple(np.zeros(2) for _ in range(1 + len(names))),
+            series=(uplot.Series(label="time"), *lines),
+            scales={"x": uplot.Scale(time=False)},
+            axes=_AXES,
+            title=title,
+            height=210,
+        )
+
+    def _plot(self) -> None:
+        trace = self._player.trace
+        if len(trace.time) < 2:
+            return
+        chosen = np.unique(np.linspace(0, len(trace.time) - 1, _POINTS).astype(int))
+        time = np.array(trace.time)[chosen]
+        terms = np.array(trace.terms)[chosen]
+        self._terms.data = (time, *(terms[:, i].astype(float) for i in self._columns))
+        self._returns.data = (time, np.array(trace.returns)[chosen])

@@ -1,0 +1,219 @@
+"""Draws one world in the browser: bodies, ground, goals, contacts.
+
+Bodies are frames whose geoms are sent once; after that only poses travel. A moving robot is
+followed by moving the world under it, so that the person's own camera is never touched.
+"""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+import math
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+import viser
+from numpy.typing import NDArray
+
+from sim.viewing.framing import bounding_box, robot_geoms
+from sim.viewing.goals import Mark
+from sim.viewing.shapes import planes_of, shapes_of
+from sim.viewing.worlds import ShownWorlds
+
+_ROOT = "/world"
+_GOAL, _CONTACT = (0, 158, 115), (213, 94, 0)  # Okabe and Ito 2008
+_GROUND, _LINE, _SECTION = (231, 236, 241), (205, 212, 220), (170, 180, 192)
+_FOLLOW_TIME = 0.3
+"""Time constant with which the world is moved under a robot [s]."""
+_FIELD_OF_VIEW = math.radians(45)
+_MARGIN = 1.9
+"""Distance of the camera relative to what would just fill the picture."""
+_MOST_CONTACTS = 64
+
+
+class BrowserScene:
+    """The scene of one server."""
+
+    def __init__(self, server: viser.ViserServer, shown: ShownWorlds, data: mujoco.MjData) -> None:
+        """Send everything that keeps its shape.
+
+        Args:
+            server: Where it is shown.
+            shown: Worlds, of which the model is drawn.
+            data: The world that is shown first.
+        """
+        self._server, self._shown = server, shown
+        model = shown.model
+        self._geoms = robot_geoms(model, shown.base)
+        low, high = bounding_box(model, data, self._geoms)
+        self._start = 0.5 * (low + high)
+        self._focus = self._start.copy()
+        self._radius = 0.5 * float(np.linalg.norm(high - low))
+        self._weight = 9.81 * float(model.body_subtreemass[shown.base])
+        scene = server.scene
+        scene.set_up_direction("+z")
+        self._root = scene.add_frame(_ROOT, show_axes=False)
+        self._bodies = [
+            scene.add_frame(f"{_ROOT}/body_{i}", show_axes=False) for i in range(model.nbody)
+        ]
+        for shape in shapes_of(model):
+            scene.add_mesh_simple(
+                f"{_ROOT}/body_{shape.body}/{shape.name}",
+                shape.vertices,
+                shape.faces,
+                color=_bytes(shape.rgba[:3]),
+                opacity=None if shape.rgba[3] >= 1 else shape.rgba[3],
+                flat_shading=len(shape.vertices) > 2000,  # terrain shows its steps
+                position=shape.position,
+                wxyz=shape.orientation,
+                cast_shadow=shape.rgba[3] >= 1,
+            )
+        self._add_ground(data)
+        self._aim()
+        self._marks: dict[str, viser.SceneNodeHandle] = {}
+        self._contacts: list[viser.SceneNodeHandle] = []
+
+    def draw(
+        self,
+        data: mujoco.MjData,
+        marks: Sequence[Mark],
+        *,
+        contacts: bool,
+        follow: bool,
+        elapsed: float,
+    ) -> None:
+        """Bring the scene up to date.
+
+        Args:
+            data: The world as it is.
+            marks: Goals.
+            contacts: Draw contact points and forces.
+            follow: Keep a moving robot in the picture.
+            elapsed: Time since the last call [s].
+        """
+        with self._server.atomic():
+            for i, frame in enumerate(self._bodies):
+                frame.position, frame.wxyz = data.xpos[i], data.xquat[i]
+            self._draw_marks(marks)
+            self._draw_contacts(data, contacts)
+            self._follow(data, follow and self._shown.floats, elapsed)
+
+    def _aim(self) -> None:
+        """Where the camera stands at first, and after "reset view"."""
+        camera = self._server.initial_camera
+        distance = _MARGIN * self._radius / math.tan(_FIELD_OF_VIEW / 2)
+        away = np.array([math.cos(0.95), -math.sin(0.95), 0.42])
+        camera.fov = _FIELD_OF_VIEW
+        camera.near, camera.far = 0.02 * self._radius, 400 * self._radius
+        camera.look_at = self._start
+        camera.position = self._start + distance * away / np.linalg.norm(away)
+
+    def _add_ground(self, data: mujoco.MjData) -> None:
+        cell = 0.5 if self._radius > 0.2 else 0.1  # [m]
+        for geom in planes_of(self._shown.model):
+            self._server.scene.add_grid(
+                f"{_ROOT}/body_{int(self._shown.model.geom_bodyid[geom])}/plane_{geom}",
+                infinite_grid=True,
+                cell_size=cell,
+                section_size=5 * cell,
+                cell_color=_LINE,
+                section_color=_SECTION,
+                plane_color=_GROUND,
+                plane_opacity=1.0,
+                fade_distance=40 * self._radius,
+                shadow_opacity=0.25,
+                position=self._shown.model.geom_pos[geom],
+                wxyz=self._shown.model.geom_quat[geom],
+            )
+
+    def _draw_marks(self, marks: Sequence[Mark]) -> None:
+        names = {mark.name for mark in marks}
+        for name in self._marks.keys() - names:
+            self._marks.pop(name).remove()
+        for mark in marks:
+            node = self._marks.get(mark.name)
+            if mark.end is not None:
+                self._marks[mark.name] = self._add_arrows(
+                    f"goal/{mark.name}", np.stack([mark.start, mark.end])[None], _GOAL, 0.035
+                )
+            elif node is None:
+                self._marks[mark.name] = self._server.scene.add_icosphere(
+                    f"{_ROOT}/goal/{mark.name}",
+                    radius=0.06 * self._radius * mark.share,
+                    color=_GOAL,
+                    opacity=0.85,
+                    position=mark.start,
+                    cast_shadow=False,
+                )
+            else:
+                node.position = mark.start
+
+    def _draw_contacts(self, data: mujoco.MjData, wanted: bool) -> None:
+        """Discs where bodies touch, arrows along the forces that hold them apart."""
+        places, tips = contact_forces(self._shown.model, data) if wanted else ([], [])
+        for node in self._contacts:
+            node.remove()
+        self._contacts = []
+        if len(places):
+            arrows = np.stack(
+                [places, np.asarray(places) + np.asarray(tips) * (self._radius / self._weight)],
+                axis=1,
+            )
+            self._contacts = [
+                self._server.scene.add_point_cloud(
+                    f"{_ROOT}/contact/points",
+                    np.asarray(places, np.float32),
+                    _CONTACT,
+                    point_size=0.06 * self._radius,
+                    point_shape="circle",
+                    precision="float32",
+                ),
+                self._add_arrows("contact/forces", arrows, _CONTACT, 0.015),
+            ]
+
+    def _add_arrows(
+        self, name: str, ends: NDArray, colour: tuple[int, int, int], width: float
+    ) -> viser.SceneNodeHandle:
+        """Arrows (P, 2, 3); an arrow of the same name is replaced. Width relative to the robot."""
+        shaft = width * self._radius
+        return self._server.scene.add_arrows(
+            f"{_ROOT}/{name}",
+            ends,
+            colour,
+            shaft_radius=shaft,
+            head_radius=2.2 * shaft,
+            head_length=5 * shaft,
+        )
+
+    def _follow(self, data: mujoco.MjData, wanted: bool, elapsed: float) -> None:
+        low, high = bounding_box(self._shown.model, data, self._geoms)
+        aim = 0.5 * (low + high) if wanted else self._start
+        far = float(np.linalg.norm(aim - self._focus)) > 4 * self._radius
+        share = 1.0 if far else 1 - math.exp(-elapsed / _FOLLOW_TIME)
+        self._focus += share * (aim - self._focus)
+        self._root.position = self._start - self._focus
+
+
+def contact_forces(
+    model: mujoco.MjModel, data: mujoco.MjData
+) -> tuple[list[NDArray], list[NDArray]]:
+    """Places (3,) and forces (3,) of what touches, world axes [m], [N], pointing away from geom 1.
+
+    Args:
+        model: The model.
+        data: With contacts and constraint forces of the present state.
+    """
+    places: list[NDArray] = []
+    forces: list[NDArray] = []
+    for i in range(min(data.ncon, _MOST_CONTACTS)):
+        wrench = np.zeros(6)
+        mujoco.mj_contactForce(model, data, i, wrench)
+        if wrench[0] > 0:
+            places.append(data.contact[i].pos.copy())
+            forces.append(data.contact[i].frame.reshape(3, 3).T @ wrench[:3])
+    return places, forces
+
+
+def _bytes(rgb: Sequence[float]) -> tuple[int, int, int]:
+    red, green, blue = (round(255 * channel) for channel in rgb)
+    return red, green, blue

@@ -1,0 +1,35 @@
+"""How large a robot is and where: what a camera must know."""
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.viewing.shapes import is_drawn
+
+
+def robot_geoms(model: mujoco.MjModel, base: int) -> NDArray[np.int64]:
+    """Geoms that are drawn of the robot whose root is the body `base`."""
+    return np.array(
+        [
+            i
+            for i in range(model.ngeom)
+            if model.body_rootid[model.geom_bodyid[i]] == base and is_drawn(model, i)
+        ],
+        dtype=np.int64,
+    )
+
+
+def bounding_box(
+    model: mujoco.MjModel, data: mujoco.MjData, geoms: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lowest and highest corner of the geoms' bounding spheres, world axes [m].
+
+    Args:
+        model: The model.
+        data: With poses of the geoms.
+        geoms: From `robot_geoms`; none gives a metre around the origin.
+    """
+    if not len(geoms):
+        return np.full(3, -0.5), np.full(3, 0.5)
+    centre, radius = data.geom_xpos[geoms], model.geom_rbound[geoms, None]
+    return (centre - radius).min(axis=0), (centre + radius).max(axis=0)

@@ -1,15 +1,18 @@
 """The viewer in the browser: a server on this machine only, and the loop that plays the worlds."""
 
+import io
 import socket
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 
 import viser
+from mujoco import MjData
 
 from robot_rl.core.errors import ConfigError
 from sim.viewing.browser_panel import Panel
 from sim.viewing.browser_scene import BrowserScene
-from sim.viewing.goals import goal_marks
+from sim.viewing.goals import Mark, goal_marks
 from sim.viewing.player import Player
 
 HOST = "127.0.0.1"
@@ -35,14 +38,14 @@ class BrowserViewer:
         """
         _check_free(port)
         self._player = player
-        self._server = _LocalServer(host=HOST, port=port, verbose=False)
+        with redirect_stdout(io.StringIO()):  # viser greets; the caller says where the page is
+            self._server = _LocalServer(host=HOST, port=port, verbose=False)
         self.port = self._server.get_port()
         if port not in (0, self.port):  # taken in between; viser then tries the next ones
             self._server.stop()
             raise ConfigError(_taken(port))
         self._panel = Panel(self._server, player, title=title)
-        shown = player.shown
-        self._scene = BrowserScene(self._server, shown, shown.look(player.world, player.time))
+        self._scene = BrowserScene(self._server, player.shown, *self._look())
         self._rate = 0.0  # simulated time per wall time
         self._told, self._told_time = time.perf_counter(), player.time
         self._draw(0.0)
@@ -73,7 +76,8 @@ class BrowserViewer:
 
     def close(self) -> None:
         """Close the page."""
-        self._server.stop()
+        with redirect_stdout(io.StringIO()):
+            self._server.stop()
 
     def _tell(self, now: float) -> None:
         self._player.env.check()
@@ -84,12 +88,8 @@ class BrowserViewer:
         self._panel.tell(self._rate)
 
     def _draw(self, elapsed: float) -> None:
-        player, panel = self._player, self._panel
-        data = player.shown.look(player.world, player.time)
-        base = player.shown.base
-        marks = goal_marks(
-            player.goal(player.world), data.xpos[base], data.xmat[base].reshape(3, 3)
-        )
+        panel = self._panel
+        data, marks = self._look()
         self._scene.draw(
             data,
             marks if panel.goals.value else [],
@@ -97,6 +97,13 @@ class BrowserViewer:
             follow=panel.follow.value,
             elapsed=elapsed,
         )
+
+    def _look(self) -> tuple[MjData, list[Mark]]:
+        """The chosen world and its goals."""
+        player = self._player
+        data, base = player.shown.look(player.world, player.time), player.shown.base
+        rotation = data.xmat[base].reshape(3, 3)
+        return data, goal_marks(player.goal(player.world), data.xpos[base], rotation)
 
 
 class _LocalServer(viser.ViserServer):

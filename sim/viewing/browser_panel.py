@@ -21,8 +21,8 @@ _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
 """How far a goal can be moved from where it was at first, to either side."""
 _MOST_SLIDERS = 4
 """Wider entries, such as a preview of the path, follow from the others."""
-_POINTS = 200
-"""Points of a plotted line."""
+_POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
+"""Points of a plotted line; width of the panel with the plots, and height of each [pixels]."""
 _COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31", "#333333",
     "#A0A0A0",
@@ -43,25 +43,33 @@ class Panel:
         """
         self._server, self._player = server, player
         self.wishes: SimpleQueue[Wish] = SimpleQueue()
+        self._transport: dict[str, Wish] = {
+            "Play": lambda: self._pause(False),
+            "Pause": lambda: self._pause(True),
+            "Step": self._step,
+            "Reset": player.reset,
+        }
         gui = server.gui
         gui.configure_theme(
-            control_width="large", show_logo=False, show_share_button=False,
-            brand_color=(0, 114, 178),
-        )  # fmt: skip
+            show_logo=False, show_share_button=False, brand_color=(0, 114, 178)
+        )
         gui.set_panel_label("robot_rl")
         gui.add_markdown(title)
         self._status = gui.add_markdown("")
         self._add_transport()
+        self._add_push()
+        self._sliders = self._add_goals()
         with gui.add_folder("Look"):
             self.contacts = gui.add_checkbox("contacts", True)
             self.goals = gui.add_checkbox("goals", True)
-            self.follow = gui.add_checkbox("follow the robot", True)
-        self._add_push()
-        self._sliders = self._add_goals()
-        with gui.add_folder("Rewards of the shown world"):
-            self._names = self._paid_names()
-            self._terms = self._add_plot("reward terms, weighted, per step", self._names)
+            self.follow = gui.add_checkbox("follow", True)
+        gui.main_panel.dock_right()
+        rewards = gui.add_panel()
+        with rewards.add_tab("Rewards"):
+            self._terms = self._add_plot("terms, weighted, per step", self._paid_names())
             self._returns = self._add_plot("return of the episode", ["return"])
+        rewards.dock_left()
+        rewards.set_width(_PLOT_WIDTH)
 
     def work_off(self) -> bool:
         """Do what was asked since the last call; true where there was something."""
@@ -79,11 +87,12 @@ class Panel:
         """
         player = self._player
         world = player.world
+        episode = player.env.task.episode_steps * player.control_dt
         state = "paused" if player.paused else f"running at {rate:.2f} x real time"
         lines = [
-            f"**world {world}** · {player.seconds(world):.2f} s of "
-            f"{player.env.task.episode_steps * player.control_dt:.2f} s · "
-            f"return {player.total(world):.2f} · {state}"
+            f"**world {world}** · {player.seconds(world):.2f} of {episode:.2f} s · "
+            f"return {player.total(world):.2f}",
+            state,
         ]
         last = player.last[world]
         if last is not None:
@@ -92,21 +101,19 @@ class Panel:
                 f"return {last.total:.2f}"
             )
         self._status.content = "\n\n".join(lines)
-        self._toggle.label = "Play" if player.paused else "Pause"
         self._plot()
         self._show_goals()
 
     def _add_transport(self) -> None:
         gui, player = self._server.gui, self._player
         worlds = player.env.spec.num_envs
-        self._toggle = gui.add_button("Pause")
-        step = gui.add_button("Step", hint="One control period, then pause")
-        reset = gui.add_button("Reset", hint="New episode in the shown world")
+        transport = gui.add_button_group(
+            "episode", tuple(self._transport), hint="Step: one control period, then pause. "
+            "Reset: a new episode in the shown world"
+        )  # fmt: skip
         world = gui.add_number("world", 0, min=0, max=worlds - 1, step=1, disabled=worlds == 1)
         speed = gui.add_dropdown("speed", SPEEDS, initial_value="1")
-        self._toggle.on_click(lambda _: self.wishes.put(self._pause_or_play))
-        step.on_click(lambda _: self.wishes.put(self._step))
-        reset.on_click(lambda _: self.wishes.put(player.reset))
+        transport.on_click(lambda _: self.wishes.put(self._transport[transport.value]))
         world.on_update(lambda _: self.wishes.put(lambda: player.choose(int(world.value))))
         speed.on_update(lambda _: self.wishes.put(lambda: self._set_speed(float(speed.value))))
 
@@ -157,8 +164,8 @@ class Panel:
                 if abs(slider.value - shown) > _SLIDER_STEP / 2:
                     slider.value = shown
 
-    def _pause_or_play(self) -> None:
-        self._player.paused = not self._player.paused
+    def _pause(self, paused: bool) -> None:
+        self._player.paused = paused
 
     def _step(self) -> None:
         self._player.paused = True
@@ -185,7 +192,7 @@ class Panel:
             scales={"x": uplot.Scale(time=False)},
             axes=_AXES,
             title=title,
-            height=210,
+            height=_PLOT_HEIGHT,
         )
 
     def _plot(self) -> None:

@@ -15,32 +15,41 @@ import numpy as np
 import viser
 from numpy.typing import NDArray
 
-from sim.viewing.framing import bounding_box, robot_geoms
+from sim.viewing.framing import bounding_box, robot_geoms, view_radius
 from sim.viewing.goals import Mark
 from sim.viewing.shapes import planes_of, shapes_of
 from sim.viewing.worlds import ShownWorlds
 
-_ROOT = "/world"
+_ROOT = "/shown"
 _GOAL, _CONTACT = (0, 158, 115), (213, 94, 0)  # Okabe and Ito 2008
 _GROUND, _LINE, _SECTION = (231, 236, 241), (205, 212, 220), (170, 180, 192)
-_FOLLOW_TIME = 0.3
+_FOLLOW_TIME = 0.12
 """Time constant with which the world is moved under a robot [s]."""
 _FIELD_OF_VIEW = math.radians(45)
-_MARGIN = 1.9
+_MARGIN = 1.35
 """Distance of the camera relative to what would just fill the picture."""
+_MARK_SIZE = 0.035
+"""Radius of a goal relative to the view."""
 _MOST_CONTACTS = 64
 
 
 class BrowserScene:
     """The scene of one server."""
 
-    def __init__(self, server: viser.ViserServer, shown: ShownWorlds, data: mujoco.MjData) -> None:
+    def __init__(
+        self,
+        server: viser.ViserServer,
+        shown: ShownWorlds,
+        data: mujoco.MjData,
+        marks: Sequence[Mark],
+    ) -> None:
         """Send everything that keeps its shape.
 
         Args:
             server: Where it is shown.
             shown: Worlds, of which the model is drawn.
             data: The world that is shown first.
+            marks: Its goals; the camera begins with them in the picture.
         """
         self._server, self._shown = server, shown
         model = shown.model
@@ -69,9 +78,15 @@ class BrowserScene:
                 cast_shadow=shape.rgba[3] >= 1,
             )
         self._add_ground(data)
+        room = 2.5 if shown.floats else 1.0
+        self._view = view_radius(self._start, self._radius, marks, room=room)
         self._aim()
         self._marks: dict[str, viser.SceneNodeHandle] = {}
-        self._contacts: list[viser.SceneNodeHandle] = []
+        self._points = scene.add_point_cloud(
+            f"{_ROOT}/contact/points", np.zeros((1, 3)), _CONTACT, point_size=0.06 * self._radius,
+            point_shape="circle", precision="float32", visible=False,
+        )  # fmt: skip
+        self._forces = self._add_arrows("contact/forces", np.zeros((1, 2, 3)), _CONTACT)
 
     def draw(
         self,
@@ -100,8 +115,9 @@ class BrowserScene:
 
     def _aim(self) -> None:
         """Where the camera stands at first, and after "reset view"."""
+        self._server.scene.set_background_image(_sky())
         camera = self._server.initial_camera
-        distance = _MARGIN * self._radius / math.tan(_FIELD_OF_VIEW / 2)
+        distance = _MARGIN * self._view / math.tan(_FIELD_OF_VIEW / 2)
         away = np.array([math.cos(0.95), -math.sin(0.95), 0.42])
         camera.fov = _FIELD_OF_VIEW
         camera.near, camera.far = 0.02 * self._radius, 400 * self._radius
@@ -109,7 +125,7 @@ class BrowserScene:
         camera.position = self._start + distance * away / np.linalg.norm(away)
 
     def _add_ground(self, data: mujoco.MjData) -> None:
-        cell = 0.5 if self._radius > 0.2 else 0.1  # [m]
+        cell = 0.5 if self._radius > 0.2 else 0.2  # [m]
         for geom in planes_of(self._shown.model):
             self._server.scene.add_grid(
                 f"{_ROOT}/body_{int(self._shown.model.geom_bodyid[geom])}/plane_{geom}",
@@ -120,7 +136,7 @@ class BrowserScene:
                 section_color=_SECTION,
                 plane_color=_GROUND,
                 plane_opacity=1.0,
-                fade_distance=40 * self._radius,
+                fade_distance=max(40 * self._radius, 12.0),
                 shadow_opacity=0.25,
                 position=self._shown.model.geom_pos[geom],
                 wxyz=self._shown.model.geom_quat[geom],
@@ -132,50 +148,43 @@ class BrowserScene:
             self._marks.pop(name).remove()
         for mark in marks:
             node = self._marks.get(mark.name)
-            if mark.end is not None:
-                self._marks[mark.name] = self._add_arrows(
-                    f"goal/{mark.name}", np.stack([mark.start, mark.end])[None], _GOAL, 0.035
-                )
-            elif node is None:
-                self._marks[mark.name] = self._server.scene.add_icosphere(
-                    f"{_ROOT}/goal/{mark.name}",
-                    radius=0.06 * self._radius * mark.share,
-                    color=_GOAL,
-                    opacity=0.85,
-                    position=mark.start,
-                    cast_shadow=False,
-                )
-            else:
-                node.position = mark.start
+            if node is None:
+                self._marks[mark.name] = self._add_mark(mark)
+                continue
+            node.position = mark.start
+            if isinstance(node, viser.ArrowsHandle) and mark.end is not None:
+                node.points = _from_origin(mark.end - mark.start)
+
+    def _add_mark(self, mark: Mark) -> viser.SceneNodeHandle:
+        if mark.end is not None:
+            ends = _from_origin(mark.end - mark.start)
+            arrow = self._add_arrows(f"goal/{mark.name}", ends, _GOAL)
+            arrow.position = mark.start
+            return arrow
+        return self._server.scene.add_icosphere(
+            f"{_ROOT}/goal/{mark.name}",
+            radius=_MARK_SIZE * self._view * mark.share,
+            color=_GOAL,
+            opacity=0.85,
+            position=mark.start,
+            cast_shadow=False,
+        )
 
     def _draw_contacts(self, data: mujoco.MjData, wanted: bool) -> None:
         """Discs where bodies touch, arrows along the forces that hold them apart."""
-        places, tips = contact_forces(self._shown.model, data) if wanted else ([], [])
-        for node in self._contacts:
-            node.remove()
-        self._contacts = []
-        if len(places):
-            arrows = np.stack(
-                [places, np.asarray(places) + np.asarray(tips) * (self._radius / self._weight)],
-                axis=1,
-            )
-            self._contacts = [
-                self._server.scene.add_point_cloud(
-                    f"{_ROOT}/contact/points",
-                    np.asarray(places, np.float32),
-                    _CONTACT,
-                    point_size=0.06 * self._radius,
-                    point_shape="circle",
-                    precision="float32",
-                ),
-                self._add_arrows("contact/forces", arrows, _CONTACT, 0.015),
-            ]
+        places, forces = contact_forces(self._shown.model, data)
+        wanted = wanted and len(places) > 0
+        self._points.visible = self._forces.visible = wanted
+        if wanted:
+            self._points.points = places.astype(np.float32)
+            tips = places + forces * (self._radius / self._weight)
+            self._forces.points = np.stack([places, tips], axis=1).astype(np.float32)
 
     def _add_arrows(
-        self, name: str, ends: NDArray, colour: tuple[int, int, int], width: float
-    ) -> viser.SceneNodeHandle:
-        """Arrows (P, 2, 3); an arrow of the same name is replaced. Width relative to the robot."""
-        shaft = width * self._radius
+        self, name: str, ends: NDArray, colour: tuple[int, int, int]
+    ) -> viser.ArrowsHandle:
+        """Arrows (P, 2, 3)."""
+        shaft = 0.25 * _MARK_SIZE * self._view
         return self._server.scene.add_arrows(
             f"{_ROOT}/{name}",
             ends,
@@ -194,10 +203,10 @@ class BrowserScene:
         self._root.position = self._start - self._focus
 
 
-def contact_forces(
-    model: mujoco.MjModel, data: mujoco.MjData
-) -> tuple[list[NDArray], list[NDArray]]:
-    """Places (3,) and forces (3,) of what touches, world axes [m], [N], pointing away from geom 1.
+def contact_forces(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[NDArray, NDArray]:
+    """What touches, with a force between: places and forces, each (P, 3), world axes [m], [N].
+
+    A force is the one that the second geom of a contact feels.
 
     Args:
         model: The model.
@@ -211,7 +220,18 @@ def contact_forces(
         if wrench[0] > 0:
             places.append(data.contact[i].pos.copy())
             forces.append(data.contact[i].frame.reshape(3, 3).T @ wrench[:3])
-    return places, forces
+    return np.reshape(places, (-1, 3)), np.reshape(forces, (-1, 3))
+
+
+def _from_origin(tip: NDArray) -> NDArray[np.float32]:
+    return np.stack([np.zeros(3), tip])[None].astype(np.float32)
+
+
+def _sky() -> NDArray[np.uint8]:
+    """Pale blue that fades to white at the horizon, as a picture."""
+    share = np.linspace(0, 1, 256)[:, None, None]
+    colour = (1 - share) * np.array([178, 203, 227]) + share * np.array([244, 247, 250])
+    return np.broadcast_to(colour, (256, 8, 3)).astype(np.uint8)
 
 
 def _bytes(rgb: Sequence[float]) -> tuple[int, int, int]:

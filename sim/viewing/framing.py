@@ -1,10 +1,17 @@
 """How large a robot is and where: what a camera must know."""
 
+from collections.abc import Sequence
+
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.viewing.goals import Mark
 from sim.viewing.shapes import is_drawn
+
+_FARTHEST = 6.0
+"""Goals farther away than this many robot radii are left out of the picture: the robot would be a
+speck in it."""
 
 
 def robot_geoms(model: mujoco.MjModel, base: int) -> NDArray[np.int64]:
@@ -33,3 +40,19 @@ def bounding_box(
         return np.full(3, -0.5), np.full(3, 0.5)
     centre, radius = data.geom_xpos[geoms], model.geom_rbound[geoms, None]
     return (centre - radius).min(axis=0), (centre + radius).max(axis=0)
+
+
+def view_radius(
+    centre: NDArray[np.float64], radius: float, marks: Sequence[Mark], *, room: float = 1.0
+) -> float:
+    """Radius around a robot that shows it, its goals and some room [m].
+
+    Args:
+        centre: Of the robot, (3,) [m].
+        radius: Of the robot [m].
+        marks: Goals.
+        room: Least result in robot radii.
+    """
+    ends = [end for mark in marks for end in (mark.start, mark.end) if end is not None]
+    reach = max((float(np.linalg.norm(end - centre)) for end in ends), default=0.0)
+    return float(np.clip(reach, room * radius, _FARTHEST * radius))

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-ARROW_TIME = 0.5
+ARROW_TIME = 0.2
 """A velocity is drawn as the way that it covers in this time [s]."""
-_AHEAD = 0.4
+_AHEAD = 0.55
 """Size of the points of a preview, where the goal will be, relative to the goal."""
 
 

@@ -81,7 +81,9 @@ def show(player: Player, title: str, port: int) -> None:
     from sim.viewing.browser import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
-    print(f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it", flush=True)
+    print(
+        f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it", flush=True
+    )
     try:
         viewer.run(until=lambda: False)
     except KeyboardInterrupt:

@@ -50,9 +50,7 @@ class Panel:
             "Reset": player.reset,
         }
         gui = server.gui
-        gui.configure_theme(
-            show_logo=False, show_share_button=False, brand_color=(0, 114, 178)
-        )
+        gui.configure_theme(show_logo=False, show_share_button=False, brand_color=(0, 114, 178))
         gui.set_panel_label("robot_rl")
         gui.add_markdown(title)
         self._status = gui.add_markdown("")

@@ -34,9 +34,7 @@ class Mark:
     """Size of a point relative to others."""
 
 
-def goal_marks(
-    goal: Mapping[str, Any], base_position: Floats, base_rotation: Floats
-) -> list[Mark]:
+def goal_marks(goal: Mapping[str, Any], base_position: Floats, base_rotation: Floats) -> list[Mark]:
     """Marks of one world.
 
     Args:

@@ -121,8 +121,7 @@ class Player:
     def goal(self, world: int) -> dict[str, NDArray[np.float32]]:
         """Goals of a world, each (width,)."""
         return {
-            name: values[world].cpu().numpy().copy()
-            for name, values in self.env.task.goal.items()
+            name: values[world].cpu().numpy().copy() for name, values in self.env.task.goal.items()
         }
 
     def choose(self, world: int) -> None:

@@ -158,7 +158,9 @@ def _box(half: NDArray) -> tuple[NDArray, NDArray]:
 def _mesh(model: mujoco.MjModel, mesh: int) -> tuple[NDArray, NDArray]:
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
-    return model.mesh_vert[first : first + count].copy(), model.mesh_face[face : face + faces].copy()
+    return model.mesh_vert[first : first + count].copy(), model.mesh_face[
+        face : face + faces
+    ].copy()
 
 
 def _height_field(model: mujoco.MjModel, field: int) -> tuple[NDArray, NDArray]:

@@ -13,7 +13,8 @@ import pytest
 
 import sim.flights.video
 from robot_rl.core.errors import ConfigError, StorageError
-from sim.flights.video import RenderUnavailableError, contact_sheet, render_flight
+from sim.film.process import RenderUnavailableError
+from sim.flights.video import contact_sheet, render_flight
 from tests.sim.flights.flight_samples import spiral
 
 MODELS = Path(sim.flights.video.__file__).parent / "models"

@@ -52,7 +52,7 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
         )
     task, robot = component_of(config.task).name, config.robot.spec.name
     who = agent if agent in SIMPLE else f"bundle {Path(agent).resolve().name}"
-    return Shown(config=config, title=f"{task} · {robot} · {who}")
+    return Shown(config=config, title=f"{task}, {robot}, {who}")
 
 
 def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:

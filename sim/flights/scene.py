@@ -12,8 +12,9 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.film.camera import smooth
 from sim.film.canvas import BAD, GOOD, NEUTRAL, Canvas
-from sim.flights.recording import FLIGHT_COLOURS, FlightRecording, Floats
+from sim.flights.recording import FLIGHT_COLOURS, FlightRecording
 
 _MODEL = Path(__file__).parent / "models" / "flight_scene.xml"
 _TRAIL_PIECES = 60
@@ -68,10 +69,10 @@ class FlightScene:
         dt = recording.control_dt
         self._blades = np.cumsum(recording.rotor_speed, axis=1) * (dt * _BLADE_SPEED) * _YAW_SIGN
         middle = 0.5 * (recording.position_w + recording.goal_w)
-        self._look = _smooth(middle, 0.2 / dt)
+        self._look = smooth(middle, 0.2 / dt)
         # Near enough to see the robot, far enough to see it and its goal.
         span = 0.26 + 1.4 * recording.distance + (0.35 if recording.goal_moves else 0.0)
-        self._range = _smooth(np.clip(span, 0.34, 2.5)[..., None], 0.3 / dt)[..., 0]
+        self._range = smooth(np.clip(span, 0.34, 2.5)[..., None], 0.3 / dt)[..., 0]
 
     def frame(self, time: float) -> NDArray[np.uint8]:
         """All flights at a time [s], (height, width, 3); overwritten by the next call."""
@@ -184,15 +185,6 @@ class FlightScene:
         high = min(low + 1, values.shape[1] - 1)
         share = step - low
         return (1 - share) * values[flight, low] + share * values[flight, high]
-
-
-def _smooth(values: NDArray, deviation: float) -> Floats:
-    """Gaussian mean along time of (K, T, D), ends repeated; `deviation` in steps."""
-    reach = math.ceil(3 * deviation)
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / max(deviation, 1e-9)) ** 2)
-    padded = np.pad(values, ((0, 0), (reach, reach), (0, 0)), mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, len(weights), axis=1)
-    return (windows @ (weights / weights.sum())).astype(np.float32)
 
 
 def _rgb(colour: str) -> tuple[float, float, float]:

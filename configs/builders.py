@@ -74,7 +74,12 @@ def build_env(
             "robot=panda"
         )
     simulation = make_simulation(
-        robot, task.randomization, num_worlds=num_envs, device=device, seed=seed
+        robot,
+        task.randomization,
+        num_worlds=num_envs,
+        device=device,
+        seed=seed,
+        **robot.simulation_arguments(task),
     )
     return SimEnv(
         simulation,
@@ -84,7 +89,7 @@ def build_env(
             control_dt=simulation.control_dt,
             device=device,
             evaluation=evaluation,
-            **robot.task_arguments,
+            **robot.task_arguments(simulation),
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,

@@ -14,7 +14,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.fault_flags import FaultFlags
@@ -68,7 +68,9 @@ class SimEnv:
         self._none = ~self._all
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
-        self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, {}))
+        self._actor = ObservationMap(
+            actor_terms, self._inputs(simulation.measured, simulation.sensed)
+        )
         groups = {"actor": GroupSpec(shape=(self._actor.size,))}
         self._critic: ObservationMap | None = None
         if critic_terms:
@@ -238,7 +240,7 @@ class SimEnv:
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
-        inputs = self._inputs(self.simulation.measured, {})
+        inputs = self._inputs(self.simulation.measured, self.simulation.sensed)
         rows.put(self._obs["actor"], self._actor.reset(rows, inputs))
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
@@ -254,7 +256,9 @@ class SimEnv:
     def _observe(self) -> Obs:
         """True successors of all worlds."""
         obs = self._next_obs
-        self._actor.update(self._inputs(self.simulation.measured, {}), out=obs["actor"])
+        self._actor.update(
+            self._inputs(self.simulation.measured, self.simulation.sensed), out=obs["actor"]
+        )
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
             self._critic.update(inputs, out=obs["critic"])
@@ -262,7 +266,9 @@ class SimEnv:
 
     def _observe_again(self) -> Obs:
         """Present observations without a step: no history moves."""
-        self._actor.look(self._inputs(self.simulation.measured, {}), out=self._obs["actor"])
+        self._actor.look(
+            self._inputs(self.simulation.measured, self.simulation.sensed), out=self._obs["actor"]
+        )
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
             self._critic.look(inputs, out=self._obs["critic"])

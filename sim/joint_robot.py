@@ -1,11 +1,12 @@
 """A robot with joints as it is configured, and the physical parameters that episodes draw anew."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
+from sim.pushes import PushConfig
 
 
 @dataclass(kw_only=True)
@@ -28,6 +29,8 @@ class JointRandomization:
     """Range of a factor on the noise of all sensors."""
     latency: list[float] = field(default_factory=lambda: [0.0, 0.0])
     """Range of a time added to the latency of all sensors [s], in whole control periods."""
+    pushes: PushConfig = field(default_factory=PushConfig)
+    """Pushes against a floating base."""
 
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible robots."""
@@ -46,7 +49,7 @@ class JointRandomization:
 
 @dataclass(kw_only=True)
 class JointRobotConfig:
-    """A robot with joints on a fixed base: what it is for a policy, and how it is simulated."""
+    """A robot with joints: what it is for a policy, and how it is simulated."""
 
     randomization_type: ClassVar[type] = JointRandomization
 
@@ -86,7 +89,10 @@ class JointRobotConfig:
         """The "last action" at an episode's start: the default pose."""
         return 0.0
 
-    @property
-    def task_arguments(self) -> dict[str, RobotSpec]:
-        """What a task for robots with joints is built with."""
-        return {"robot": self.spec}
+    def simulation_arguments(self, task: Any) -> dict[str, Any]:
+        """What a task for robots with joints says of its worlds."""
+        return {"scene": task.scene}
+
+    def task_arguments(self, simulation: Any) -> dict[str, Any]:
+        """What a task for robots with joints is built with: the robot, and true sensors to read."""
+        return {"robot": self.spec, "sensors": simulation.sensors}

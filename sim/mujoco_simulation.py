@@ -6,24 +6,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import DeviceError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import STATE_FIELDS, JointCommand, RobotCommand, RobotSpec, RobotState
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
+from robot_rl.core.seeding import derive_seed
 from sim.joint_plant import JointPlants
 from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
+from sim.pushes import PushConfig, Pushes
+from sim.scene import SceneConfig
 from sim.sensing import DelayedSensors
+from sim.task import Start
 
 _STIFFNESS, _DAMPING = 1, 2
 """Columns of `actuator_biasprm`, where a motor's gains stand with a minus sign."""
+_BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
+_BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
+"""Columns of a floating base and the fields of `RobotState` that they are."""
 
 
 class MujocoSimulation:
-    """N robots on fixed bases behind the `Simulation` protocol.
+    """N robots with joints, on fixed or floating bases, behind the `Simulation` protocol.
 
-    The truth holds joint positions and velocities and every sensor of the model that is named after
-    a field of `RobotState`; what is measured is what the `RobotSpec` declares, noisy and late.
+    The truth holds the base's pose and velocities where it floats, joint positions, velocities and
+    efforts, and every sensor of the model that is named after a field of `RobotState`. What is
+    measured is what the `RobotSpec` declares, noisy and late. Other sensors of the model are in
+    `sensors`, for tasks and critics.
     """
 
     def __init__(
@@ -34,6 +46,7 @@ class MujocoSimulation:
         num_worlds: int,
         device: torch.device,
         seed: int,
+        scene: SceneConfig | None = None,
     ) -> None:
         """Build the worlds; `reset` must place the robots before the first step.
 
@@ -42,10 +55,11 @@ class MujocoSimulation:
             randomization: Ranges drawn at every reset.
             num_worlds: N.
             device: The CPU.
-            seed: Seed of the sensor noise.
+            seed: Seed of sensor noise and pushes.
+            scene: What stands around the robot.
 
         Raises:
-            ConfigError: The model cannot be used or is unstable.
+            ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
             DeviceError: Another device was asked for.
             SpecMismatchError: Joints, limits or sensors of spec and model differ.
         """
@@ -58,30 +72,41 @@ class MujocoSimulation:
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
-        model = load_model(config.model, config.spec, physics_dt=config.physics_dt)
+        scene = scene or SceneConfig()
+        model = load_model(config.model, config.spec, physics_dt=config.physics_dt, scene=scene)
         self.engine = MujocoEngine(
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads
         )
         self.control_dt = self.engine.control_dt
-        self._sources = self._state_sources()
-        self._truth = RobotState(
-            {name: source.float() for name, source in self._sources.items()}  # copies
-        )
-        self._sensors = DelayedSensors(
-            self.robot,
-            num_worlds=num_worlds,
-            control_dt=self.control_dt,
-            max_delay=round(randomization.latency[1] / self.control_dt),
-            device=device,
-            seed=seed,
-        )
-        self._measured = RobotState(
-            {name: self._sensors.values[:, c] for name, c in self._sensors.columns.items()}
-        )
+        self.layout = JointLayout.of(model, config.spec.num_joints)
+        """Where robot and scene stand in the engine's state."""
+        self._start_position = torch.tensor(model.qpos0)
+        # Single precision copies of the engine's state; what tasks and sensors read are views.
+        self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
+        self._sensordata = self.engine.sensordata.float()
+        self._effort = self.engine.actuator_force.float()
+        views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
+        self._truth = RobotState(self._state_views(views))
+        self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each: for tasks."""
+        max_delay = round(randomization.latency[1] / self.control_dt)
+        self._robot_sensors = DelayedSensors(
+            config.spec.sensors, self.robot.state_widths, owner=f"robot '{self.robot.name}'",
+            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
+            seed=derive_seed(seed, "sensor noise"),
+        )  # fmt: skip
+        self._measured = RobotState(self._robot_sensors.views)
+        self._scene_sensors = DelayedSensors(
+            scene.measured, self._scene_widths(scene), owner="task.scene.measured",
+            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
+            seed=derive_seed(seed, "scene noise"),
+        )  # fmt: skip
+        self._pushes = self._make_pushes(randomization.pushes, seed)
         self._gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
         self._stiffness_factor = torch.ones(num_worlds, 1)
         self._damping_factor = torch.ones(num_worlds, 1)
         self._plants = JointPlants(config, randomization, self.engine)
+        self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
     @property
     def robot(self) -> RobotSpec:
@@ -104,9 +129,14 @@ class MujocoSimulation:
         return self.engine.fault
 
     @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What is measured of the scene, by the names of `SceneConfig.measured`."""
+        return self._scene_sensors.views
+
+    @property
     def privileged(self) -> Mapping[str, Tensor]:
-        """Drawn parameters, each column in [-1, 1] over its range."""
-        return {"plant": self._plants.drawn}
+        """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
+        return self._privileged
 
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""
@@ -114,39 +144,75 @@ class MujocoSimulation:
             raise SpecMismatchError(
                 f"a simulated robot with joints takes joint commands, got {type(command).__name__}"
             )
+        if self._pushes is not None:
+            self._pushes.push(self.engine.qvel[:, :6])
         kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
         self._gains[..., 0] = -kp
         self._gains[..., 1] = -kd
         self.engine.control.copy_(kp * command.q + kd * command.dq + command.tau)
         self.engine.step()
         self._look()
-        self._sensors.measure(self._sensed())
+        self._robot_sensors.measure(self._sensed())
+        self._scene_sensors.measure(self._scene_truth())
 
-    def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
+    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
         self._tune(rows)
-        self.engine.reset(rows, start.joint_position, start.joint_velocity)
+        position = self._start_position.repeat(rows.count, 1)
+        velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
+        robot = start.robot.fields
+        position[:, self.layout.position] = robot["joint_position"].double()
+        velocity[:, self.layout.velocity] = robot["joint_velocity"].double()
+        for columns, name in _BASE_POSITION if self.layout.floating else ():
+            position[:, columns] = robot[name].double()
+        for columns, name in _BASE_VELOCITY if self.layout.floating else ():
+            velocity[:, columns] = robot[name].double()
+        for name, value in start.scene.items():
+            position[:, self.layout.scene[name]] = value.double()
+        # Motors begin at rest: their torque is zero where they stand.
+        kp = -rows.take(self._gains)[..., 0]
+        self.engine.reset(rows, position, velocity, kp * position[:, self.layout.position])
         self._look()
-        self._sensors.reset(rows, self._sensed())
+        self._robot_sensors.reset(rows, self._sensed())
+        self._scene_sensors.reset(rows, self._scene_truth())
+
+    def push(self, world: int, velocity: Tensor) -> None:
+        """Change a robot's velocity at once: a person's push.
+
+        Args:
+            world: Which one.
+            velocity: Added to the base's linear (world axes) and angular velocity where it floats,
+                (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
+        """
+        columns = slice(0, 6) if self.layout.floating else self.layout.velocity
+        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
 
     def reseed(self, seed: int) -> None:
-        """Restart the stream of sensor noise."""
-        self._sensors.reseed(seed)
+        """Restart the streams of sensor noise and pushes."""
+        self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
+        self._scene_sensors.reseed(derive_seed(seed, "scene noise"))
+        if self._pushes is not None:
+            self._pushes.reseed(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Worlds, drawn parameters, samples in flight and the stream of the noise."""
+        """Worlds, drawn parameters, samples in flight and the streams of noise and pushes."""
         return {
             "engine": self.engine.state_dict(),
-            "sensors": self._sensors.state_dict(),
+            "sensors": self._robot_sensors.state_dict(),
+            "scene_sensors": self._scene_sensors.state_dict(),
             "plants": self._plants.state_dict(),
+            "pushes": {} if self._pushes is None else self._pushes.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.engine.load_state_dict(state["engine"])
-        self._sensors.load_state_dict(state["sensors"])
+        self._robot_sensors.load_state_dict(state["sensors"])
+        self._scene_sensors.load_state_dict(state["scene_sensors"])
         self._plants.load_state_dict(state["plants"])
+        if self._pushes is not None:
+            self._pushes.load_state_dict(state["pushes"])
         self._tune(Rows(torch.ones_like(self.fault)))
         self._look()
 
@@ -155,33 +221,61 @@ class MujocoSimulation:
         value = self._plants.value
         rows.put(self._stiffness_factor, value("stiffness", rows).float())
         rows.put(self._damping_factor, value("damping", rows).float())
-        rows.put(self._sensors.noise_factor, value("sensor_noise", rows)[:, 0].float())
-        rows.put(
-            self._sensors.delay, (value("latency", rows)[:, 0] / self.control_dt).round().long()
-        )
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            rows.put(sensors.noise_factor, value("sensor_noise", rows)[:, 0].float())
+            delay = (value("latency", rows)[:, 0] / self.control_dt).round().long()
+            rows.put(sensors.delay, delay)
 
     def _look(self) -> None:
         """Bring the truth up to date with the engine."""
-        for name, source in self._sources.items():
-            self._truth.fields[name].copy_(source)
+        self._qpos.copy_(self.engine.qpos)
+        self._qvel.copy_(self.engine.qvel)
+        self._sensordata.copy_(self.engine.sensordata)
+        self._effort.copy_(self.engine.actuator_force)
 
     def _sensed(self) -> list[Tensor]:
-        return [self._truth.fields[name] for name in self._sensors.columns]
+        return [self._truth.fields[name] for name in self._robot_sensors.columns]
 
-    def _state_sources(self) -> dict[str, Tensor]:
-        """Fields of the true state: live views of the engine."""
-        engine = self.engine
-        sources = {"joint_position": engine.qpos, "joint_velocity": engine.qvel}
-        sources |= {name: view for name, view in engine.sensors.items() if name in STATE_FIELDS}
+    def _scene_truth(self) -> list[Tensor]:
+        return [self.sensors[name] for name in self._scene_sensors.columns]
+
+    def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
+        if not config.active:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"randomization.pushes asks to push the base of robot '{self.robot.name}', which "
+                "is fixed; leave pushes.speed and pushes.turn at 0"
+            )
+        return Pushes(config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed)
+
+    def _scene_widths(self, scene: SceneConfig) -> dict[str, int]:
+        for name in scene.measured:
+            if name not in self.sensors:
+                told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
+                raise SpecMismatchError(told)
+        return {name: self.sensors[name].shape[1] for name in scene.measured}
+
+    def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Fields of the true state."""
+        views = {
+            "joint_position": self._qpos[:, self.layout.position],
+            "joint_velocity": self._qvel[:, self.layout.velocity],
+            "joint_effort": self._effort[:, : self.robot.num_joints],
+        }
+        if self.layout.floating:
+            views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
+            views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}
+        views |= {name: view for name, view in sensors.items() if name in STATE_FIELDS}
         for name, width in self.robot.state_widths.items():
-            if name not in sources:
-                told = unknown_name(f"robot '{self.robot.name}': sensor", name, sources)
+            if name not in views:
+                told = unknown_name(f"robot '{self.robot.name}': sensor", name, views)
                 raise SpecMismatchError(
                     f"{told}; declare a sensor of that name in {self.config.model}"
                 )
-            if sources[name].shape[1] != width:
+            if views[name].shape[1] != width:
                 raise SpecMismatchError(
                     f"robot '{self.robot.name}': sensor '{name}' of {self.config.model} has "
-                    f"{sources[name].shape[1]} entries, expected {width}"
+                    f"{views[name].shape[1]} entries, expected {width}"
                 )
-        return sources
+        return views

@@ -9,13 +9,9 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import (
-    CommandKind,
-    RobotCommand,
-    RobotSpec,
-    RobotState,
-    RotorCommand,
-)
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws
@@ -28,6 +24,7 @@ from sim.physics.multirotor_sensors import (
     sensing_row,
     state_views,
 )
+from sim.task import Start
 
 START_SPEED = 0.5
 """Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""
@@ -116,8 +113,11 @@ class MultirotorConfig:
         """The "last action" at an episode's start: the speed that rotors start with."""
         return 2 * START_SPEED - 1
 
-    @property
-    def task_arguments(self) -> dict[str, float]:
+    def simulation_arguments(self, task: Any) -> dict[str, Any]:
+        """What a flight task says of its worlds: nothing, the sky is empty."""
+        return {}
+
+    def task_arguments(self, simulation: Any) -> dict[str, Any]:
         """What a flight task is built with."""
         return {"hover_action": 2 * self.model.hover_setpoint - 1}
 
@@ -196,6 +196,11 @@ class MultirotorSimulation:
         return self.engine.state[:, multirotor_model.ROTOR_SPEED]
 
     @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """Nothing: there is nothing around to be measured."""
+        return {}
+
+    @property
     def privileged(self) -> Mapping[str, Tensor]:
         """Rotor speeds, disturbances and drawn parameters, scaled to about one."""
         return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
@@ -209,10 +214,10 @@ class MultirotorSimulation:
         self._normals.normal_(generator=self._noise_generator)
         self.engine.step(command.speed, self._normals)
 
-    def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
+    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
-        fields = start.fields
+        fields = start.robot.fields
         state = torch.cat([*(fields[name] for name in STATE_COLUMNS), speed], dim=-1)
         rows.put(self.engine.state, state)
         params = self._draw(rows.count, generator)

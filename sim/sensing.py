@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.rows import Rows
-from robot_rl.core.seeding import derive_seed
 
 
 class DelayedSensors:
@@ -22,8 +21,10 @@ class DelayedSensors:
 
     def __init__(
         self,
-        robot: RobotSpec,
+        sensors: Mapping[str, SensorSpec],
+        widths: Mapping[str, int],
         *,
+        owner: str,
         num_worlds: int,
         control_dt: float,
         max_delay: int,
@@ -33,7 +34,9 @@ class DelayedSensors:
         """Allocate samples of zeros.
 
         Args:
-            robot: Its sensors are measured; their columns lie in the order of `state_widths`.
+            sensors: How each is measured, by name.
+            widths: Number of entries of each; columns lie in this order.
+            owner: Who declares them, for errors.
             num_worlds: N.
             control_dt: Time between two measurements [s].
             max_delay: Largest entry of `delay` [control periods].
@@ -47,11 +50,11 @@ class DelayedSensors:
         latency: list[int] = []
         self.columns: dict[str, slice] = {}
         """Columns of each sensor."""
-        for name, width in robot.state_widths.items():
-            sensor = robot.sensors[name]
+        for name, width in widths.items():
+            sensor = sensors[name]
             if sensor.rate_hz * control_dt < 1 - 1e-6:
                 raise ConfigError(
-                    f"robot '{robot.name}': sensor '{name}' has a rate of {sensor.rate_hz:g} Hz, "
+                    f"{owner}: sensor '{name}' has a rate of {sensor.rate_hz:g} Hz, "
                     f"below that of the control loop, {1 / control_dt:g} Hz; such a sensor is not "
                     "simulated: raise rate_hz or control more slowly"
                 )
@@ -60,6 +63,8 @@ class DelayedSensors:
             latency += [round(sensor.latency / control_dt)] * width
         self.values = torch.zeros(num_worlds, len(noise), device=device)
         """What is measured now, (N, W); overwritten in place."""
+        self.views = {name: self.values[:, c] for name, c in self.columns.items()}
+        """The same by sensor, (N, width) each."""
         self.delay = torch.zeros(num_worlds, dtype=torch.int64, device=device)
         """Further latency of each world's sensors, (N,), [control periods]."""
         self.noise_factor = torch.ones(num_worlds, device=device)
@@ -71,7 +76,7 @@ class DelayedSensors:
         self._samples = torch.zeros(slots, *self.values.shape, device=device)
         self._newest = 0
         self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "sensor noise"))
+        self._generator.manual_seed(seed)
         self._normals = torch.zeros_like(self.values)
         self._normals.normal_(generator=self._generator)
 
@@ -81,6 +86,8 @@ class DelayedSensors:
         Args:
             truth: True value of every sensor in the order of `columns`, each (N, width).
         """
+        if not self.columns:
+            return
         if self._noisy:
             self._normals.normal_(generator=self._generator)
         self._newest = (self._newest + 1) % len(self._samples)
@@ -103,6 +110,8 @@ class DelayedSensors:
             rows: Worlds that begin.
             truth: As of `measure`, of all N worlds.
         """
+        if not self.columns:
+            return
         sample = torch.cat([rows.take(value) for value in truth], dim=-1).to(self.values.dtype)
         # The normals of the last step serve again: nobody sees both samples of a world.
         scale = self._noise * rows.take(self.noise_factor)[:, None]
@@ -113,7 +122,7 @@ class DelayedSensors:
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of noise."""
-        self._generator.manual_seed(derive_seed(seed, "sensor noise"))
+        self._generator.manual_seed(seed)
         self._normals.normal_(generator=self._generator)
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,8 +6,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
+from sim.task import Start
 
 
 class Simulation(Protocol):
@@ -44,6 +47,11 @@ class Simulation(Protocol):
         ...
 
     @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What a robot measures beside its own state, with noise and latency: for actors."""
+        ...
+
+    @property
     def privileged(self) -> Mapping[str, Tensor]:
         """What only a simulator knows, for critics: name -> (N, width), scaled to about one."""
         ...
@@ -57,12 +65,12 @@ class Simulation(Protocol):
         """Simulate one control period."""
         ...
 
-    def reset(self, rows: Rows, start: RobotState, generator: torch.Generator) -> None:
+    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Begin the picked worlds at given states with newly drawn physical parameters.
 
         Args:
             rows: Worlds to reset.
-            start: True states, fields (count, width).
+            start: True states.
             generator: Source of the drawn parameters.
         """
         ...

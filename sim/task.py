@@ -1,13 +1,13 @@
 """What a task is: starts, goals, rewards, ends and success over any `Simulation`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 
@@ -38,8 +38,8 @@ class Task(Protocol):
         """Weights of the K terms after so many steps of all worlds together: the curriculum."""
         ...
 
-    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
-        """Draw new goals for the picked worlds and the states to begin from, (count, width)."""
+    def start(self, rows: Rows, generator: torch.Generator) -> "Start":
+        """Draw new goals for the picked worlds and the states to begin from."""
         ...
 
     def advance(self, episode_step: Tensor) -> None:
@@ -70,6 +70,17 @@ class Task(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where episodes begin."""
+
+    robot: RobotState
+    """True state of the robot, fields (count, width)."""
+    scene: Mapping[str, Tensor] = field(default_factory=dict)
+    """Positions of the scene's joints by name, (count, 7) for a free body (position and quaternion
+    wxyz, world) and (count, 1) for others; joints left out begin where the model has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,9 @@ from robot_rl.core.rows import Rows
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
+_FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
+"""Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
+for controls that are not known yet."""
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
 _COUNT = 1
 """Column of a warning's counter; column 0 tells where."""
@@ -78,12 +81,20 @@ class MujocoEngine:
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
-        self.sensors = self._sensor_views()
-        """Sensors of the model by name, (N, width), of the present state."""
+        self.sensordata = torch.from_numpy(self._readable("sensordata"))
+        """All sensors, (N, columns): positions and velocities of the present state, forces and
+        accelerations of the last substep."""
+        self.sensor_columns = _sensor_columns(model)
+        """Columns of every sensor by name; sensors `field/part` declared one after another are one
+        sensor `field` too."""
+        self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
+        """Sensors of the model by name, (N, width)."""
+        self.actuator_force = torch.from_numpy(self._readable("actuator_force"))
+        """Forces of the actuators in the last substep, (N, nu)."""
         self._fields: dict[str, Tensor] = {}
         self._shared: dict[str, Tensor] = {}  # values of `_fields` before they differed
         self._derived = False  # constants were recomputed: they are then per world
-        self._batch.forward(stage=_CURRENT)
+        self._batch.forward(stage=_FORCES)
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -99,13 +110,14 @@ class MujocoEngine:
         if self._warnings.any() or not bool((self.qpos.sum() + self.qvel.sum()).isfinite()):
             self._take_out_of_service()
 
-    def reset(self, rows: Rows, qpos: Tensor, qvel: Tensor) -> None:
+    def reset(self, rows: Rows, qpos: Tensor, qvel: Tensor, control: Tensor) -> None:
         """Place the picked worlds and lower their flags; nothing of their past remains.
 
         Args:
             rows: Worlds to place.
             qpos: (count, nq).
             qvel: (count, nv).
+            control: (count, nu), what the first forces and accelerations are felt with.
         """
         ids = _ids(rows.mask)
         if ids.size == 0:
@@ -113,8 +125,9 @@ class MujocoEngine:
         self._batch.reset(ids, stage=_NOTHING)
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
+        rows.put(self.control, control.to(self.control.dtype))
         rows.put(self.fault, False)
-        self._batch.forward(ids, stage=_CURRENT)
+        self._batch.forward(ids, stage=_FORCES)
 
     def model_field(self, name: str) -> Tensor:
         """A field of the model with values per world, (N, ...), such as `body_mass`.
@@ -164,6 +177,8 @@ class MujocoEngine:
         return {
             "state": torch.from_numpy(self._batch.state.copy()),
             "fault": self.fault.clone(),
+            "sensordata": self.sensordata.clone(),
+            "actuator_force": self.actuator_force.clone(),
             "fields": {name: values.clone() for name, values in self._fields.items()},
             "derived": self._derived,
         }
@@ -184,6 +199,8 @@ class MujocoEngine:
         self.fault.copy_(state["fault"])
         self._warnings[:] = 0
         self._batch.forward(stage=_CURRENT)
+        self.sensordata.copy_(state["sensordata"])
+        self.actuator_force.copy_(state["actuator_force"])
 
     def _take_out_of_service(self) -> None:
         finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
@@ -193,16 +210,29 @@ class MujocoEngine:
         self._batch.reset(ids, stage=_CURRENT)
         self._warnings[ids] = 0
 
-    def _sensor_views(self) -> dict[str, Tensor]:
-        model = self._batch.model
-        shared = self._batch.bind("sensordata").view()
-        shared.flags.writeable = True  # torch asks for it; nobody writes to a sensor
-        packed = torch.from_numpy(shared)
-        views: dict[str, Tensor] = {}
-        for i in range(model.nsensor):
-            start, width = int(model.sensor_adr[i]), int(model.sensor_dim[i])
-            views[model.sensor(i).name] = packed[:, start : start + width]
-        return views
+    def _readable(self, name: str) -> np.ndarray:
+        values = self._batch.bind(name).view()
+        values.flags.writeable = True  # a load puts back what a forward does not compute
+        return values
+
+
+def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
+    columns: dict[str, slice] = {}
+    for i in range(model.nsensor):
+        start = int(model.sensor_adr[i])
+        stop = start + int(model.sensor_dim[i])
+        name = model.sensor(i).name
+        columns[name] = slice(start, stop)
+        field, _, part = name.partition("/")
+        if part:
+            begun = columns.get(field, slice(start, start))
+            if begun.stop != start:
+                raise ConfigError(
+                    f"sensors '{field}/...' must be declared one after another; '{name}' stands "
+                    "apart from the others"
+                )
+            columns[field] = slice(begun.start, stop)
+    return columns
 
 
 def _ids(mask: Tensor) -> np.ndarray:

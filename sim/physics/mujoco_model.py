@@ -1,4 +1,7 @@
-"""A robot's MJCF joined with its `RobotSpec`: mechanism from one, motors from the other.
+"""A robot's MJCF joined with its `RobotSpec` and a scene: mechanism, motors and surroundings.
+
+The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
+before all others; then come the joints of the spec, in its order, then those of the scene.
 
 The motor of a joint is a MuJoCo actuator whose force is control - kp * q - kd * dq, clipped to the
 effort limit in every physics step. With control = kp * q_target + kd * dq_target + tau it is the PD
@@ -14,65 +17,98 @@ from pathlib import Path
 import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import JointSpec, RobotSpec
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import JointSpec
+from sim.physics.joint_layout import JointLayout
+from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
-"""Folder of our own MJCF files."""
+"""Folder of our own robots."""
+SCENES = Path(__file__).parents[1] / "scenes"
+"""Folder of our own scenes."""
 
 _LIMIT_TOLERANCE = 1e-6
 """Largest difference between a limit in the spec and in the MJCF [rad]; they are decimals alike."""
+_PROBE_HEIGHT = 10.0
+"""Height of a floating base while its gains are tried, far from everything [m]."""
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_FREE = mujoco.mjtJoint.mjJNT_FREE
 
 
-def load_model(file: str, robot: RobotSpec, *, physics_dt: float) -> mujoco.MjModel:
-    """Compile a robot's model with a motor at every joint of its spec.
+def load_model(
+    file: str, robot: RobotSpec, *, physics_dt: float, scene: SceneConfig | None = None
+) -> mujoco.MjModel:
+    """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
 
     Args:
         file: Name in `ROBOTS`, or a path.
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
+        scene: What stands around the robot; None for what its own file brings.
 
     Raises:
-        ConfigError: The file is missing or no MJCF, or the step is unstable with these gains.
+        ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
         SpecMismatchError: Joints or limits of file and spec differ.
     """
-    path = Path(file) if Path(file).is_absolute() else ROBOTS / file
+    tree = _tree(file, ROBOTS, f"robot '{robot.name}'")
+    name = Path(file).name
+    _check_joints(tree, robot, name)
+    for joint in robot.joints:
+        _add_motor(tree, joint)
+    tree.option.timestep = physics_dt
+    _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
+    if scene is not None and scene.file:
+        surroundings = _tree(scene.file, SCENES, "scene")
+        unnamed = [joint for joint in surroundings.joints if not joint.name]
+        if unnamed:
+            raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
+        tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
+        name = f"{name} with {Path(scene.file).name}"
+    return _compile(tree, f"robot '{robot.name}'", name)
+
+
+def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:
+    path = Path(file) if Path(file).is_absolute() else folder / file
     if not path.is_file():
-        known = ", ".join(sorted(entry.name for entry in ROBOTS.glob("*.xml")))
-        raise ConfigError(f"robot '{robot.name}': no model file {path}; known: {known}")
+        known = ", ".join(sorted(entry.name for entry in folder.glob("*.xml")))
+        raise ConfigError(f"{owner}: no model file {path}; known: {known or 'none'}")
     try:
-        tree = mujoco.MjSpec.from_file(str(path))
-        _check_joints(tree, robot, path.name)
-        for joint in robot.joints:
-            _add_motor(tree, joint)
-        tree.option.timestep = physics_dt
-        model = tree.compile()
+        return mujoco.MjSpec.from_file(str(path))
     except ValueError as error:
-        if isinstance(error, (ConfigError, SpecMismatchError)):
-            raise
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"robot '{robot.name}': MuJoCo refuses {path.name}: {reason}") from error
-    _check_stable(model, robot)
-    return model
+        raise _refused(owner, path.name, error) from error
+
+
+def _compile(tree: mujoco.MjSpec, owner: str, name: str) -> mujoco.MjModel:
+    try:
+        return tree.compile()
+    except ValueError as error:
+        raise _refused(owner, name, error) from error
+
+
+def _refused(owner: str, name: str, error: ValueError) -> ConfigError:
+    return ConfigError(f"{owner}: MuJoCo refuses {name}: {' '.join(str(error).split())}")
 
 
 def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
-    strange = [joint.name for joint in tree.joints if joint.type not in _MOVING]
+    joints = list(tree.joints)
+    if joints and joints[0].type == _FREE:
+        joints = joints[1:]  # the base
+    strange = [joint.name for joint in joints if joint.type not in _MOVING]
     if strange:
         raise SpecMismatchError(
             f"robot '{robot.name}': joint(s) {strange} in {file} neither turn nor slide about one "
-            "axis; only robots on a fixed base can be simulated"
+            "axis; only the first joint may be free, that of a floating base"
         )
-    found = [joint.name for joint in tree.joints]
+    found = [joint.name for joint in joints]
     if found != robot.joint_names:
         missing = [name for name in robot.joint_names if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"
         raise SpecMismatchError(
             f"robot '{robot.name}' has joints {robot.joint_names}, but {file} {what}: {found}"
         )
-    for ours, theirs in zip(robot.joints, tree.joints, strict=True):
+    for ours, theirs in zip(robot.joints, joints, strict=True):
         pairs = zip(ours.position_limit, theirs.range, strict=True)
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
             raise SpecMismatchError(
@@ -94,10 +130,15 @@ def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
 
 
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
-    """Let one robot hold its default pose: it must come to rest."""
+    """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
     data = mujoco.MjData(model)
+    layout = JointLayout.of(model, robot.num_joints)
+    gravity = model.opt.gravity.copy()
+    if layout.floating:
+        model.opt.gravity[:] = 0
+        data.qpos[2] = _PROBE_HEIGHT
     pose = [joint.default_position for joint in robot.joints]
-    data.qpos[:] = [position + _PROBE_OFFSET for position in pose]
+    data.qpos[layout.position] = [position + _PROBE_OFFSET for position in pose]
     data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.joints]
     steps = max(10, round(_PROBE_SECONDS / model.opt.timestep))
     for _ in range(steps):
@@ -105,10 +146,12 @@ def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
         mujoco.mj_step2(model, data)
         if not abs(data.qvel).max() < 1e3:
             break
-    if not abs(data.qvel).max() < _PROBE_SPEED:
-        worst = max(range(model.nv), key=lambda i: abs(data.qvel[i]))
+    model.opt.gravity[:] = gravity
+    speeds = data.qvel[layout.velocity]
+    if not abs(speeds).max() < _PROBE_SPEED:
+        worst = max(range(robot.num_joints), key=lambda i: abs(speeds[i]))
         raise ConfigError(
             f"robot '{robot.name}' does not come to rest in its default pose: joint "
-            f"'{robot.joint_names[worst]}' moves at {data.qvel[worst]:.3g} rad/s after "
+            f"'{robot.joint_names[worst]}' moves at {speeds[worst]:.3g} rad/s after "
             f"{data.time:.3g} s; lower physics_dt ({model.opt.timestep:g} s) or the gains"
         )

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.multirotor import MultirotorRandomization
-from sim.task import Judgement
+from sim.task import Judgement, Start
 from sim.tasks.flight import (
     REWARD_NAMES,
     FlightStartConfig,
@@ -113,10 +113,10 @@ class HoverTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw starts around the goal."""
         self._record.clear(rows)
-        return self._start.draw(rows.count, generator)
+        return Start(robot=self._start.draw(rows.count, generator))
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRandomization
-from sim.task import Judgement
+from sim.scene import SceneConfig
+from sim.task import Judgement, Start
 from sim.tasks.record import EndRecord
 
 REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
@@ -45,6 +47,8 @@ class ReachConfig:
     """Largest mean distance within the window [m]."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the arm."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term; terms left out weigh 0."""
     actor: list[TermConfig] = field(default_factory=list)
@@ -89,6 +93,7 @@ class ReachTask:
         num_worlds: int,
         control_dt: float,
         robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
         device: torch.device,
         evaluation: bool,
     ) -> None:
@@ -99,6 +104,7 @@ class ReachTask:
             num_worlds: N.
             control_dt: Control period [s].
             robot: The arm; it must know where its end effector is.
+            sensors: True sensors of the worlds; this task reads none.
             device: Where the worlds live.
             evaluation: Taken as from every task; training and evaluation draw alike here.
 
@@ -128,7 +134,7 @@ class ReachTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw goals in the box, and poses around the default one, at rest."""
         self._record.clear(rows)
         size = len(self._default)
@@ -136,9 +142,8 @@ class ReachTask:
         rows.put(self.goal[GOAL], self._goal_low + self._goal_size * unit[:, :3])
         offset = self.config.start_position * (2 * unit[:, 3:] - 1)
         position = torch.clamp(self._default + offset, self._lowest, self._highest)
-        return RobotState(
-            {"joint_position": position, "joint_velocity": torch.zeros_like(position)}
-        )
+        still = torch.zeros_like(position)
+        return Start(robot=RobotState({"joint_position": position, "joint_velocity": still}))
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""

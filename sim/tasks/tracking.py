@@ -10,10 +10,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.multirotor import MultirotorRandomization
-from sim.task import Judgement
+from sim.task import Judgement, Start
 from sim.tasks.curves import CurveConfig, Curves
 from sim.tasks.flight import (
     REWARD_NAMES,
@@ -127,7 +127,7 @@ class TrackingTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw curves, and starts around their first point, moving along."""
         self._record.clear(rows)
         self._curves.draw(rows, generator)
@@ -139,7 +139,7 @@ class TrackingTask:
         fields["position_w"] = fields["position_w"] + rows.take(fresh["position_w"])
         velocity = rows.take(fresh["linear_velocity_w"])
         fields["linear_velocity_w"] = fields["linear_velocity_w"] + velocity
-        return RobotState(fields)
+        return Start(robot=RobotState(fields))
 
     def advance(self, episode_step: Tensor) -> None:
         """Move every goal along its curve."""

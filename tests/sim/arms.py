@@ -9,11 +9,13 @@ import torch
 from configs.builders import build_env
 from configs.compose import compose
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotState, SensorSpec
+from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
 from sim.joint_robot import JointRandomization, JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
+from sim.task import Start
 from sim.tasks.reach import ReachConfig, ReachTask
 
 CPU = torch.device("cpu")
@@ -60,7 +62,7 @@ def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) ->
     rows = Rows(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
-    start = RobotState({"joint_position": position, "joint_velocity": 0 * position})
+    start = Start(robot=RobotState({"joint_position": position, "joint_velocity": 0 * position}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 

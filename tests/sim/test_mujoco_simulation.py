@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
-from robot_rl.core.robot import JointCommand, JointSpec, RotorCommand, SensorSpec
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRandomization, JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
@@ -245,12 +246,9 @@ def test_model_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         build(panda(model=str(broken)))
     loose = tmp_path / "loose.xml"
     text = (ROBOTS / "panda.xml").read_text()
-    loose.write_text(
-        text.replace(
-            '<body name="link0"', '<body name="link0"><freejoint name="f"/></body><body name="x"'
-        )
-    )
-    with pytest.raises(SpecMismatchError, match="fixed base"):
+    ball = '<body name="ball"><freejoint name="rolls"/><geom size="0.1"/></body></worldbody>'
+    loose.write_text(text.replace("</worldbody>", ball))
+    with pytest.raises(SpecMismatchError, match=r"\['rolls'\].*only the first joint may be free"):
         build(panda(model=str(loose)))
 
 

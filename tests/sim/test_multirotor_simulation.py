@@ -9,10 +9,13 @@ import torch
 from scipy import stats
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import BodyRateCommand, RobotState, RotorCommand, SensorSpec
+from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
+from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.multirotor import MultirotorConfig, MultirotorRandomization, MultirotorSimulation
 from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.task import Start
 from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config
 
@@ -37,7 +40,7 @@ def begin(simulation: MultirotorSimulation, mask: torch.Tensor, seed: int = 0) -
     zeros = torch.zeros(rows.count, 3)
     level = torch.tensor([1.0, 0, 0, 0]).repeat(rows.count, 1)
     names = ("position_w", "linear_velocity_w", "angular_velocity_b")
-    start = RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)})
+    start = Start(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 

@@ -45,8 +45,7 @@ def pendulums(count: int = WORLDS, **arguments: Any) -> MujocoEngine:
     engine = MujocoEngine(model, count, **{"decimation": 4, "threads": 1, **arguments})
     rng = np.random.default_rng(0)
     qpos, qvel, torque = (torch.from_numpy(rng.uniform(-1, 1, (count, n))) for n in (2, 2, 1))
-    engine.reset(Rows(torch.ones(count, dtype=torch.bool)), qpos, qvel)
-    engine.control[:] = torque
+    engine.reset(Rows(torch.ones(count, dtype=torch.bool)), qpos, qvel, torque)
     return engine
 
 
@@ -75,7 +74,7 @@ def test_sensors_tell_of_the_present_state_not_of_the_last_substep() -> None:
     height = -0.5 * upper.cos() - 0.5 * lower.cos()
     torch.testing.assert_close(engine.sensor("tip")[:, 2], height)
     torch.testing.assert_close(engine.sensor("rate")[:, 0], engine.qvel[:, 1])
-    engine.reset(picked(1), torch.zeros(1, 2), torch.ones(1, 2))
+    engine.reset(picked(1), torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(1, 1))
     assert engine.sensor("tip")[1].tolist() == pytest.approx([0, 0, -1])
     assert float(engine.sensor("rate")[1]) == 1.0
 
@@ -94,7 +93,7 @@ def test_a_masked_reset_touches_only_its_worlds() -> None:
     engine, twin = pendulums(), pendulums()
     for each in (engine, twin):
         each.step()
-    engine.reset(picked(0, 4), torch.zeros(2, 2), torch.zeros(2, 2))
+    engine.reset(picked(0, 4), torch.zeros(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
     assert engine.qpos[[0, 4]].abs().sum() == 0
     others = [1, 2, 3]
     for _ in range(3):
@@ -142,7 +141,8 @@ def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
     engine, other = pendulums(), pendulums(threads=2)
     order = torch.tensor([3, 1, 4, 0, 2])
     all_worlds = Rows(torch.ones(WORLDS, dtype=torch.bool))
-    other.reset(all_worlds, engine.qpos[order].clone(), engine.qvel[order].clone())
+    state = (values[order].clone() for values in (engine.qpos, engine.qvel, engine.control))
+    other.reset(all_worlds, *state)
     other.control[:] = engine.control[order]
     for _ in range(5):
         engine.step()
@@ -186,7 +186,7 @@ def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
         engine.control[2] = 0.0
     others = [0, 1, 3, 4]
     assert torch.equal(engine.qpos[others], twin.qpos[others])
-    engine.reset(picked(2), torch.zeros(1, 2), torch.zeros(1, 2))
+    engine.reset(picked(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1))
     engine.step()
     assert not engine.fault.any()
 

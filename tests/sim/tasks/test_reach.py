@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.tasks.reach import GOAL, REWARD_NAMES, ReachConfig, ReachTask
 from tests.sim.arms import CPU, arm_worlds, panda
@@ -19,7 +20,8 @@ def task(config: ReachConfig | None = None, *, worlds: int = WORLDS) -> ReachTas
     """A second in ten steps, judged over its last half."""
     made = ReachTask(
         config or ReachConfig(episode_length=1.0, success_window=0.5),
-        num_worlds=worlds, control_dt=DT, robot=panda().spec, device=CPU, evaluation=True,
+        num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors={}, device=CPU,
+        evaluation=True,
     )  # fmt: skip
     everyone = Rows(torch.ones(worlds, dtype=torch.bool))
     made.start(everyone, torch.Generator().manual_seed(0))
@@ -100,7 +102,9 @@ def test_an_end_effector_near_the_floor_ends_the_episode() -> None:
 def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_limits() -> None:
     config = ReachConfig(start_position=3.0)
     made = task(config, worlds=2000)
-    start = made.start(Rows(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3))
+    start = made.start(
+        Rows(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
+    ).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
         assert low <= float(goal[:, axis].min()) < low + 0.01
@@ -130,8 +134,8 @@ def test_the_actor_sees_the_way_from_the_goal_as_the_encoders_tell_it() -> None:
 def test_a_robot_that_does_not_know_its_end_effector_is_refused() -> None:
     with pytest.raises(SpecMismatchError, match=r"'blind'.*end_effector_position_b"):
         ReachTask(
-            ReachConfig(), num_worlds=1, control_dt=DT, robot=RobotSpec(name="blind"), device=CPU,
-            evaluation=False,
+            ReachConfig(), num_worlds=1, control_dt=DT, robot=RobotSpec(name="blind"), sensors={},
+            device=CPU, evaluation=False,
         )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.tasks.curves import CurveConfig
 from sim.tasks.flight import REWARD_NAMES, FlightStartConfig
@@ -118,7 +118,7 @@ def test_episode_terminates_where_the_robot_tumbles(rate, ends):
 def test_starts_move_with_the_curve():
     task = make_task(num_worlds=3)
     rows = Rows(torch.tensor([True, False, True]))
-    start = task.start(rows, torch.Generator().manual_seed(4))
+    start = task.start(rows, torch.Generator().manual_seed(4)).robot
     w = 2 * math.pi / 5.5
     expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
     torch.testing.assert_close(start.linear_velocity_w, expected)

@@ -1,0 +1,17 @@
+"""What stands around a robot with joints: objects, fixtures, ground; declared by the task."""
+
+from dataclasses import dataclass, field
+
+from robot_rl.core.robot_parts import SensorSpec
+
+
+@dataclass(kw_only=True)
+class SceneConfig:
+    """Things that a task puts into the robot's world."""
+
+    file: str = ""
+    """MJCF with objects and their sensors: a file in sim/scenes, or a whole path; empty for none.
+    Its joints need names; its sensors are read by the task under theirs."""
+    measured: dict[str, SensorSpec] = field(default_factory=dict)
+    """Sensors of the model that a robot could have too, such as a camera's estimate of an object's
+    position: name -> noise and latency. Actors see them as `sensed/<name>`."""

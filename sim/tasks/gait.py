@@ -1,0 +1,124 @@
+"""When a robot's feet should stand and when they should swing, and what they do.
+
+A clock runs through one gait cycle per `period`. Every foot stands for the share `duty` of it and
+swings along an arc in the rest; offsets between the feet make a trot, a walk or a bound (as in
+Margolis and Agrawal, "Walk These Ways", CoRL 2022). Who stands still keeps all feet on the ground.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class GaitConfig:
+    """A gait; the default is a trot: diagonal feet swing together."""
+
+    period: float = 0.5
+    """Time of one cycle [s]."""
+    duty: float = 0.55
+    """Share of the cycle that a foot stands."""
+    offsets: list[float] = field(default_factory=lambda: [0.0, 0.5, 0.5, 0.0])
+    """Where in the cycle each foot is when the clock begins, in the foot order of the spec."""
+    swing_height: float = 0.08
+    """Height of a foot's centre above where it stands, in the middle of its swing [m]."""
+    foot_radius: float = 0.022
+    """Height of a standing foot's centre above the ground [m]."""
+    touch: float = 5.0
+    """Normal force from which a foot counts as standing [N]."""
+
+    def __post_init__(self) -> None:
+        """Refuse cycles without extent."""
+        if not self.period > 0:
+            raise ConfigError(f"gait.period must be > 0 s, got {self.period}")
+        if not 0 < self.duty < 1:
+            raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")
+        for name in ("swing_height", "foot_radius", "touch"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"gait.{name} must be >= 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class GaitTarget:
+    """What the feet should do now."""
+
+    stands: Tensor
+    """(N, F) bool."""
+    height: Tensor
+    """Of the feet's centres above the ground, (N, F), [m]; meaningful for swinging feet."""
+
+
+class Gait:
+    """The clock of N robots."""
+
+    def __init__(self, config: GaitConfig, *, num_feet: int, device: torch.device) -> None:
+        """Set the clock's constants.
+
+        Args:
+            config: The gait.
+            num_feet: F.
+            device: Where the worlds live.
+
+        Raises:
+            ConfigError: There are not as many offsets as feet.
+        """
+        if len(config.offsets) != num_feet:
+            raise ConfigError(
+                f"gait.offsets: expected one for each of {num_feet} feet, got {config.offsets}"
+            )
+        self.config = config
+        self._offsets = torch.tensor(config.offsets, device=device)
+
+    def clock(self, phase: Tensor, moving: Tensor) -> Tensor:
+        """What a policy sees of the clock: sine and cosine, (N, 2); zeros for who stands still.
+
+        Args:
+            phase: Share of the cycle that has passed, (N,).
+            moving: (N,) bool, who is asked to move.
+        """
+        angle = (2 * math.pi) * phase
+        return torch.stack([angle.sin(), angle.cos()], dim=-1) * moving[:, None]
+
+    def target(self, phase: Tensor, moving: Tensor) -> GaitTarget:
+        """What the feet should do, arguments as of `clock`."""
+        duty = self.config.duty
+        share = (phase[:, None] + self._offsets) % 1.0  # (N, F)
+        swing = ((share - duty) / (1 - duty)).clamp(min=0.0)  # 0 to 1 through the swing
+        rise = self.config.swing_height * (math.pi * swing).sin()
+        return GaitTarget(
+            stands=(share < duty) | ~moving[:, None], height=self.config.foot_radius + rise
+        )
+
+    def contact(self, foot_force: Tensor) -> Tensor:
+        """(N, F) bool: the foot stands.
+
+        Args:
+            foot_force: Normal forces, (N, F), [N].
+        """
+        return foot_force > self.config.touch
+
+
+def slip(contact: Tensor, foot_velocity_w: Tensor) -> Tensor:
+    """Squared horizontal speed of standing feet, summed, (N,), [m^2/s^2].
+
+    Args:
+        contact: (N, F) bool, the foot stands.
+        foot_velocity_w: (N, F * 3), [m/s], world axes.
+    """
+    velocity = foot_velocity_w.unflatten(-1, (-1, 3))[..., :2]  # (N, F, 2)
+    return ((velocity * velocity).sum(-1) * contact).sum(-1)
+
+
+def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:
+    """Squared height error of feet that should swing, summed, (N,), [m^2].
+
+    Args:
+        target: What the feet should do.
+        foot_height: Of their centres above the ground, (N, F), [m].
+    """
+    error = foot_height - target.height
+    return (error * error * ~target.stands).sum(-1)

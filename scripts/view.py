@@ -17,7 +17,7 @@ task:  {tasks}
 robot: {robots}
 
 options:
-  agent=zero          zero, random, or the folder of a bundle; a bundle brings its own task and robot
+  agent=zero          zero, random, or the folder of a bundle, which brings its task and robot
   video=out.mp4       film the worlds and write out.png, a contact sheet, instead of opening a page
   seconds=0           length of the film; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin
@@ -29,8 +29,8 @@ most used fields:
   device=cpu          where the worlds live: cpu, cuda, cuda:<index> or auto
   task.start.attitude_deg=90    any field of the task or the robot; --info fields prints them
 
-In the page: pause, step, reset, choose a world, push the robot, move its goal, see contacts and what
-each reward term pays. Ctrl-C ends it.
+In the page: pause, step, reset, choose a world, push the robot, move its goal, see contacts and
+what each reward term pays. Ctrl-C ends it.
 
 examples:
   python scripts/view.py task=reach robot=panda agent=random

@@ -4,17 +4,17 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.film.recording import WorldRecording
-from sim.viewing.framing import bounding_box, robot_geoms, view_radius
-from sim.viewing.goals import Mark, goal_marks
+from sim.viewing.framing import bounding_box, marks_of, robot_geoms, view_radius
+from sim.viewing.goals import Mark
+from sim.viewing.worlds import Model
 
 _CALM = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
-_ROOM = 2.2
+_ROOM = 1.6
 """Radii of a moving robot that are seen at least: it shall be seen to move."""
 
 
@@ -30,9 +30,9 @@ class CameraWay:
     """Goals at every moment."""
 
 
-def camera_way(recording: WorldRecording, world: int, model: mujoco.MjModel) -> CameraWay:
+def camera_way(recording: WorldRecording, world: int, model: Model) -> CameraWay:
     """Follow a robot that moves; look at all that a robot on a fixed base reaches."""
-    data = mujoco.MjData(model)
+    data = recording.data_for(model)
     geoms = robot_geoms(model, recording.base)
     boxes: list[tuple[NDArray, NDArray]] = []
     marks: list[list[Mark]] = []
@@ -40,8 +40,7 @@ def camera_way(recording: WorldRecording, world: int, model: mujoco.MjModel) -> 
         recording.put(world, moment, model, data)
         boxes.append(bounding_box(model, data, geoms))
         goal = {name: values[world, moment] for name, values in recording.goal.items()}
-        rotation = data.xmat[recording.base].reshape(3, 3)
-        marks.append(goal_marks(goal, data.xpos[recording.base], rotation))
+        marks.append(marks_of(goal, data, recording.base, boxes[-1]))
     low, high = (np.stack(corners) for corners in zip(*boxes, strict=True))
     count = len(marks)
     if not recording.floats:
@@ -57,8 +56,7 @@ def camera_way(recording: WorldRecording, world: int, model: mujoco.MjModel) -> 
         deviation = _CALM / recording.control_dt
         centre[part] = smooth(middle[None, part], deviation)[0]
         seen = [
-            view_radius(centre[t], size, marks[t], room=_ROOM)
-            for t in range(part.start, part.stop)
+            view_radius(centre[t], size, marks[t], room=_ROOM) for t in range(part.start, part.stop)
         ]
         radius[part] = smooth(np.array(seen)[None, :, None], deviation)[0, :, 0]
     lag = np.linalg.norm(middle - centre, axis=1) + size  # a calm camera must not lose the robot

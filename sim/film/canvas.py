@@ -27,6 +27,10 @@ _NORMAL = mujoco.mjtFont.mjFONT_NORMAL
 _LABEL_HEIGHT, _LABEL_MARGIN, _LETTER = 22, 8, 8  # [pixels]
 
 
+class NoGLError(Exception):
+    """The GL backend that was chosen does not work here."""
+
+
 class Canvas:
     """One picture of fixed size, drawn tile by tile."""
 
@@ -39,13 +43,15 @@ class Canvas:
             height: Of the picture [pixels].
 
         Raises:
-            Exception: This machine has no working GL of the chosen kind; MuJoCo and PyOpenGL raise
-                errors of many types.
+            NoGLError: This machine has no working GL of the chosen kind.
         """
-        self._gl = mujoco.GLContext(width, height)
-        self._gl.make_current()
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        try:
+            self._gl = mujoco.GLContext(width, height)
+            self._gl.make_current()
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        except Exception as error:  # MuJoCo and PyOpenGL raise errors of many types
+            raise NoGLError(f"{type(error).__name__}: {error}") from error
         self.scene = mujoco.MjvScene(model, _MOST_GEOMS)
         self.camera = mujoco.MjvCamera()
         self.camera.type = mujoco.mjtCamera.mjCAMERA_FREE

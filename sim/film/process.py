@@ -30,6 +30,10 @@ class RenderUnavailableError(RobotRLError):
     """This machine cannot draw: it has no working EGL or OSMesa, or they are switched off."""
 
 
+class DrawingError(RobotRLError):
+    """What draws has a defect. A sentence: nothing that a film shows may be lost for it."""
+
+
 class Recording(Protocol):
     """What is handed to the child in a file."""
 
@@ -89,6 +93,7 @@ def draw(module: str, recording: Recording, path: Path, job: dict[str, Any]) -> 
     Raises:
         RenderUnavailableError: No GL backend works here.
         MissingExtraError: MuJoCo or PyAV is not installed.
+        DrawingError: What draws has a defect.
         StorageError: The file cannot be written.
     """
     for package in ("mujoco", "av"):
@@ -122,17 +127,20 @@ def draw_job(
 
     Args:
         plan: The job's file.
-        open_stage: Makes what draws; whatever it raises means that this backend cannot.
+        open_stage: Makes what draws; raises `NoGLError` where this backend cannot.
         pictures: The frames of a film, or the one picture of a sheet.
     """
-    from sim.film.encode import write_film, write_png  # the parent does without PyAV
-
+    try:
+        # The parent does without PyAV and GL; importing MuJoCo opens the library of the backend.
+        from sim.film.canvas import NoGLError
+        from sim.film.encode import write_film, write_png
+    except Exception as error:  # noqa: BLE001 - GL libraries raise anything
+        return _say_no_gl(error)
     job = json.loads(plan.read_text())
     try:
         stage = open_stage(job)
-    except Exception as error:  # noqa: BLE001 - GL libraries raise anything; all mean "cannot"
-        sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
-        return _EXIT_NO_GL
+    except NoGLError as error:
+        return _say_no_gl(error)
     try:
         if job["kind"] == "film":
             size = {name: job[name] for name in ("width", "height", "fps")}
@@ -145,6 +153,11 @@ def draw_job(
     finally:
         stage.close()
     return 0
+
+
+def _say_no_gl(error: Exception) -> int:
+    sys.stderr.write(f"{type(error).__name__}: {' '.join(str(error).split())}\n")
+    return _EXIT_NO_GL
 
 
 def _backends() -> list[str]:
@@ -161,7 +174,7 @@ def _run_child(module: str, backend: str, plan: Path) -> None:
 
     Raises:
         RenderUnavailableError: The backend does not work; another may.
-        StorageError: Another backend would not help.
+        DrawingError, StorageError: Another backend would not help.
     """
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -180,4 +193,6 @@ def _run_child(module: str, backend: str, plan: Path) -> None:
     reason = lines[-1] if lines else f"ended with code {done.returncode}"
     if done.returncode == _EXIT_STORAGE:
         raise StorageError(reason)
-    raise RenderUnavailableError(reason)
+    if done.returncode == _EXIT_NO_GL or done.returncode < 0:  # a driver may crash, too
+        raise RenderUnavailableError(reason)
+    raise DrawingError(f"drawing failed, which is a defect of robot_rl: {reason}")

@@ -65,6 +65,11 @@ class WorldRecording:
         name = "world.mjb"
         return mujoco.MjModel.from_binary_path(name, {name: self.model[world].tobytes()})
 
+    @staticmethod
+    def data_for(model: mujoco.MjModel) -> mujoco.MjData:
+        """Room for a world of this model."""
+        return mujoco.MjData(model)
+
     def put(self, world: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Put a world into `data` as it was; its kinematics are computed."""
         mujoco.mj_setState(model, data, self.pose[world, moment], int(_POSE))

@@ -45,8 +45,7 @@ class WorldStage:
             title: Shown in the upper right corner; empty for none.
 
         Raises:
-            Exception: This machine has no working GL of the chosen kind; MuJoCo and PyOpenGL raise
-                errors of many types.
+            NoGLError: This machine has no working GL of the chosen kind.
         """
         self._recording, self._title = recording, title
         self._models = [recording.model_of(world) for world in range(recording.worlds)]

@@ -49,8 +49,7 @@ class FlightScene:
             near: Distance from the goal that counts as reached [m].
 
         Raises:
-            Exception: This machine has no working GL of the chosen kind; MuJoCo and PyOpenGL raise
-                errors of many types.
+            NoGLError: This machine has no working GL of the chosen kind.
         """
         self._recording = recording
         self._title = title

@@ -3,8 +3,8 @@
     render_flight(recording, Path("flight.mp4"))
     contact_sheet(recording, Path("flight.png"))
 
-The work is done by a child process (`python -m sim.flights.video job.json`); `sim.film.process` says
-why.
+The work is done by a child process (`python -m sim.flights.video job.json`); why, says
+`sim.film.process`.
 """
 
 import sys

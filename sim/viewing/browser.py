@@ -7,13 +7,14 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 import viser
-from mujoco import MjData
 
 from robot_rl.core.errors import ConfigError
 from sim.viewing.browser_panel import Panel
 from sim.viewing.browser_scene import BrowserScene
-from sim.viewing.goals import Mark, goal_marks
+from sim.viewing.framing import bounding_box, marks_of, robot_geoms
+from sim.viewing.goals import Mark
 from sim.viewing.player import Player
+from sim.viewing.worlds import Data
 
 HOST = "127.0.0.1"
 """Whoever reaches the page steers the worlds, and nobody is asked who he is: loopback only."""
@@ -45,6 +46,7 @@ class BrowserViewer:
             self._server.stop()
             raise ConfigError(_taken(port))
         self._panel = Panel(self._server, player, title=title)
+        self._geoms = robot_geoms(player.shown.model, player.shown.base)
         self._scene = BrowserScene(self._server, player.shown, *self._look())
         self._rate = 0.0  # simulated time per wall time
         self._told, self._told_time = time.perf_counter(), player.time
@@ -98,12 +100,12 @@ class BrowserViewer:
             elapsed=elapsed,
         )
 
-    def _look(self) -> tuple[MjData, list[Mark]]:
+    def _look(self) -> tuple[Data, list[Mark]]:
         """The chosen world and its goals."""
-        player = self._player
-        data, base = player.shown.look(player.world, player.time), player.shown.base
-        rotation = data.xmat[base].reshape(3, 3)
-        return data, goal_marks(player.goal(player.world), data.xpos[base], rotation)
+        player, shown = self._player, self._player.shown
+        data = shown.look(player.world, player.time)
+        box = bounding_box(shown.model, data, self._geoms)
+        return data, marks_of(player.goal(player.world), data, shown.base, box)
 
 
 class _LocalServer(viser.ViserServer):

@@ -11,6 +11,7 @@ import numpy as np
 import viser
 from viser import uplot
 
+from sim.viewing.goals import is_adjustable, is_planar
 from sim.viewing.player import Player
 
 Wish = Callable[[], None]
@@ -19,13 +20,11 @@ SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 """Simulated time per wall time."""
 _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
 """How far a goal can be moved from where it was at first, to either side."""
-_MOST_SLIDERS = 4
-"""Wider entries, such as a preview of the path, follow from the others."""
 _POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
 """Points of a plotted line; width of the panel with the plots, and height of each [pixels]."""
 _COLOURS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31", "#333333",
-    "#A0A0A0",
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31",
+    "#333333", "#A0A0A0", "#C0392B", "#2ECC71", "#1F3A93", "#F39C9C", "#00A6A6", "#B7950B",
 )  # fmt: skip
 _AXES = (uplot.Axis(label="time [s]"), uplot.Axis(size=56))
 
@@ -130,13 +129,13 @@ class Panel:
 
     def _add_goals(self) -> dict[str, list[viser.GuiSliderHandle[float]]]:
         gui, sliders = self._server.gui, {}
-        goals = {k: v for k, v in self._player.goal(0).items() if len(v) <= _MOST_SLIDERS}
+        goals = {k: v for k, v in self._player.goal(0).items() if is_adjustable(k, len(v))}
         with gui.add_folder("Goal, until the next reset", visible=bool(goals)):
             for name, values in goals.items():
-                letters = "xyzw" if len(values) > 1 else [""]
+                letters = ("x", "y", "turn" if is_planar(name, len(values)) else "z")
                 sliders[name] = [
                     gui.add_slider(
-                        f"{name} {letter}".strip(),
+                        f"{name} {letter}",
                         min=round(float(value) - _SLIDER_REACH, 2),
                         max=round(float(value) + _SLIDER_REACH, 2),
                         step=_SLIDER_STEP,

@@ -4,13 +4,9 @@ Bodies are frames whose geoms are sent once; after that only poses travel. A mov
 followed by moving the world under it, so that the person's own camera is never touched.
 """
 
-# The bindings of MuJoCo 4 carry no types:
-# pyright: reportAttributeAccessIssue=false
-
 import math
 from collections.abc import Sequence
 
-import mujoco
 import numpy as np
 import viser
 from numpy.typing import NDArray
@@ -18,7 +14,7 @@ from numpy.typing import NDArray
 from sim.viewing.framing import bounding_box, robot_geoms, view_radius
 from sim.viewing.goals import Mark
 from sim.viewing.shapes import planes_of, shapes_of
-from sim.viewing.worlds import ShownWorlds
+from sim.viewing.worlds import Data, ShownWorlds, contact_forces
 
 _ROOT = "/shown"
 _GOAL, _CONTACT = (0, 158, 115), (213, 94, 0)  # Okabe and Ito 2008
@@ -26,11 +22,11 @@ _GROUND, _LINE, _SECTION = (231, 236, 241), (205, 212, 220), (170, 180, 192)
 _FOLLOW_TIME = 0.12
 """Time constant with which the world is moved under a robot [s]."""
 _FIELD_OF_VIEW = math.radians(45)
-_MARGIN = 1.35
-"""Distance of the camera relative to what would just fill the picture."""
+_MARGIN, _ROOM = 1.35, 1.6
+"""Distance of the camera relative to what would just fill the picture; radii of a moving robot that
+are seen at least."""
 _MARK_SIZE = 0.035
 """Radius of a goal relative to the view."""
-_MOST_CONTACTS = 64
 
 
 class BrowserScene:
@@ -40,7 +36,7 @@ class BrowserScene:
         self,
         server: viser.ViserServer,
         shown: ShownWorlds,
-        data: mujoco.MjData,
+        data: Data,
         marks: Sequence[Mark],
     ) -> None:
         """Send everything that keeps its shape.
@@ -78,7 +74,7 @@ class BrowserScene:
                 cast_shadow=shape.rgba[3] >= 1,
             )
         self._add_ground(data)
-        room = 2.5 if shown.floats else 1.0
+        room = _ROOM if shown.floats else 1.0
         self._view = view_radius(self._start, self._radius, marks, room=room)
         self._aim()
         self._marks: dict[str, viser.SceneNodeHandle] = {}
@@ -90,7 +86,7 @@ class BrowserScene:
 
     def draw(
         self,
-        data: mujoco.MjData,
+        data: Data,
         marks: Sequence[Mark],
         *,
         contacts: bool,
@@ -124,7 +120,7 @@ class BrowserScene:
         camera.look_at = self._start
         camera.position = self._start + distance * away / np.linalg.norm(away)
 
-    def _add_ground(self, data: mujoco.MjData) -> None:
+    def _add_ground(self, data: Data) -> None:
         cell = 0.5 if self._radius > 0.2 else 0.2  # [m]
         for geom in planes_of(self._shown.model):
             self._server.scene.add_grid(
@@ -170,7 +166,7 @@ class BrowserScene:
             cast_shadow=False,
         )
 
-    def _draw_contacts(self, data: mujoco.MjData, wanted: bool) -> None:
+    def _draw_contacts(self, data: Data, wanted: bool) -> None:
         """Discs where bodies touch, arrows along the forces that hold them apart."""
         places, forces = contact_forces(self._shown.model, data)
         wanted = wanted and len(places) > 0
@@ -194,33 +190,13 @@ class BrowserScene:
             head_length=5 * shaft,
         )
 
-    def _follow(self, data: mujoco.MjData, wanted: bool, elapsed: float) -> None:
+    def _follow(self, data: Data, wanted: bool, elapsed: float) -> None:
         low, high = bounding_box(self._shown.model, data, self._geoms)
         aim = 0.5 * (low + high) if wanted else self._start
         far = float(np.linalg.norm(aim - self._focus)) > 4 * self._radius
         share = 1.0 if far else 1 - math.exp(-elapsed / _FOLLOW_TIME)
         self._focus += share * (aim - self._focus)
         self._root.position = self._start - self._focus
-
-
-def contact_forces(model: mujoco.MjModel, data: mujoco.MjData) -> tuple[NDArray, NDArray]:
-    """What touches, with a force between: places and forces, each (P, 3), world axes [m], [N].
-
-    A force is the one that the second geom of a contact feels.
-
-    Args:
-        model: The model.
-        data: With contacts and constraint forces of the present state.
-    """
-    places: list[NDArray] = []
-    forces: list[NDArray] = []
-    for i in range(min(data.ncon, _MOST_CONTACTS)):
-        wrench = np.zeros(6)
-        mujoco.mj_contactForce(model, data, i, wrench)
-        if wrench[0] > 0:
-            places.append(data.contact[i].pos.copy())
-            forces.append(data.contact[i].frame.reshape(3, 3).T @ wrench[:3])
-    return np.reshape(places, (-1, 3)), np.reshape(forces, (-1, 3))
 
 
 def _from_origin(tip: NDArray) -> NDArray[np.float32]:

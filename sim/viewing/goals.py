@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-ARROW_TIME = 0.2
-"""A velocity is drawn as the way that it covers in this time [s]."""
 _AHEAD = 0.55
 """Size of the points of a preview, where the goal will be, relative to the goal."""
 
@@ -34,13 +32,22 @@ class Mark:
     """Size of a point relative to others."""
 
 
-def goal_marks(goal: Mapping[str, Any], base_position: Floats, base_rotation: Floats) -> list[Mark]:
+def goal_marks(
+    goal: Mapping[str, Any],
+    base_position: Floats,
+    base_rotation: Floats,
+    *,
+    top: float,
+    arrow_time: float,
+) -> list[Mark]:
     """Marks of one world.
 
     Args:
         goal: Entries (width,).
         base_position: Of the robot, (3,), world frame [m].
         base_rotation: Base to world, (3, 3).
+        top: Height from which arrows in the base frame begin, above the robot [m].
+        arrow_time: A velocity is drawn as the way that it covers in this time [s].
     """
     marks: list[Mark] = []
     for name, entry in goal.items():
@@ -52,15 +59,22 @@ def goal_marks(goal: Mapping[str, Any], base_position: Floats, base_rotation: Fl
                 place = base_position + base_rotation @ point if in_base else point
                 marks.append(Mark(name=f"{name}/{i}", start=place, share=share))
         elif "velocity" in name and "angular" not in name and len(values) in (2, 3):
-            linear = values if _is_linear(name, values) else values[:2]
             arrow = np.zeros(3)
-            arrow[: len(linear)] = ARROW_TIME * linear
-            foot = base_position if in_base else np.asarray(goal.get("position_w", base_position))
+            linear = values[:2] if is_planar(name, len(values)) else values
+            arrow[: len(linear)] = arrow_time * linear
+            foot = np.array([*base_position[:2], top])
+            if not in_base:
+                foot = np.asarray(goal.get("position_w", foot), dtype=np.float64)
             tip = foot + (base_rotation @ arrow if in_base else arrow)
-            marks.append(Mark(name=name, start=foot.astype(np.float64), end=tip))
+            marks.append(Mark(name=name, start=foot, end=tip))
     return marks
 
 
-def _is_linear(name: str, values: Floats) -> bool:
-    """False for a planar velocity command: forward, left, turning."""
-    return "linear" in name or len(values) != 3
+def is_planar(name: str, width: int) -> bool:
+    """True for a velocity over the ground: forward, to the left, turning."""
+    return "velocity" in name and "linear" not in name and width == 3
+
+
+def is_adjustable(name: str, width: int) -> bool:
+    """True for what a person can set entry by entry; a preview or a clock follows by itself."""
+    return width <= 3 and ("position" in name or "velocity" in name)

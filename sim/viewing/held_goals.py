@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.task import Judgement, Task
+from sim.task import Judgement, Start, Task
 
 
 class HeldGoals:
@@ -68,15 +68,15 @@ class HeldGoals:
         """Of the task."""
         return self._task.reward_weights(world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> RobotState:
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Begin episodes; nothing is held in them."""
         for world, name in [key for key in self._held if rows.mask[key[0]]]:
             del self._held[world, name]
             # A task may count on a goal that it never sets again.
             self._task.goal[name][world] = self._own.pop((world, name))
-        state = self._task.start(rows, generator)
+        start = self._task.start(rows, generator)
         self._put_back()
-        return state
+        return start
 
     def advance(self, episode_step: Tensor) -> None:
         """Move the goals that nobody holds."""

@@ -202,7 +202,7 @@ class Player:
         valid, success, terminated = (
             values.cpu().numpy() for values in (step.valid, step.success, step.terminated)
         )
-        for world in np.flatnonzero(step.ended.cpu().numpy()):
+        for world in np.flatnonzero(step.ended.cpu().numpy()).tolist():
             how = "terminated" if terminated[world] else "time limit"
             how = "success" if success[world] else how
             how = how if valid[world] else "invalid"

@@ -10,10 +10,12 @@ made on the CPU; nothing here changes the simulation but `push`.
 
 from copy import copy
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import mujoco
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
 from sim.mujoco_simulation import MujocoSimulation
@@ -32,12 +34,18 @@ _FLOOR = -1.6
 _BLADE_SPEED = 45.0
 """Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
 
+_MOST_CONTACTS = 64
+
+Model: TypeAlias = mujoco.MjModel
+Data: TypeAlias = mujoco.MjData
+"""For those who only hand them on."""
+
 
 class ShownWorlds(Protocol):
     """N worlds of which one can be looked at."""
 
     @property
-    def model(self) -> mujoco.MjModel:
+    def model(self) -> Model:
         """The model of the world that was looked at last."""
         ...
 
@@ -56,7 +64,7 @@ class ShownWorlds(Protocol):
         """Directions in the world, or the joints of a robot on a fixed base."""
         ...
 
-    def look(self, world: int, time: float) -> mujoco.MjData:
+    def look(self, world: int, time: float) -> Data:
         """Copy one world; poses, contacts and forces are computed.
 
         Args:
@@ -94,35 +102,25 @@ class MujocoWorlds:
 
     def __init__(self, simulation: MujocoSimulation) -> None:
         """Make room for a copy of one world."""
-        self._engine = simulation.engine
+        self._simulation = simulation
         self.model = model = copy(simulation.engine.model)
         self._data = mujoco.MjData(model)
-        names = simulation.robot.joint_names
-        joints = [model.joint(name) for name in names]
-        self.base = int(model.body_rootid[model.jnt_bodyid[joints[0].id]])
-        address = int(model.body_jntadr[self.base])
-        self.floats = address >= 0 and model.jnt_type[address] == mujoco.mjtJoint.mjJNT_FREE
-        if self.floats:
-            first = int(model.jnt_dofadr[address])
-            self._dofs = {axis: first + i for i, axis in enumerate("xyz")}
-        else:
-            self._dofs = {
-                name: int(joint.dofadr[0]) for name, joint in zip(names, joints, strict=True)
-            }
+        first = model.joint(simulation.robot.joint_names[0])
+        self.base = int(model.body_rootid[model.jnt_bodyid[first.id]])
+        self.floats = simulation.layout.floating
+        self.push_axes = ("x", "y", "z") if self.floats else tuple(simulation.robot.joint_names)
 
-    @property
-    def push_axes(self) -> tuple[str, ...]:
-        """World axes of a floating base, else joints."""
-        return tuple(self._dofs)
-
-    def look(self, world: int, time: float) -> mujoco.MjData:
+    def look(self, world: int, time: float) -> Data:
         """Copy one world."""
-        self._engine.copy_world(world, self.model, self._data)
+        self._simulation.engine.copy_world(world, self.model, self._data)
         return self._data
 
     def push(self, world: int, axis: str, speed: float) -> None:
         """Change a velocity at once."""
-        self._engine.qvel[world, self._dofs[axis]] += speed
+        size = 6 if self.floats else len(self.push_axes)  # linear and angular, or joints
+        velocity = torch.zeros(size)
+        velocity[self.push_axes.index(axis)] = speed
+        self._simulation.push(world, velocity)
 
 
 class MultirotorWorlds:
@@ -143,7 +141,7 @@ class MultirotorWorlds:
         self._angle = np.zeros((simulation.num_worlds, 4))
         self._seen = np.zeros(simulation.num_worlds)  # time of the last look [s]
 
-    def look(self, world: int, time: float) -> mujoco.MjData:
+    def look(self, world: int, time: float) -> Data:
         """Put the model where the multirotor is."""
         state = self._simulation.engine.state[world].cpu().double().numpy()
         elapsed, self._seen[world] = max(0.0, time - self._seen[world]), time
@@ -160,3 +158,23 @@ class MultirotorWorlds:
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
         self._simulation.engine.state[world, first + self.push_axes.index(axis)] += speed
+
+
+def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:
+    """What touches, with a force between: places and forces, each (P, 3), world axes [m], [N].
+
+    A force is the one that the second geom of a contact feels.
+
+    Args:
+        model: The model.
+        data: With contacts and constraint forces of the present state.
+    """
+    places: list[NDArray] = []
+    forces: list[NDArray] = []
+    for i in range(min(data.ncon, _MOST_CONTACTS)):
+        wrench = np.zeros(6)
+        mujoco.mj_contactForce(model, data, i, wrench)
+        if wrench[0] > 0:
+            places.append(data.contact[i].pos.copy())
+            forces.append(data.contact[i].frame.reshape(3, 3).T @ wrench[:3])
+    return np.reshape(places, (-1, 3)), np.reshape(forces, (-1, 3))

@@ -97,9 +97,9 @@ SEVERAL_FILES = {
         "robot_rl.training.storage.segments",
     },
     ("viser", "sim"): {
-        "sim.viewing.browser",
-        "sim.viewing.browser_panel",
-        "sim.viewing.browser_scene",
+        "sim.browser.viewer",
+        "sim.browser.panel",
+        "sim.browser.scene",
     },
     ("warp", "sim"): {
         "sim.physics.multirotor",

@@ -78,7 +78,7 @@ def show(player: Player, title: str, port: int) -> None:
     Raises:
         ConfigError: The port is taken.
     """
-    from sim.viewing.browser import BrowserViewer
+    from sim.browser.viewer import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
     print(

@@ -1,1 +1,1 @@
-"""Looking at running worlds: what is drawn of them, a player, and the viewer in the browser."""
+"""Looking at running worlds: what is drawn of them, and a player that a person steers."""

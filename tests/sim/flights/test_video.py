@@ -20,18 +20,6 @@ from tests.sim.flights.flight_samples import spiral
 MODELS = Path(sim.flights.video.__file__).parent / "models"
 
 
-@pytest.fixture(scope="module")
-def gl(tmp_path_factory) -> None:
-    """Skips where this machine has neither EGL nor OSMesa."""
-    try:
-        contact_sheet(
-            spiral(1, 2), tmp_path_factory.mktemp("gl") / "probe.png", times=[0.0],
-            cell_width=16, cell_height=16,
-        )  # fmt: skip
-    except RenderUnavailableError as error:
-        pytest.skip(str(error))
-
-
 def pictures(path: Path) -> list[np.ndarray]:
     with av.open(str(path)) as film:
         return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]

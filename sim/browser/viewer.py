@@ -9,8 +9,8 @@ from contextlib import redirect_stdout
 import viser
 
 from robot_rl.core.errors import ConfigError
-from sim.viewing.browser_panel import Panel
-from sim.viewing.browser_scene import BrowserScene
+from sim.browser.panel import Panel
+from sim.browser.scene import BrowserScene
 from sim.viewing.framing import bounding_box, marks_of, robot_geoms
 from sim.viewing.goals import Mark
 from sim.viewing.player import Player

@@ -114,6 +114,11 @@ def film(player: Player, title: str, path: str, seconds: float) -> dict[str, str
 
 def _config_of(bundle: Path) -> dict[str, object]:
     """Configuration of the run that a bundle was exported from."""
+    if not (bundle / "spec.json").is_file():
+        raise BundleError(
+            f"{bundle} is not a policy bundle: it has no spec.json; give the folder that export "
+            "wrote"
+        )
     try:
         return json.loads((bundle / "provenance.json").read_text())["config"]
     except (OSError, ValueError, KeyError, TypeError) as error:

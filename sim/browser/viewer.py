@@ -40,14 +40,15 @@ class BrowserViewer:
         _check_free(port)
         self._player = player
         with redirect_stdout(io.StringIO()):  # viser greets; the caller says where the page is
-            self._server = _LocalServer(host=HOST, port=port, verbose=False)
-        self.port = self._server.get_port()
+            self.server = _LocalServer(host=HOST, port=port, verbose=False)
+            """Viser's, with the scene and the panel."""
+        self.port = self.server.get_port()
         if port not in (0, self.port):  # taken in between; viser then tries the next ones
-            self._server.stop()
+            self.server.stop()
             raise ConfigError(_taken(port))
-        self._panel = Panel(self._server, player, title=title)
+        self._panel = Panel(self.server, player, title=title)
         self._geoms = robot_geoms(player.shown.model, player.shown.base)
-        self._scene = BrowserScene(self._server, player.shown, *self._look())
+        self._scene = BrowserScene(self.server, player.shown, *self._look())
         self._rate = 0.0  # simulated time per wall time
         self._told, self._told_time = time.perf_counter(), player.time
         self._draw(0.0)
@@ -79,7 +80,7 @@ class BrowserViewer:
     def close(self) -> None:
         """Close the page."""
         with redirect_stdout(io.StringIO()):
-            self._server.stop()
+            self.server.stop()
 
     def _tell(self, now: float) -> None:
         self._player.env.check()

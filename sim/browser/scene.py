@@ -25,8 +25,8 @@ _FIELD_OF_VIEW = math.radians(45)
 _MARGIN, _ROOM = 1.35, 1.6
 """Distance of the camera relative to what would just fill the picture; radii of a moving robot that
 are seen at least."""
-_MARK_SIZE = 0.035
-"""Radius of a goal relative to the view."""
+_MARK_SIZE, _LEAST = 0.035, 0.05
+"""Radius of a goal, and length of an arrow that is more than its head, relative to the view."""
 
 
 class BrowserScene:
@@ -150,6 +150,7 @@ class BrowserScene:
             node.position = mark.start
             if isinstance(node, viser.ArrowsHandle) and mark.end is not None:
                 node.points = _from_origin(mark.end - mark.start)
+                node.visible = float(np.linalg.norm(mark.end - mark.start)) > _LEAST * self._view
 
     def _add_mark(self, mark: Mark) -> viser.SceneNodeHandle:
         if mark.end is not None:

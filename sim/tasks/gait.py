@@ -122,3 +122,18 @@ def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:
     """
     error = foot_height - target.height
     return (error * error * ~target.stands).sum(-1)
+
+
+def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
+    """Horizontal velocity along and across where the robot looks, (N, 2), [m/s].
+
+    Args:
+        rotation: Body to world, row-major, (N, 9).
+        linear_velocity_w: (N, 3), [m/s], world axes.
+    """
+    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
+    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+    vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
+    return torch.stack(
+        [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1
+    )

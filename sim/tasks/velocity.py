@@ -18,7 +18,7 @@ from sim import draws
 from sim.joint_robot import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
-from sim.tasks.gait import Gait, GaitConfig, slip, swing_error
+from sim.tasks.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.record import EndRecord
 
 REWARD_NAMES = (
@@ -286,21 +286,6 @@ class VelocityTask:
     def _moving(self) -> Tensor:
         """(N,) bool: asked to move."""
         return self.goal[GOAL].abs().amax(-1) > 0
-
-
-def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
-    """Horizontal velocity along and across where the robot looks, (N, 2), [m/s].
-
-    Args:
-        rotation: Body to world, row-major, (N, 9).
-        linear_velocity_w: (N, 3), [m/s], world axes.
-    """
-    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
-    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
-    vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
-    return torch.stack(
-        [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1
-    )
 
 
 def _square(value: Tensor) -> Tensor:

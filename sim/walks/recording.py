@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.velocity import GOAL, heading_velocity
+from sim.tasks.gait import heading_velocity
+from sim.tasks.velocity import GOAL
 
 if TYPE_CHECKING:
     from robot_rl.core.env import EnvStep
@@ -64,12 +65,15 @@ class WalkRecorder:
         Raises:
             ConfigError: The worlds have no feet or no velocity is asked for.
         """
-        robot, simulation = env.spec.robot, env.simulation
-        legs = robot is not None and bool(robot.feet) and isinstance(simulation, MujocoSimulation)
-        if not legs or GOAL not in env.task.goal:
+        simulation = env.simulation
+        if not isinstance(simulation, MujocoSimulation) or GOAL not in env.task.goal:
             raise ConfigError("only robots with feet that are asked for a velocity walk")
         self._engine = simulation.engine
-        self._env, self._walks, self._feet = env, min(walks, env.spec.num_envs), robot.feet
+        self._env, self._walks, self._feet = (
+            env,
+            min(walks, env.spec.num_envs),
+            simulation.robot.feet,
+        )
         self._rows: list[dict[str, Floats]] = []
         self._over = torch.zeros(self._walks, dtype=torch.bool)
         self._fell = torch.zeros(self._walks, dtype=torch.bool)
@@ -81,6 +85,8 @@ class WalkRecorder:
         The true state is that after the step, of the next episode where one ended: such a step is
         left out.
         """
+        if bool(self._over.all()):
+            return
         count = self._walks
         ended = step.ended[:count].cpu()
         self._fell |= step.terminated[:count].cpu() & ~self._over

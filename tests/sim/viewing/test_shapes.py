@@ -73,6 +73,16 @@ def test_surface_reaches_as_far_as_the_geom(shapes, name):
     np.testing.assert_allclose(-shapes[name].vertices.min(axis=0), reach, rtol=1e-6)
 
 
+def test_mesh_lies_where_its_file_says_though_mujoco_moves_its_frame(shapes):
+    corner = shapes["corner"]
+    assert np.abs(corner.position).max() > 0.1, "MuJoCo puts the frame into the centre of mass"
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, corner.orientation)
+    placed = corner.vertices @ rotation.reshape(3, 3).T + corner.position
+    original = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    np.testing.assert_allclose(sorted(placed.round(5).tolist()), original, atol=1e-5)
+
+
 def test_height_field_has_its_corners_where_mujoco_has_them(shapes):
     vertices, faces = shapes["hills"].vertices, shapes["hills"].faces
     assert vertices.shape == (12, 3)

@@ -143,14 +143,20 @@ class Panel:
                     )
                     for value, letter in zip(values, letters, strict=False)
                 ]
-                for slider in sliders[name]:
-                    slider.on_update(lambda event, name=name: self._wish_goal(event, name))
+                for i, slider in enumerate(sliders[name]):
+                    slider.on_update(lambda event, name=name, i=i: self._wish_goal(event, name, i))
         return sliders
 
-    def _wish_goal(self, event: viser.GuiEvent, name: str) -> None:
+    def _wish_goal(self, event: viser.GuiEvent, name: str, entry: int) -> None:
         if event.client is not None:  # moved by a person, not by `_show_goals`
-            values = [float(slider.value) for slider in self._sliders[name]]
-            self.wishes.put(lambda: self._player.hold_goal(name, values))
+            value = float(self._sliders[name][entry].value)
+            self.wishes.put(lambda: self._set_goal(name, entry, value))
+
+    def _set_goal(self, name: str, entry: int, value: float) -> None:
+        """Change one entry; the others keep their values, which sliders may not reach."""
+        values = self._player.goal(self._player.world)[name]
+        values[entry] = value
+        self._player.hold_goal(name, values.tolist())
 
     def _show_goals(self) -> None:
         """Sliders follow goals that the task moves."""

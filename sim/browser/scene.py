@@ -68,7 +68,7 @@ class BrowserScene:
                 shape.faces,
                 color=_bytes(shape.rgba[:3]),
                 opacity=None if shape.rgba[3] >= 1 else shape.rgba[3],
-                flat_shading=len(shape.vertices) > 2000,  # terrain shows its steps
+                flat_shading=shape.faceted,
                 position=shape.position,
                 wxyz=shape.orientation,
                 cast_shadow=shape.rgba[3] >= 1,

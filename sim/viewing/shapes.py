@@ -40,6 +40,8 @@ class Shape:
     """Unit quaternion wxyz, geom to body, (4,)."""
     rgba: tuple[float, float, float, float]
     """In [0, 1]."""
+    faceted: bool
+    """True where faces meet in edges that are meant: meshes and terrain, unlike round bodies."""
 
 
 def shapes_of(model: mujoco.MjModel) -> list[Shape]:
@@ -58,6 +60,7 @@ def shapes_of(model: mujoco.MjModel) -> list[Shape]:
                     position=model.geom_pos[i].copy(),
                     orientation=model.geom_quat[i].copy(),
                     rgba=rgba,
+                    faceted=model.geom_type[i] in (_KINDS.mjGEOM_MESH, _KINDS.mjGEOM_HFIELD),
                 )
             )
     return shapes

@@ -78,9 +78,12 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_make",
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
+        "sim.adapters.mujoco_worlds.make",
     },
     ("mujoco", "sim"): {
+        "sim.adapters.mujoco_worlds.make",
         "sim.flights.scene",
+        "sim.physics.joint_layout",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
     },

@@ -12,20 +12,22 @@ import torch
 from gymnasium.envs.registration import EnvSpec as Registered
 from gymnasium.vector import AutoresetMode
 
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
-from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
+from sim.adapters.mujoco_worlds.make import can_make, make_mujoco_worlds
 
 _SUCCESS_KEYS = ("success", "is_success")
 
 
 def make_gymnasium_env(
     config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
-) -> GymnasiumEnv:
+) -> BatchEnv:
     """N worlds of a registered environment.
 
     Args:
-        config: Which environment, and how to read it.
+        config: Which environment, whose engine, and how to read it.
         num_envs: N.
         device: Where the tensors live.
         seed: Of the worlds.
@@ -33,6 +35,9 @@ def make_gymnasium_env(
     Raises:
         ConfigError: The id is unknown, its arguments do not fit, or it cannot be learned from.
     """
+    batch = config.engine is WorldEngine.batch
+    if batch or (config.engine is WorldEngine.auto and can_make(config)):
+        return make_mujoco_worlds(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
     with _sentences(config):
         if registered.entry_point is not None:

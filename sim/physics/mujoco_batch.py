@@ -72,6 +72,8 @@ class MujocoEngine:
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
         self._batch = Batch(model, num_worlds, threads)
+        # Without sensors nobody asks for more than the state: a tenth of the time is saved.
+        self._stage = _CURRENT if model.nsensor else _NOTHING
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
         """Generalised positions, (N, nq)."""
@@ -104,7 +106,7 @@ class MujocoEngine:
     def step(self) -> None:
         """Simulate one control period in all worlds."""
         try:
-            self._batch.step(nstep=self.decimation, stage=_CURRENT)
+            self._batch.step(nstep=self.decimation, stage=self._stage)
         except SimulationError as error:  # these worlds stood still, the others were stepped
             self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
         if self._warnings.any() or not bool((self.qpos.sum() + self.qvel.sum()).isfinite()):

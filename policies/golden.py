@@ -14,7 +14,7 @@ from policies.runner import PolicySpec
 from robot_rl.core import quaternion
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 GOLDEN_STEPS = 24

@@ -10,7 +10,9 @@ import onnxruntime
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import STATE_FIELDS, JointCommand, RobotCommand, RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.joint_plant import JointPlants

@@ -9,13 +9,9 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import (
-    CommandKind,
-    RobotCommand,
-    RobotSpec,
-    RobotState,
-    RotorCommand,
-)
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws

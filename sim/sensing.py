@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import SensorSpec
+from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.rows import Rows
 
 

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.robot import RobotCommand, RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.task import Start
 

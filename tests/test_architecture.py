@@ -32,6 +32,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.errors": set(),
     "robot_rl.core.quaternion": {"numpy", "array_api_compat"},
     "robot_rl.core.robot": {"numpy", "array_api_compat"},
+    "robot_rl.core.robot_driver": {"numpy", "array_api_compat"},
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
@@ -86,6 +87,7 @@ SEVERAL_FILES = {
         "sim.physics.joint_layout",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
+        "sim.physics.joint_layout",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {

@@ -10,12 +10,12 @@ from array_api_compat import array_namespace
 
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import (
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
     JointCommand,
     RobotCommand,
-    RobotSpec,
     RotorCommand,
 )
 

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace
 from robot_rl.core import quaternion
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 
@@ -74,6 +74,11 @@ def linear_velocity_w(inputs: ObservationInputs) -> Array:
     return inputs.state.linear_velocity_w
 
 
+def projected_gravity_b(inputs: ObservationInputs) -> Array:
+    """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
+    return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
+
+
 def angular_velocity_b(inputs: ObservationInputs) -> Array:
     """Angular velocity of the base, (N, 3), [rad/s], body axes."""
     return inputs.state.angular_velocity_b
@@ -107,6 +112,7 @@ TERMS: dict[str, Term] = {
         velocity_error_w,
         preview_w,
         orientation_matrix,
+        projected_gravity_b,
         linear_velocity_w,
         angular_velocity_b,
         joint_position,
@@ -119,6 +125,10 @@ TERMS: dict[str, Term] = {
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
+GOAL_PREFIX = "goal/"
+"""A term named `goal/<name>` is the goal `<name>` as it is."""
+STATE_PREFIX = "state/"
+"""A term named `state/<field>` is the field of `RobotState` as it is."""
 
 
 @dataclass(kw_only=True)
@@ -294,6 +304,10 @@ class _History:
 def _term(name: str) -> Term:
     if name.startswith(SENSED_PREFIX):
         return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
+    if name.startswith(GOAL_PREFIX):
+        return lambda inputs: _goal(inputs, name[len(GOAL_PREFIX) :])
+    if name.startswith(STATE_PREFIX):
+        return lambda inputs: inputs.state.field(name[len(STATE_PREFIX) :])
     if name not in TERMS:
         raise ConfigError(unknown_name("observation term", name, TERMS))
     return TERMS[name]

@@ -15,7 +15,7 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.parts import load_policy, make_sim_env

@@ -17,7 +17,8 @@ from pathlib import Path
 import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import JointSpec, RobotSpec
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.scene import SceneConfig
 

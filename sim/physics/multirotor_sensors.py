@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
 from sim.physics import multirotor_model
 from sim.physics.multirotor_model import PARAM_COLUMNS, MultirotorModel
 

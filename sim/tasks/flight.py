@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from sim import draws
 
 REWARD_NAMES = (

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRandomization
 from sim.scene import SceneConfig

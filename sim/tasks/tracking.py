@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.multirotor import MultirotorRandomization
 from sim.task import Judgement, Start

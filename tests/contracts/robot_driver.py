@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import StaleStateError
-from robot_rl.core.robot import RobotCommand, RobotDriver, RotorCommand
+from robot_rl.core.robot_command import RobotCommand, RotorCommand
+from robot_rl.core.robot_driver import RobotDriver
 
 READ_SECONDS = 0.05
 """A read that waits for a sample of a slow robot takes longer; the median of a free one takes
@@ -32,7 +33,7 @@ class DriverCase:
 
 
 class RobotDriverContract:
-    """Laws of `robot_rl.core.robot.RobotDriver`; `cases` is the subclass's."""
+    """Laws of `robot_rl.core.robot_driver.RobotDriver`; `cases` is the subclass's."""
 
     cases: tuple[DriverCase, ...] = ()
 

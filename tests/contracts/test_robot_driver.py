@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import StaleStateError
-from robot_rl.core.robot import RotorCommand
+from robot_rl.core.robot_command import RotorCommand
 from tests.contracts.robot_driver import DriverCase, RobotDriverContract
 from tests.fakes import FakeDriver
 

@@ -26,7 +26,7 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import CommandKind
+from robot_rl.core.robot_command import CommandKind
 
 Arguments = Callable[..., dict[str, Any]]
 

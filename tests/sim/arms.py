@@ -9,7 +9,8 @@ import torch
 from configs.builders import build_env
 from configs.compose import compose
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotState, SensorSpec
+from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
 from sim.joint_robot import JointRandomization, JointRobotConfig

@@ -8,7 +8,9 @@ import yaml
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import CommandKind, RobotSpec, SensorSpec
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.physics.multirotor_model import MultirotorModel

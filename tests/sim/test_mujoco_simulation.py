@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
-from robot_rl.core.robot import JointCommand, JointSpec, RotorCommand, SensorSpec
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRandomization, JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation

@@ -9,7 +9,9 @@ import torch
 from scipy import stats
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import BodyRateCommand, RobotState, RotorCommand, SensorSpec
+from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
+from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.multirotor import MultirotorConfig, MultirotorRandomization, MultirotorSimulation
 from sim.physics.multirotor_model import PARAM_COLUMNS

@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TERMS, ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 N = 3

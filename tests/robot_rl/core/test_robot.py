@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import (
-    STATE_FIELDS,
-    CommandKind,
-    JointSpec,
-    RobotSpec,
-    RobotState,
-    SensorSpec,
-)
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_parts import JointSpec, SensorSpec
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 
 
 def arm(**changes: Any) -> RobotSpec:
@@ -38,8 +34,16 @@ def test_description_survives_strict_json_even_without_limits() -> None:
 
 def test_state_widths_follow_sensors_and_joints() -> None:
     assert arm().state_widths == {"joint_position": 2, "orientation_w": 4}
-    everything = RobotSpec(name="x", sensors={name: SensorSpec() for name in STATE_FIELDS})
-    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 0, 0, 0]
+    everything = RobotSpec(
+        name="x", feet=["left", "right"], sensors={name: SensorSpec() for name in STATE_FIELDS}
+    )
+    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 0, 0, 0, 2, 6]
+
+
+def test_a_description_written_before_there_were_feet_can_be_read() -> None:
+    written = arm().to_dict()
+    del written["feet"]
+    assert RobotSpec.from_dict(written) == arm()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,7 @@ def test_state_widths_follow_sensors_and_joints() -> None:
         ({"joints": [JointSpec(name="a"), JointSpec(name="a")]}, "distinct names"),
         ({"rotors": ["a"]}, "distinct names"),
         ({"joints": [JointSpec()]}, "distinct names"),
+        ({"feet": ["left", "left"]}, "feet need distinct names"),
     ],
 )
 def test_impossible_robots_are_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -72,6 +77,7 @@ def test_impossible_sensors_are_refused(values: dict[str, float]) -> None:
         ({"version": 2}, "version 1, but the robot at hand has version 2"),
         ({"joints": [JointSpec(name="b"), JointSpec(name="a")]}, "joint order"),
         ({"rotors": ["r"]}, "rotor order"),
+        ({"feet": ["f"]}, "foot order"),
         ({"command": CommandKind.pose}, "command joint, but the robot at hand has command pose"),
         ({"sensors": {"joint_position": SensorSpec()}}, r"reads \['orientation_w'\]"),
     ],

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec, RobotState
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.tasks.reach import GOAL, REWARD_NAMES, ReachConfig, ReachTask
 from tests.sim.arms import CPU, arm_worlds, panda

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.tasks.curves import CurveConfig
 from sim.tasks.flight import REWARD_NAMES, FlightStartConfig

@@ -1,0 +1,80 @@
+"""What a robot can be told to do: the kinds of command and the commands, batch-first."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from robot_rl.core.array import Array
+
+
+class CommandKind(Enum):
+    """The kinds of command that a robot can accept."""
+
+    rotors = "rotors"
+    body_rates = "body_rates"
+    joint = "joint"
+    pose = "pose"
+    twist = "twist"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotorCommand:
+    """Rotor speed setpoints."""
+
+    speed: Array
+    """Fraction of the largest rotor speed, (N, R), in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyRateCommand:
+    """Body rates and collective thrust for an inner loop."""
+
+    rates_b: Array
+    """Angular velocity setpoint, (N, 3), [rad/s], body axes."""
+    thrust: Array
+    """Fraction of the largest collective thrust, (N, 1), in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointCommand:
+    """MIT-mode joint command: tau = kp (q - measured) + kd (dq - measured) + tau."""
+
+    q: Array
+    """Position setpoint, (N, J), [rad]."""
+    dq: Array
+    """Velocity setpoint, (N, J), [rad/s]."""
+    tau: Array
+    """Feed-forward torque, (N, J), [N m]."""
+    kp: Array
+    """Stiffness, (N, J), [N m/rad]."""
+    kd: Array
+    """Damping, (N, J), [N m s/rad]."""
+    gripper: Array | None = None
+    """Opening as a fraction of the largest, (N, 1), in [0, 1]; None without a gripper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoseCommand:
+    """End-effector pose setpoint in the world."""
+
+    position_w: Array
+    """(N, 3), [m]."""
+    orientation_w: Array
+    """Unit quaternion wxyz, (N, 4)."""
+    gripper: Array | None = None
+    """Opening as a fraction of the largest, (N, 1), in [0, 1]; None without a gripper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwistCommand:
+    """Velocity setpoint of the base or the end effector."""
+
+    linear_b: Array
+    """(N, 3), [m/s], axes of the moved frame."""
+    angular_b: Array
+    """(N, 3), [rad/s], axes of the moved frame."""
+    gripper: Array | None = None
+    """Opening as a fraction of the largest, (N, 1), in [0, 1]; None without a gripper."""
+
+
+RobotCommand: TypeAlias = RotorCommand | BodyRateCommand | JointCommand | PoseCommand | TwistCommand

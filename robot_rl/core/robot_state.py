@@ -1,0 +1,108 @@
+"""What a robot can measure: the fields of a state and the measured state itself."""
+
+from collections.abc import Mapping
+
+from robot_rl.core.array import Array
+from robot_rl.core.errors import SpecMismatchError, unknown_name
+
+STATE_FIELDS = {
+    "position_w": "position of the base, (N, 3), [m]",
+    "orientation_w": "attitude of the base, unit quaternion wxyz, (N, 4)",
+    "linear_velocity_w": "velocity of the base, (N, 3), [m/s], world axes",
+    "angular_velocity_b": "angular velocity of the base, (N, 3), [rad/s], body axes",
+    "linear_acceleration_b": "specific force at the IMU, (N, 3), [m/s^2], body axes",
+    "end_effector_position_b": "position of the end effector, (N, 3), [m], base axes",
+    "joint_position": "(N, J), [rad] or [m], joint order of the spec",
+    "joint_velocity": "(N, J), [rad/s] or [m/s], joint order of the spec",
+    "joint_effort": "(N, J), [N m] or [N], joint order of the spec",
+    "foot_force": "normal force at every foot, (N, F), [N], foot order of the spec",
+    "wrench_ee": "(N, 6), force [N], then torque [N m] on the end effector, its axes",
+}
+"""Every field that a `RobotState` can have. A robot declares those that it measures as sensors."""
+
+
+class RobotState:
+    """What was measured, batch-first; has only the fields it was made with."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        """Hold fields of `STATE_FIELDS`, name -> array (N, width), without copying them."""
+        for name in values:
+            if name not in STATE_FIELDS:
+                raise SpecMismatchError(unknown_name("state field", name, STATE_FIELDS))
+        self._values = dict(values)
+
+    @property
+    def fields(self) -> dict[str, Array]:
+        """All fields by name."""
+        return self._values
+
+    @property
+    def position_w(self) -> Array:
+        """Position of the base, (N, 3), [m]."""
+        return self.field("position_w")
+
+    @property
+    def orientation_w(self) -> Array:
+        """Attitude of the base, unit quaternion wxyz, (N, 4)."""
+        return self.field("orientation_w")
+
+    @property
+    def linear_velocity_w(self) -> Array:
+        """Velocity of the base, (N, 3), [m/s], world axes."""
+        return self.field("linear_velocity_w")
+
+    @property
+    def angular_velocity_b(self) -> Array:
+        """Angular velocity of the base, (N, 3), [rad/s], body axes."""
+        return self.field("angular_velocity_b")
+
+    @property
+    def linear_acceleration_b(self) -> Array:
+        """Specific force at the IMU, (N, 3), [m/s^2], body axes."""
+        return self.field("linear_acceleration_b")
+
+    @property
+    def end_effector_position_b(self) -> Array:
+        """Position of the end effector, (N, 3), [m], base axes."""
+        return self.field("end_effector_position_b")
+
+    @property
+    def joint_position(self) -> Array:
+        """Joint positions, (N, J), [rad] or [m]."""
+        return self.field("joint_position")
+
+    @property
+    def joint_velocity(self) -> Array:
+        """Joint velocities, (N, J), [rad/s] or [m/s]."""
+        return self.field("joint_velocity")
+
+    @property
+    def joint_effort(self) -> Array:
+        """Joint torques or forces, (N, J), [N m] or [N]."""
+        return self.field("joint_effort")
+
+    @property
+    def foot_force(self) -> Array:
+        """Normal force at every foot, (N, F), [N], foot order of the spec."""
+        return self.field("foot_force")
+
+    @property
+    def wrench_ee(self) -> Array:
+        """Force [N], then torque [N m] on the end effector, (N, 6), its axes."""
+        return self.field("wrench_ee")
+
+    def field(self, name: str) -> Array:
+        """A field by its name.
+
+        Raises:
+            SpecMismatchError: The robot does not measure it.
+        """
+        try:
+            return self._values[name]
+        except KeyError:
+            raise SpecMismatchError(
+                f"'{name}' ({STATE_FIELDS[name]}) was asked for, but this robot measures only "
+                f"{sorted(self._values)}; declare a sensor or an estimator for it in the RobotSpec"
+            ) from None

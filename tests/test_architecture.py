@@ -47,6 +47,7 @@ HOMES = {
     # package: wings that may wrap it, each in one file
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl", "scripts"},
+    "envpool": {"sim"},
     "gymnasium": {"sim", "configs"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "scripts"},
@@ -75,6 +76,7 @@ HOMES = {
 SEVERAL_FILES = {
     # (package, wing): the files that share it, because one would hold two ideas
     ("gymnasium", "sim"): {
+        "sim.adapters.envpool_worlds",
         "sim.adapters.gymnasium_env",
         "sim.adapters.gymnasium_make",
         "sim.adapters.gymnasium_spaces",
@@ -87,7 +89,6 @@ SEVERAL_FILES = {
         "sim.physics.joint_layout",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
-        "sim.physics.joint_layout",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {

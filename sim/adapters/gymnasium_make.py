@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
+from sim.adapters.envpool_worlds import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.mujoco_worlds.make import can_make, make_mujoco_worlds
@@ -38,6 +39,8 @@ def make_gymnasium_env(
     batch = config.engine is WorldEngine.batch
     if batch or (config.engine is WorldEngine.auto and can_make(config)):
         return make_mujoco_worlds(config, num_envs=num_envs, device=device, seed=seed)
+    if config.engine is WorldEngine.envpool:
+        return _make_envpool(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
     with _sentences(config):
         if registered.entry_point is not None:
@@ -53,6 +56,19 @@ def make_gymnasium_env(
                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
                 **{"disable_env_checker": True, **config.kwargs},
             )
+    return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+def _make_envpool(
+    config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
+) -> GymnasiumEnv:
+    if config.processes:
+        raise ConfigError("env.processes has no meaning with env.engine=envpool, which has threads")
+    worlds = EnvpoolWorlds(
+        config.id, num_envs, threads=config.physics_threads, kwargs=config.kwargs
+    )
+    told = [key for key in _SUCCESS_KEYS if key in worlds.first_info]
+    config = replace(config, success=config.success or told)
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
 
 

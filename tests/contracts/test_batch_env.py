@@ -1,5 +1,6 @@
 """The environment contract over every environment: a new one is one more `EnvCase`."""
 
+import importlib.util
 from dataclasses import replace
 from typing import Any
 
@@ -108,6 +109,11 @@ ON_THE_CPU_ONLY = (
         noiseless=True,
     ),
 )  # fmt: skip
+
+
+if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_worlds.py tells if not
+    pooled = registered("Hopper-v5", 40, WorldEngine.envpool)
+    ON_THE_CPU_ONLY += (EnvCase("Hopper-v5 of envpool", pooled, 40, late=True),)
 
 
 class TestOnTheCPU(BatchEnvContract):

@@ -48,7 +48,7 @@ HOMES = {
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl", "scripts"},
     "envpool": {"sim"},
-    "gymnasium": {"sim", "configs"},
+    "gymnasium": {"sim", "configs", "scripts"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "scripts"},
     "l2f": {"scripts"},

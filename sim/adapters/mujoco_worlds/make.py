@@ -3,6 +3,8 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium
@@ -61,8 +63,10 @@ def make_mujoco_worlds(
             "understand; leave out the setting, or take env.engine=gymnasium"
         )
     world = WORLDS[config.id]
+    with deprecations_unsaid():
+        model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))
     engine = MujocoEngine(
-        mujoco.MjModel.from_xml_path(str(_MODELS / world.model)),
+        model,
         num_envs,
         decimation=world.frame_skip,
         threads=config.physics_threads,
@@ -76,3 +80,14 @@ def make_mujoco_worlds(
         metrics=config.metrics,
         control_dt=config.control_dt,
     )
+
+
+@contextmanager
+def deprecations_unsaid() -> Iterator[None]:
+    """While Gymnasium's files are read: what MuJoCo 4 finds old in them, nobody here can mend."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)

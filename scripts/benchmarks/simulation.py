@@ -81,7 +81,8 @@ def measure_arm(
         least: Share of the bare speed that the environment is asked to keep.
         rounds: Turns of each contender.
         steps: Steps of all worlds in one turn.
-        threads: CPU threads of the physics."""
+        threads: CPU threads of the physics.
+    """
     overrides = [
         "task=reach", "robot=panda", f"num_envs={size}", f"robot.physics_threads={threads}",
     ]  # fmt: skip
@@ -107,7 +108,8 @@ def measure_cheetah(
         size: Worlds.
         rounds: Turns of each contender.
         steps: Steps of all worlds in one turn.
-        threads: CPU threads of our engine and of envpool."""
+        threads: CPU threads of our engine and of envpool.
+    """
     config = GymnasiumConfig(id=CHEETAH, engine=WorldEngine.batch, physics_threads=threads)
     ours = make_mujoco_worlds(config, num_envs=size, device=_CPU, seed=0)
     with _foreign(size, threads) as foreign:

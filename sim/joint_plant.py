@@ -59,40 +59,42 @@ class JointPlants:
             "latency": (1, ranges.latency),
         }
         self._ranges = {name: entry[1] for name, entry in every.items()}
-        self._columns: dict[str, slice] = {}
-        width = 0
-        for name, (size, (low, high)) in every.items():
-            if high > low:
-                self._columns[name] = slice(width, width + size)
-                width += size
-        self.drawn = torch.zeros(engine.num_worlds, width)
+        drawn = {name: size for name, (size, (low, high)) in every.items() if high > low}
+        fixed = {name: 1 for name in every if name not in drawn}
+        self._drawn_names = drawn.keys()
+        bounds = [self._ranges[name] for name, size in drawn.items() for _ in range(size)]
+        low, high = torch.tensor(bounds, dtype=torch.float64).reshape(-1, 2).unbind(-1)
+        self._low, self._half = low, (high - low) * 0.5
+        self.drawn = torch.zeros(engine.num_worlds, len(bounds))
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
-        self._nominal = {
-            name: torch.tensor(getattr(model, name))
-            for name in ("body_mass", "body_inertia", "body_gravcomp", "dof_damping")
-        }
+        constant = torch.tensor([self._ranges[name][0] for name in fixed], dtype=torch.float64)
+        self._values = torch.cat([low + self._half, constant]).repeat(engine.num_worlds, 1)
+        sizes = {**drawn, **fixed}
+        parts = self._values.split(list(sizes.values()), dim=-1)
+        self._views = dict(zip(sizes, parts, strict=True))
+        self._nominal_damping = torch.tensor(model.dof_damping)
+        self._nominal_mass = torch.tensor(model.body_mass)[self._bodies]
+        self._nominal_inertia = torch.tensor(model.body_inertia)[self._bodies]
+        self._carried = torch.tensor(model.body_mass * model.body_gravcomp)[self._bodies]
 
     def begin(self, rows: Rows, generator: torch.Generator) -> None:
         """Draw new parameters for the picked worlds and write those of the mechanism."""
-        rows.put(self.drawn, draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator))
-        nominal, field = self._nominal, self._engine.model_field
-        if "joint_damping" in self._columns:
-            rows.put(
-                field("dof_damping"), nominal["dof_damping"] * self.value("joint_damping", rows)
-            )
+        drawn = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator)
+        rows.put(self.drawn, drawn)
+        rows.put(self._values[:, : drawn.shape[1]], self._scaled(drawn))
+        field = self._engine.model_field
+        if "joint_damping" in self._drawn_names:
+            factor = rows.take(self.value("joint_damping"))
+            rows.put(field("dof_damping"), self._nominal_damping * factor)
         if self._ranges["joint_friction"][1] > 0:
-            friction = self.value("joint_friction", rows).expand(-1, self._engine.qvel.shape[1])
-            rows.put(field("dof_frictionloss"), friction)
+            friction = rows.take(self.value("joint_friction"))
+            rows.put(field("dof_frictionloss"), friction.expand(-1, self._engine.qvel.shape[1]))
         if self._changes_masses:
             self._put_masses(rows)
 
-    def value(self, name: str, rows: Rows) -> Tensor:
-        """Values of a parameter in the picked worlds, (count, width), float64, its own unit."""
-        low, high = self._ranges[name]
-        if name not in self._columns:
-            return torch.full((rows.count, 1), low, dtype=torch.float64)
-        unit = rows.take(self.drawn[:, self._columns[name]]).double()
-        return low + (high - low) * 0.5 * (unit + 1)
+    def value(self, name: str) -> Tensor:
+        """Values of a parameter in all worlds, (N, width), float64, its own unit; live."""
+        return self._views[name]
 
     def state_dict(self) -> dict[str, Any]:
         """What was drawn; the engine keeps what was written."""
@@ -101,19 +103,21 @@ class JointPlants:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
+        self._values[:, : self.drawn.shape[1]] = self._scaled(self.drawn)
+
+    def _scaled(self, drawn: Tensor) -> Tensor:
+        return self._low + self._half * (drawn.double() + 1)
 
     def _put_masses(self, rows: Rows) -> None:
         """Masses with factors and payload; the compensation goes on carrying the nominal ones."""
-        nominal, field = self._nominal, self._engine.model_field
-        factor = self.value("link_mass", rows)  # (count, links) or (count, 1)
-        mass = nominal["body_mass"].repeat(rows.count, 1)
-        mass[:, self._bodies] *= factor
-        inertia = nominal["body_inertia"].repeat(rows.count, 1, 1)
-        inertia[:, self._bodies] *= factor[..., None]
+        field, links = self._engine.model_field, self._bodies
+        factor = rows.take(self.value("link_mass"))  # (count, links) or (count, 1)
+        mass = self._nominal_mass * factor
         if self._payload_body:
-            mass[:, self._payload_body] += self.value("payload", rows)[:, 0]
-        carried = nominal["body_mass"] * nominal["body_gravcomp"]
-        rows.put(field("body_mass"), mass)
-        rows.put(field("body_inertia"), inertia)
-        rows.put(field("body_gravcomp"), torch.where(mass > 0, carried / mass, 0.0))
+            mass[:, self._payload_body - 1] += rows.take(self.value("payload"))[:, 0]
+        inertia = self._nominal_inertia * factor[..., None]
+        compensation = torch.where(mass > 0, self._carried / mass, 0.0)
+        rows.put(field("body_mass")[:, links], mass)
+        rows.put(field("body_inertia")[:, links], inertia)
+        rows.put(field("body_gravcomp")[:, links], compensation)
         self._engine.update_constants(rows)

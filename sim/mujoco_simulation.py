@@ -105,6 +105,8 @@ class MujocoSimulation:
         self._gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
         self._stiffness_factor = torch.ones(num_worlds, 1)
         self._damping_factor = torch.ones(num_worlds, 1)
+        self._asked: tuple[Tensor, Tensor] | None = None  # gains of the last command
+        self._motor_gains = (self._stiffness_factor, self._damping_factor)
         self._plants = JointPlants(config, randomization, self.engine)
         self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
@@ -146,9 +148,7 @@ class MujocoSimulation:
             )
         if self._pushes is not None:
             self._pushes.push(self.engine.qvel[:, :6])
-        kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
-        self._gains[..., 0] = -kp
-        self._gains[..., 1] = -kd
+        kp, kd = self._set_gains(command)
         self.engine.control.copy_(kp * command.q + kd * command.dq + command.tau)
         self.engine.step()
         self._look()
@@ -158,8 +158,8 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
-        self._tune(rows)
-        position = self._start_position.repeat(rows.count, 1)
+        self._tune()
+        position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
         position[:, self.layout.position] = robot["joint_position"].double()
@@ -213,18 +213,30 @@ class MujocoSimulation:
         self._plants.load_state_dict(state["plants"])
         if self._pushes is not None:
             self._pushes.load_state_dict(state["pushes"])
-        self._tune(Rows(torch.ones_like(self.fault)))
+        self._tune()
         self._look()
 
-    def _tune(self, rows: Rows) -> None:
-        """Hand drawn gains, noise and latency to motors and sensors."""
+    def _set_gains(self, command: JointCommand) -> tuple[Tensor, Tensor]:
+        """Each world's gains, (N, J) each, written into the motors when they change: it is slow."""
+        asked = command.kp, command.kd
+        if self._asked is None or not all(map(torch.equal, asked, self._asked)):
+            self._asked = command.kp.clone(), command.kd.clone()
+            kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
+            self._motor_gains = kp, kd
+            self._gains[..., 0] = -kp
+            self._gains[..., 1] = -kd
+        return self._motor_gains
+
+    def _tune(self) -> None:
+        """Hand drawn gains, noise and latency to motors and sensors: all worlds are soon done."""
         value = self._plants.value
-        rows.put(self._stiffness_factor, value("stiffness", rows).float())
-        rows.put(self._damping_factor, value("damping", rows).float())
+        self._stiffness_factor.copy_(value("stiffness"))
+        self._damping_factor.copy_(value("damping"))
+        self._asked = None  # gains are written anew in the next step
+        delay = (value("latency")[:, 0] / self.control_dt).round()
         for sensors in (self._robot_sensors, self._scene_sensors):
-            rows.put(sensors.noise_factor, value("sensor_noise", rows)[:, 0].float())
-            delay = (value("latency", rows)[:, 0] / self.control_dt).round().long()
-            rows.put(sensors.delay, delay)
+            sensors.noise_factor.copy_(value("sensor_noise")[:, 0])
+            sensors.delay.copy_(delay)
 
     def _look(self) -> None:
         """Bring the truth up to date with the engine."""

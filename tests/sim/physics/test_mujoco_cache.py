@@ -1,4 +1,4 @@
-"""Few worlds keep intermediate results between steps, many do not: nobody can tell from a number."""
+"""Few worlds keep intermediate results between steps, many do not: no number tells which."""
 
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.

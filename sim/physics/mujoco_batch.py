@@ -16,7 +16,7 @@ number of threads.
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mujoco
@@ -38,6 +38,8 @@ _CACHED_WORLDS = 128
 """Up to so many worlds keep their intermediate results between steps, so that sensors of the
 present state cost nothing (a tenth of a step of the Panda); more of them leave the processor's
 cache, and reading them back takes as long as computing them."""
+_FEW = 8
+"""So many worlds are not worth waking the threads: a world's constants or forces take 10 us."""
 _COUNT = 1
 """Column of a warning's counter; column 0 tells where."""
 
@@ -76,10 +78,11 @@ class MujocoEngine:
         self.decimation = decimation
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
-        # Bit-equal either way: the tests compare.
-        self._batch = Batch(model, num_worlds, threads, persistent=num_worlds <= _CACHED_WORLDS)
         # Without sensors nobody asks for more than the state: a tenth of the time is saved.
         self._stage = _CURRENT if model.nsensor else _NOTHING
+        cached = model.nsensor > 0 and num_worlds <= _CACHED_WORLDS  # bit-equal either way
+        self._batch = Batch(model, num_worlds, threads, persistent=cached)
+        self._fresh = self._batch.state[0].copy()  # all that decides a world's future
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
@@ -131,12 +134,14 @@ class MujocoEngine:
         ids = _ids(rows.mask)
         if ids.size == 0:
             return
-        self._batch.reset(ids, stage=_NOTHING)
+        self._batch.state[ids] = self._fresh  # as `Batch.reset`, without waking its threads
+        self._batch.warning[ids] = 0
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
         rows.put(self.fault, False)
-        self._batch.forward(ids, stage=_FORCES)
+        for some in _in_turn(ids):
+            self._batch.forward(some, stage=_FORCES)
 
     def model_field(self, name: str) -> Tensor:
         """A field of the model with values per world, (N, ...), such as `body_mass`.
@@ -157,7 +162,8 @@ class MujocoEngine:
     def update_constants(self, rows: Rows) -> None:
         """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
         self._derived = True
-        self._batch.set_const(_ids(rows.mask))
+        for ids in _in_turn(_ids(rows.mask)):
+            self._batch.set_const(ids)
 
     def sensor(self, name: str) -> Tensor:
         """A sensor of the model, (N, width), live.
@@ -230,6 +236,11 @@ def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
                 )
             columns[field] = slice(begun.start, stop)
     return columns
+
+
+def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
+    """All at once, but a few one by one: waking the threads takes longer than they do."""
+    return [ids] if ids.size > _FEW else ids[:, None]
 
 
 def _ids(mask: Tensor) -> np.ndarray:

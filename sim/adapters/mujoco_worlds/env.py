@@ -15,7 +15,7 @@ from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
-from sim.adapters.mujoco_worlds.facts import INFOS, TERMS, Motion, PlanarWorld, is_healthy
+from sim.adapters.mujoco_worlds.facts import INFINITE, INFOS, TERMS, Motion, PlanarWorld, is_healthy
 from sim.fault_flags import FaultFlags
 from sim.physics.mujoco_batch import MujocoEngine
 
@@ -74,7 +74,20 @@ class MujocoWorldsEnv:
             metric_names=self._metric_names,
             judges_success=False,
         )
+        # Written anew in every step, through views made once: at this speed a slice costs.
         self._obs, self._next_obs = torch.zeros(count, width), torch.zeros(count, width)
+        self._seen = self._next_obs.split([model.nq - world.hidden, model.nv], dim=-1)
+        self._shown = engine.qpos[:, world.hidden :]
+        self._place = engine.qpos[:, :2]
+        self._before, self._velocity = self._place.clone(), self._place.clone()
+        self._terms = torch.zeros(count, len(world.weights))
+        self._weighted = torch.zeros_like(self._terms)
+        self._told_rewards = dict(zip(world.weights, self._weighted.unbind(-1), strict=True))
+        self._ends = bool(world.healthy) or world.state_bound < INFINITE
+        self._metrics = {
+            name: self._told_rewards.get(name.removeprefix("reward_"), torch.zeros(count))
+            for name in self._metric_names
+        }
         self._age = torch.zeros(count, dtype=torch.int64)
         self._none = torch.zeros(count, dtype=torch.bool)
         self._flags = FaultFlags(count, torch.device("cpu"))
@@ -119,38 +132,38 @@ class MujocoWorldsEnv:
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         native = torch.addcmul(self._middle, action, self._reach)
         engine.control.copy_(native)
-        before = engine.qpos[:, :2].clone()
+        self._before.copy_(self._place)
         engine.step()
         self._age += 1
-        healthy = is_healthy(world, engine.qpos, engine.qvel)
-        motion = Motion(
-            before=before, position=engine.qpos, start=self._rest, action=native, healthy=healthy,
-            control_dt=engine.control_dt,
+        torch.sub(self._place, self._before, out=self._velocity).div_(engine.control_dt)
+        healthy = is_healthy(world, engine.qpos, engine.qvel) if self._ends else ~self._none
+        self._judge(
+            Motion(
+                velocity=self._velocity, position=engine.qpos, start=self._rest, action=native,
+                healthy=healthy,
+            )
         )  # fmt: skip
-        terms = torch.stack([TERMS[name](motion).float() for name in world.weights], dim=-1)
-        reward = terms @ self._weights
-        self._observe(engine.qpos, engine.qvel, self._next_obs)
+        self._observe(self._shown, engine.qvel, self._seen)
 
-        watched = {"actor": self._next_obs, "reward": terms, "action": asked}
+        watched = {"actor": self._next_obs, "reward": self._terms, "action": asked}
         valid = self._flags.watch(watched, excused=engine.fault) & ~engine.fault
         terminated = ~healthy & valid
         truncated = ((self._age >= self._episode_steps) | ~valid) & ~terminated
-        metrics = {name: self._info(name, motion, terms) for name in self._metric_names}
         self._obs.copy_(self._next_obs)
         self._begin(Rows(terminated | truncated))
         none = self._none.to(device)
         return EnvStep(
             obs=self._told(self._obs),
             next_obs=self._told(self._next_obs),
-            reward=reward.to(device),
+            reward=self._weighted.sum(-1).to(device),
             terminated=terminated.to(device),
             truncated=truncated.to(device),
             success=none,
             valid=valid.to(device),
             action=action.to(device),
             intervened=none,
-            metrics={name: value.to(device) for name, value in metrics.items()},
-            reward_terms=terms.to(device),
+            metrics={name: value.to(device) for name, value in self._metrics.items()},
+            reward_terms=self._terms.to(device),
             reward_weights=self._weights.to(device),
         )
 
@@ -180,7 +193,8 @@ class MujocoWorldsEnv:
         self.engine.load_state_dict(state["engine"])
         self._age.copy_(state["age"])
         self._generator.set_state(state["generator"])
-        self._observe(self.engine.qpos, self.engine.qvel, self._obs)
+        self._observe(self._shown, self.engine.qvel, self._seen)
+        self._obs.copy_(self._next_obs)
 
     def close(self) -> None:
         """Nothing is held beyond memory."""
@@ -204,23 +218,26 @@ class MujocoWorldsEnv:
         )
         rows.put(self._age, 0)
         first = torch.empty(count, self._obs.shape[1])
-        self._observe(rows.take(engine.qpos), rows.take(engine.qvel), first)
+        parts = first.split([part.shape[1] for part in self._seen], dim=-1)
+        self._observe(rows.take(self._shown), rows.take(engine.qvel), parts)
         rows.put(self._obs, first)
 
-    def _observe(self, position: Tensor, velocity: Tensor, out: Tensor) -> None:
-        """Write what is seen of states into `out`, (count, width)."""
-        hidden, bound = self._world.hidden, self._world.velocity_bound
-        split = position.shape[1] - hidden
-        out[:, :split] = position[:, hidden:]
-        out[:, split:] = velocity
-        if bound < float("inf"):
-            out[:, split:].clamp_(-bound, bound)
+    def _observe(self, shown: Tensor, velocity: Tensor, out: Sequence[Tensor]) -> None:
+        """Write what is seen of positions and velocities into the two parts of an observation."""
+        out[0].copy_(shown)
+        out[1].copy_(velocity)
+        bound = self._world.velocity_bound
+        if bound < INFINITE:
+            out[1].clamp_(-bound, bound)
 
-    def _info(self, name: str, motion: Motion, terms: Tensor) -> Tensor:
-        if name in INFOS:
-            return INFOS[name](motion).to(torch.float32, copy=True)  # the engine moves on
-        column = list(self._world.weights).index(name.removeprefix("reward_"))
-        return terms[:, column] * self._weights[column]
+    def _judge(self, motion: Motion) -> None:
+        """Write reward terms and metrics of a step."""
+        for i, name in enumerate(self._world.weights):
+            self._terms[:, i] = TERMS[name](motion)
+        torch.mul(self._terms, self._weights, out=self._weighted)
+        for name, value in self._metrics.items():
+            if name in INFOS:
+                value.copy_(INFOS[name](motion))
 
     def _told(self, seen: Tensor) -> Obs:
         return {"actor": seen.to(self._device)}

@@ -50,8 +50,8 @@ class PlanarWorld:
 class Motion:
     """What one step did, float64."""
 
-    before: Tensor
-    """First two positions before the step, (N, 2)."""
+    velocity: Tensor
+    """Mean of the first two velocities during the step, (N, 2), not what they are at its end."""
     position: Tensor
     """Positions after it, (N, nq)."""
     start: Tensor
@@ -60,16 +60,10 @@ class Motion:
     """In the actuators' own range, (N, nu), float32."""
     healthy: Tensor
     """(N,) bool."""
-    control_dt: float
-    """Duration of the step [s]."""
-
-    def speed(self, column: int) -> Tensor:
-        """Mean velocity during the step, (N,), which is not the velocity at its end."""
-        return (self.position[:, column] - self.before[:, column]) / self.control_dt
 
 
 TERMS: Mapping[str, Callable[[Motion], Tensor]] = {
-    "forward": lambda motion: motion.speed(0),
+    "forward": lambda motion: motion.velocity[:, 0],
     "ctrl": lambda motion: -motion.action.square().sum(-1),
     "survive": lambda motion: motion.healthy,
 }
@@ -80,8 +74,8 @@ INFOS: Mapping[str, Callable[[Motion], Tensor]] = {
     "y_position": lambda motion: motion.position[:, 1],
     "z_distance_from_origin": lambda motion: motion.position[:, 1] - motion.start[1],
     "distance_from_origin": lambda motion: motion.position[:, :2].norm(dim=-1),
-    "x_velocity": lambda motion: motion.speed(0),
-    "y_velocity": lambda motion: motion.speed(1),
+    "x_velocity": lambda motion: motion.velocity[:, 0],
+    "y_velocity": lambda motion: motion.velocity[:, 1],
 }
 """What else is told of a step, (N,)."""
 

@@ -17,6 +17,7 @@ from robot_rl.core.observation import ObservationInputs, ObservationMap, TermCon
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
+from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
 from sim.simulation import Simulation
 from sim.task import Task
@@ -66,11 +67,14 @@ class SimEnv:
         self._world_steps = 0
         self._all = torch.ones(count, dtype=torch.bool, device=device)
         self._none = ~self._all
+        widening = simulation.curriculum
+        self._curricula: list[FollowsSuccess] = [] if widening is None else [widening]
+        if isinstance(task, HasCurriculum):
+            self._curricula.append(task.curriculum)
+        self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
-        self._actor = ObservationMap(
-            actor_terms, self._inputs(simulation.measured, simulation.sensed)
-        )
+        self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, self.sensed))
         groups = {"actor": GroupSpec(shape=(self._actor.size,))}
         self._critic: ObservationMap | None = None
         if critic_terms:
@@ -91,7 +95,7 @@ class SimEnv:
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=task.reward_names,
-            metric_names=task.metric_names,
+            metric_names=(*task.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
 
@@ -99,6 +103,11 @@ class SimEnv:
     def spec(self) -> EnvSpec:
         """Shapes, device, names."""
         return self._spec
+
+    @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What actors see beside the robot's own state and the goal: name -> (N, width), live."""
+        return self.simulation.sensed
 
     def reset(
         self,
@@ -157,6 +166,8 @@ class SimEnv:
         timed_out = self._episode_step >= self._episode_limit
         truncated = (timed_out | ~valid) & ~terminated
         success = judged.success & timed_out & truncated & valid
+        for each in self._curricula:
+            each.follow((terminated | truncated) & valid, success)
 
         for name, group in self._obs.items():
             group.copy_(next_obs[name])
@@ -171,7 +182,7 @@ class SimEnv:
             valid=valid,
             action=action,
             intervened=self._none,
-            metrics=judged.metrics,
+            metrics={**judged.metrics, **self._extra_metrics},
             reward_terms=judged.reward_terms,
             reward_weights=self._weights,
         )
@@ -240,7 +251,7 @@ class SimEnv:
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
-        inputs = self._inputs(self.simulation.measured, self.simulation.sensed)
+        inputs = self._inputs(self.simulation.measured, self.sensed)
         rows.put(self._obs["actor"], self._actor.reset(rows, inputs))
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
@@ -256,9 +267,7 @@ class SimEnv:
     def _observe(self) -> Obs:
         """True successors of all worlds."""
         obs = self._next_obs
-        self._actor.update(
-            self._inputs(self.simulation.measured, self.simulation.sensed), out=obs["actor"]
-        )
+        self._actor.update(self._inputs(self.simulation.measured, self.sensed), out=obs["actor"])
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
             self._critic.update(inputs, out=obs["critic"])
@@ -267,7 +276,7 @@ class SimEnv:
     def _observe_again(self) -> Obs:
         """Present observations without a step: no history moves."""
         self._actor.look(
-            self._inputs(self.simulation.measured, self.simulation.sensed), out=self._obs["actor"]
+            self._inputs(self.simulation.measured, self.sensed), out=self._obs["actor"]
         )
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)

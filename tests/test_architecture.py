@@ -88,10 +88,11 @@ SEVERAL_FILES = {
     ("mujoco", "sim"): {
         "sim.adapters.mujoco_worlds.make",
         "sim.flights.scene",
-        "sim.physics.joint_layout",
-        "sim.physics.menagerie",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
+        "sim.physics.mujoco_motor",
+        "sim.physics.joint_layout",
+        "sim.physics.menagerie",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {

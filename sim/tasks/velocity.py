@@ -15,7 +15,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
 from sim.tasks.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
@@ -38,7 +38,7 @@ NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
 class VelocityConfig:
     """The velocity task: success is small mean errors of velocity and turning rate, and no fall."""
 
-    train_steps: int = 10_000_000
+    train_steps: int = 3_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 10.0
     """Time limit [s]."""

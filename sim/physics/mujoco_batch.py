@@ -83,7 +83,6 @@ class MujocoEngine:
         self._stage = _CURRENT if model.nsensor else _NOTHING
         cached = model.nsensor > 0 and num_worlds <= _CACHED_WORLDS  # bit-equal either way
         self._batch = Batch(model, num_worlds, threads, persistent=cached)
-        self._fresh = self._batch.state[0].copy()  # all that decides a world's future
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
@@ -140,8 +139,8 @@ class MujocoEngine:
         ids = _ids(rows.mask)
         if ids.size == 0:
             return
-        self._batch.state[ids] = self._fresh  # as `Batch.reset`, without waking its threads
-        self._batch.warning[ids] = 0
+        for some in _in_turn(ids):
+            self._batch.reset(some, stage=_NOTHING)
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
@@ -182,6 +181,18 @@ class MujocoEngine:
         if name not in self.sensors:
             raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
         return self.sensors[name]
+
+    def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Copy one world, for drawing: its model with its own fields, and its state, all computed.
+
+        Args:
+            world: Which.
+            model: Written; a copy of `model` before.
+            data: Written: poses, contacts and forces of the present state.
+        """
+        self._batch.get_model(world, model)
+        self._batch.get_data(world, data)
+        mujoco.mj_forward(model, data)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future of the worlds, copied."""

@@ -39,7 +39,7 @@ class Gait:
         before = self.contact
         self.contact = foot_force > self._touch
         self.landed = self.contact & ~before
-        in_air = self.air_time + self._control_dt
+        in_air = torch.where(before, 0.0, self.air_time) + self._control_dt
         self.air_time = torch.where(self.contact & before, 0.0, in_air)
 
     def air_reward(self, target: float) -> Tensor:

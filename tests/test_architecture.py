@@ -84,6 +84,7 @@ SEVERAL_FILES = {
         "sim.flights.scene",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
+        "sim.physics.mujoco_motor",
         "sim.physics.mujoco_terrain",
         "sim.physics.joint_layout",
     },

@@ -3,10 +3,7 @@
 The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
 before all others; then come the joints of the spec, in its order, then those of the scene.
 
-The motor of a joint is a MuJoCo actuator whose force is control - kp * q - kd * dq, clipped to the
-effort limit in every physics step. With control = kp * q_target + kd * dq_target + tau it is the PD
-law of `JointCommand`; the integrator `implicitfast` knows its derivative, so that stiff gains stay
-stable at steps of milliseconds.
+Motors are described in `mujoco_motor`.
 """
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
@@ -18,8 +15,8 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
+from sim.physics.mujoco_motor import add_motor
 from sim.physics.mujoco_terrain import add_terrain
 from sim.scene import SceneConfig
 
@@ -39,7 +36,12 @@ _FREE = mujoco.mjtJoint.mjJNT_FREE
 
 
 def load_model(
-    file: str, robot: RobotSpec, *, physics_dt: float, scene: SceneConfig | None = None
+    file: str,
+    robot: RobotSpec,
+    *,
+    physics_dt: float,
+    scene: SceneConfig | None = None,
+    further_delay: float = 0.0,
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
 
@@ -48,6 +50,7 @@ def load_model(
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
+        further_delay: Most that any world adds to the motors' delay [s].
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
@@ -56,9 +59,9 @@ def load_model(
     tree = _tree(file, ROBOTS, f"robot '{robot.name}'")
     name = Path(file).name
     _check_joints(tree, robot, name)
-    for joint in robot.joints:
-        _add_motor(tree, joint)
     tree.option.timestep = physics_dt
+    for joint in robot.joints:
+        add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
     if scene is not None and scene.file:
         surroundings = _tree(scene.file, SCENES, "scene")
@@ -119,17 +122,6 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
                 f"{ours.position_limit} in the spec and range {list(theirs.range)} in {file}; "
                 "expected equal numbers in radians"
             )
-
-
-def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
-    motor = tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-    motor.gaintype = mujoco.mjtGain.mjGAIN_FIXED
-    motor.biastype = mujoco.mjtBias.mjBIAS_AFFINE
-    motor.gainprm[0] = 1.0
-    motor.biasprm[1:3] = -joint.stiffness, -joint.damping
-    if joint.effort_limit < float("inf"):
-        motor.forcelimited = True
-        motor.forcerange = [-joint.effort_limit, joint.effort_limit]
 
 
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:

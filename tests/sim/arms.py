@@ -13,7 +13,8 @@ from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.task import Start
 from sim.tasks.reach import ReachConfig, ReachTask
@@ -23,8 +24,10 @@ TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_actio
 STEPS = 12
 """Length of an episode of `arm_worlds` [control steps]."""
 EVERYTHING = JointRandomization(
-    payload=[0.0, 1.0], link_mass=0.1, joint_damping=0.3, joint_friction=[0.0, 0.5],
-    stiffness=0.1, damping=0.1, sensor_noise=[0.5, 2.0], latency=[0.0, 0.12],
+    payload=[0.0, 1.0], link_mass=0.1, centre_of_mass=[-0.02, 0.02], contact_friction=[0.5, 1.5],
+    joint_damping=0.3, joint_friction=[0.0, 0.5], motor_strength=[0.8, 1.1], stiffness=0.1,
+    damping=0.1, actuator_delay=[0.0, 0.02], sensor_noise=[0.5, 2.0], sensor_bias=[0.5, 2.0],
+    latency=[0.0, 0.12], sensor_jitter=[0.0, 2.0],
 )  # fmt: skip
 
 
@@ -39,6 +42,26 @@ def panda(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointR
     }
     spec = replace(robot.spec, sensors=sensors)
     return replace(robot, **{"spec": spec, "physics_threads": 1, **changes})
+
+
+def worn(robot: JointRobotConfig, *, noise: bool) -> JointRobotConfig:
+    """The same arm with everything that motors and sensors can have; noise has what is random."""
+    random = {"jitter": 0.03, "dropout": 0.1, "bias_walk": 0.001} if noise else {}
+    sensors = {
+        name: replace(sensor, bias=10 * sensor.noise, resolution=1e-4, **random)
+        for name, sensor in robot.spec.sensors.items()
+    }
+    sensors["joint_velocity"].rate_hz = 10
+    joints = [
+        replace(
+            joint, no_load_speed=2 * joint.velocity_limit, stall_torque=2 * joint.effort_limit,
+            actuator_delay=0.01, armature=0.12, viscous_friction=0.5, friction=0.2,
+            static_friction=0.3, stribeck_velocity=0.05,
+        )
+        for joint in robot.spec.joints
+    ]  # fmt: skip
+    joints[2] = robot.spec.joints[2]  # a motor without a torque-speed line between the others
+    return replace(robot, spec=replace(robot.spec, joints=joints, sensors=sensors))
 
 
 def arms(
@@ -72,13 +95,15 @@ def arm_worlds(
 ) -> SimEnv:  # fmt: skip
     """Reach in a dozen steps; the default pose is little above the height that ends an episode."""
     terms = [TermConfig(term=name) for name in TERMS]
-    robot = panda(noise=noise, latency=0.04)
+    robot = worn(panda(noise=noise, latency=0.04), noise=noise)
     task = ReachConfig(
         episode_length=STEPS * robot.physics_dt * robot.decimation,
         success_window=0.2,
         lowest_height=lowest_height,
         start_position=0.2,
-        randomization=EVERYTHING if noise else replace(EVERYTHING, sensor_noise=[1.0, 1.0]),
+        randomization=EVERYTHING
+        if noise
+        else replace(EVERYTHING, sensor_noise=[1.0, 1.0], sensor_bias=[1.0, 1.0]),
         reward={"closeness": 1.0, "distance": -1.0, "speed": -0.01, "smoothness": -0.1},
         actor=[*terms, TermConfig(term="joint_position", history=3)],
         critic=[*terms, TermConfig(term="sensed/plant")],

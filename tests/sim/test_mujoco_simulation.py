@@ -17,7 +17,8 @@ from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.rows import Rows
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.physics.mujoco_model import ROBOTS
 from tests.equality import assert_same

@@ -14,6 +14,7 @@ from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.height_scan import SCAN, HeightScan
 from sim.joint_motors import JointMotors
 from sim.joint_plant import JointPlants
 from sim.joint_randomization import JointRandomization
@@ -25,6 +26,7 @@ from sim.pushes import PushConfig, Pushes
 from sim.scene import SceneConfig
 from sim.sensing import SimulatedSensors
 from sim.task import Start
+from sim.terrain import Terrain
 
 _BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 _BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
@@ -95,7 +97,11 @@ class MujocoSimulation:
         views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
         self._truth = RobotState(self._state_views(views))
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
-        """Sensors of the model that are no fields of `RobotState`, (N, width) each: for tasks."""
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
+        scan where there is a terrain: for tasks."""
+        self._scan = self._make_scan(scene)
+        if self._scan is not None:
+            self.sensors[SCAN] = self._scan.values
         self._robot_sensors = self._make_sensors(
             config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
             derive_seed(seed, "sensor noise"),
@@ -246,6 +252,8 @@ class MujocoSimulation:
         self._qvel.copy_(self.engine.qvel)
         self._sensordata.copy_(self.engine.sensordata)
         self._effort.copy_(self.engine.actuator_force)
+        if self._scan is not None:
+            self._scan.look(self._truth)
 
     def _sensed(self) -> list[Tensor]:
         return [self._truth.fields[name] for name in self._robot_sensors.columns]
@@ -263,6 +271,16 @@ class MujocoSimulation:
             largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
             seed=seed,
         )  # fmt: skip
+
+    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
+        if scene.terrain is None:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"scene.terrain was asked for under robot '{self.robot.name}', whose base is "
+                "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
+        return HeightScan(Terrain(scene.terrain, self.device), self.num_worlds, self.device)
 
     def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
         if not config.active:

@@ -25,26 +25,16 @@ class ScanConfig:
 
     length: float = 1.6
     """Ahead and behind together [m]."""
-    width: float = 1.0
+    width: float = 0.8
     """To both sides together [m]."""
     spacing: float = 0.2
     """Between two points [m]."""
-    measured: bool = False
-    """Whether the robot measures it too, as with a camera: actors may then read it."""
-    noise: float = 0.02
-    """Standard deviation of a measured height [m]."""
-    latency: float = 0.04
-    """Age of a measured scan [s]."""
 
     def __post_init__(self) -> None:
         """Refuse grids without extent."""
         for name in ("length", "width", "spacing"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"terrain.scan.{name} must be > 0, got {getattr(self, name)}")
-        if self.noise < 0 or self.latency < 0:
-            raise ConfigError(
-                f"terrain.scan.noise and .latency must be >= 0, got {self.noise} and {self.latency}"
-            )
 
 
 @dataclass(kw_only=True)
@@ -66,7 +56,8 @@ class TerrainConfig:
     seed: int = 0
     """Of everything random in the ground; training and evaluation walk on the same."""
     scan: ScanConfig = field(default_factory=ScanConfig)
-    """What critics, and robots that measure it, see of the ground."""
+    """Grid of the sensor `height_scan`: critics may read it, actors where `scene.measured` names
+    it with its noise and latency."""
 
     def __post_init__(self) -> None:
         """Refuse ground that cannot be made."""

@@ -14,7 +14,9 @@ from sim.env import SimEnv
 from sim.joint_robot import JointRandomization, JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
+from sim.scene import SceneConfig
 from sim.tasks.velocity import VelocityConfig, VelocityTask
+from sim.terrain import TerrainConfig
 
 CPU = torch.device("cpu")
 STEPS = 12
@@ -64,7 +66,7 @@ def velocity_config(**changes: Any) -> VelocityConfig:
 
 def leg_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    robot: JointRobotConfig | None = None, **changes: Any,
+    robot: JointRobotConfig | None = None, evaluation: bool = True, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Worlds of `velocity_config(**changes)`; without noise nobody is pushed either."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
@@ -72,7 +74,7 @@ def leg_worlds(
         velocity_config(**({"randomization": ranges} | changes)),
         robot or go2(noise=noise, latency=0.02),
         make_task=VelocityTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 
@@ -86,5 +88,35 @@ def walk(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
 def endless_walk(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nothing is too low or too tilted."""
     return lambda count, device: leg_worlds(
+        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
+    )
+
+
+GROUND = TerrainConfig(kinds=["rough", "stairs_up", "slope_down"], levels=2, tile=4.0, border=3.0)
+
+
+def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
+    """The same on `GROUND`, which the robot sees with noise and latency, as its critic does
+    without."""
+    config = velocity_config()
+    seen = TermConfig(term="sensed/height_scan")
+    camera = SensorSpec(rate_hz=50, noise=0.02 if noise else 0.0, latency=0.04)
+    scene = SceneConfig(terrain=GROUND, measured={"height_scan": camera})
+    parts: dict[str, Any] = {
+        "scene": scene, "actor": [*config.actor, seen], "critic": [*config.critic, seen],
+    }  # fmt: skip
+    return leg_worlds(num_envs, noise=noise, **(parts | changes))
+
+
+def climb(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`, as `walk`."""
+    return lambda count, seed, device: hill_worlds(
+        count, seed=seed, noise=noise, device=device, lowest_height=0.31
+    )
+
+
+def endless_climb(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`, as `endless_walk`."""
+    return lambda count, device: hill_worlds(
         count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
     )

@@ -82,6 +82,7 @@ class MujocoSimulation:
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
             further_delay=randomization.actuator_delay[1],
+            menagerie=config.menagerie,
         )  # fmt: skip
         self.engine = MujocoEngine(
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads

@@ -53,6 +53,7 @@ HOMES = {
     "l2f": {"scripts"},
     "matplotlib": {"robot_rl", "sim", "scripts"},
     "mujoco": {"sim", "scripts"},
+    "mujoco_menagerie": {"sim"},
     "omegaconf": {"configs", "scripts"},
     "onnx": {"policies", "scripts"},
     "onnxruntime": {"policies"},
@@ -80,6 +81,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
     },
+    ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.flights.scene",
         "sim.physics.mujoco_batch",
@@ -87,6 +89,7 @@ SEVERAL_FILES = {
         "sim.physics.mujoco_motor",
         "sim.physics.mujoco_terrain",
         "sim.physics.joint_layout",
+        "sim.physics.menagerie",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {

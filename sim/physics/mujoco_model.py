@@ -16,6 +16,7 @@ import mujoco
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from sim.physics.joint_layout import JointLayout
+from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_motor import add_motor
 from sim.physics.mujoco_terrain import add_terrain
 from sim.scene import SceneConfig
@@ -42,21 +43,23 @@ def load_model(
     physics_dt: float,
     scene: SceneConfig | None = None,
     further_delay: float = 0.0,
+    menagerie: str = "",
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
 
     Args:
-        file: Name in `ROBOTS`, or a path.
+        file: Name in `ROBOTS`, a path, or "menagerie" for the published mechanism.
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
         further_delay: Most that any world adds to the motors' delay [s].
+        menagerie: The published model, for file "menagerie".
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
         SpecMismatchError: Joints or limits of file and spec differ.
     """
-    tree = _tree(file, ROBOTS, f"robot '{robot.name}'")
+    tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
     tree.option.timestep = physics_dt
@@ -73,6 +76,19 @@ def load_model(
     if scene is not None and scene.terrain is not None:
         add_terrain(tree, scene.terrain)
     return _compile(tree, f"robot '{robot.name}'", name)
+
+
+def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
+    owner = f"robot '{robot.name}'"
+    if file != MENAGERIE:
+        return _tree(file, ROBOTS, owner)
+    own = _tree(f"{robot.name}.xml", ROBOTS, owner)
+    try:
+        return published_tree(menagerie, own, owner=owner)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise _refused(owner, f"{menagerie} of Menagerie", error) from error
 
 
 def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:

@@ -31,6 +31,14 @@ class Ground(Protocol):
         """Height of the bases above the ground below, (N,), [m]."""
         ...
 
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """Height of the feet's centres above the ground below each, (N, F), [m].
+
+        Args:
+            foot_position_w: (N, F * 3), [m], world axes.
+        """
+        ...
+
     def lost(self, truth: RobotState) -> Tensor | bool:
         """Who is about to leave the ground, (N,) bool."""
         ...
@@ -64,6 +72,10 @@ class Floor:
     def altitude(self, truth: RobotState) -> Tensor:
         """The base's height."""
         return truth.position_w[:, 2]
+
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """The feet's heights."""
+        return foot_position_w[:, 2::3]
 
     def lost(self, truth: RobotState) -> bool:
         """Nobody."""
@@ -130,6 +142,11 @@ class Hills:
     def altitude(self, truth: RobotState) -> Tensor:
         """Height above the mean of the ground below the trunk."""
         return -self._scan[:, self._below].mean(-1)
+
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """Height of every foot above the ground right below its centre."""
+        feet = foot_position_w.unflatten(-1, (-1, 3))  # (N, F, 3)
+        return feet[..., 2] - self.terrain.height(feet[..., :2])
 
     def lost(self, truth: RobotState) -> Tensor:
         """Who comes near to the edge, behind which there is nothing to stand on."""

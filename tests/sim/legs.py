@@ -11,7 +11,8 @@ from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
 from sim.scene import SceneConfig
@@ -25,6 +26,7 @@ TERMS = (
     "angular_velocity_b",
     "projected_gravity_b",
     "goal/velocity_b",
+    "goal/clock",
     "joint_position",
     "joint_velocity",
     "state/foot_force",
@@ -52,7 +54,7 @@ def velocity_config(**changes: Any) -> VelocityConfig:
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,
         "goal_time": 0.08,
-        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "air_time": 1.0},
+        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "gait": 1.0},
         "actor": [*terms, TermConfig(term="last_action", history=3)],
         "critic": [
             *terms,

@@ -114,7 +114,7 @@ def test_robots_stand_on_every_tile_as_on_the_floor() -> None:
     truth = env.simulation.truth
     expected = float(floor.simulation.truth.position_w[0, 2])
     heights = truth.position_w[:, 2]
-    assert heights.max() - heights.min() > 0.5  # they stand in pits and on hills
+    assert heights.max() - heights.min() > 0.4  # they stand in pits and on hills
     altitude = -env.simulation.privileged["height_scan"].unflatten(-1, (9, 5))[:, 4, 2]
     torch.testing.assert_close(altitude, torch.full((8,), expected), atol=5e-3, rtol=0.0)
 

@@ -14,6 +14,7 @@ from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.fallen import FallenConfig, dropped
 from sim.height_scan import SCAN, HeightScan
 from sim.joint_motors import JointMotors
 from sim.joint_plant import JointPlants
@@ -22,6 +23,7 @@ from sim.joint_robot import JointRobotConfig
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
 from sim.scene import SceneConfig
 from sim.sensing import SimulatedSensors
@@ -197,6 +199,13 @@ class MujocoSimulation:
         """
         columns = slice(0, 6) if self.layout.floating else self.layout.velocity
         self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
+
+    def fallen(self, config: FallenConfig) -> Tensor:
+        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        return settle(
+            self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
+            damping=config.damping,
+        )  # fmt: skip
 
     def reseed(self, seed: int) -> None:
         """Restart the streams of sensor noise and pushes."""

@@ -11,11 +11,13 @@ from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
+from sim.fallen import FallenConfig
 from sim.joint_randomization import JointRandomization
 from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
 from sim.scene import SceneConfig
+from sim.tasks.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.velocity import VelocityConfig, VelocityTask
 from sim.terrain import TerrainConfig
 
@@ -122,3 +124,35 @@ def endless_climb(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv
     return lambda count, device: hill_worlds(
         count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
     )
+
+
+def stand_up_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU, **changes: Any
+) -> SimEnv:
+    """Worlds of robots that lie, a dozen steps long."""
+    names = ("angular_velocity_b", "projected_gravity_b", "joint_position", "joint_velocity")
+    terms = [TermConfig(term=name) for name in names]
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "success_window": 0.1,
+        "fallen": FallenConfig(count=16, seconds=0.5),
+        "randomization": JointRandomization(**DRAWN),
+        "reward": {"upright": 1.0, "height": 1.0, "speed": -0.001},
+        "actor": [*terms, TermConfig(term="last_action", history=2)],
+        "critic": [*terms, TermConfig(term="state/position_w"), TermConfig(term="sensed/plant")],
+    }
+    return build_env(
+        StandUpConfig(**(values | changes)), go2(noise=noise, latency=0.02),
+        make_task=StandUpTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+    )  # fmt: skip
+
+
+def get_up(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`: nobody is ever terminated."""
+    return lambda count, seed, device: stand_up_worlds(count, seed=seed, noise=noise, device=device)
+
+
+def endless_get_up(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`."""
+    return lambda count, device: stand_up_worlds(count, noise=noise, device=device)

@@ -174,8 +174,8 @@ def test_every_world_stays_finite_with_motors_that_do_nothing_or_anything() -> N
             assert step.valid.all()
 
 
-def test_the_task_asks_for_more_of_the_legs_than_walking() -> None:
-    robot = compose(["task=stand_up", "robot=go2"]).config.robot
+def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
+    robot = compose(["experiment=stand_up"]).config.robot
     assert robot.action_scale > compose(["task=velocity", "robot=go2"]).config.robot.action_scale
 
 

@@ -190,7 +190,7 @@ class StandUpTask:
             success=self._stood >= self._window_steps,
             metrics={
                 "tilt": vertical.clamp(-1.0, 1.0).acos(),
-                "height": height,
+                "height": height.clone(),  # the truth is a live view
                 "joint_speed": speed.sqrt(),
                 "stood": self._stood * self._control_dt,
             },

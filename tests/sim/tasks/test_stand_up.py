@@ -114,6 +114,13 @@ def test_success_is_standing_through_the_whole_window() -> None:
     assert not bool(judge(made, state(tilt=math.pi)).terminated)
 
 
+def test_metrics_of_a_step_stay_when_the_worlds_move_on() -> None:
+    truth = state(height=0.2)
+    verdict = judge(task(), truth)
+    truth.position_w[:] = 9.0
+    assert float(verdict.metrics["height"]) == pytest.approx(0.2)
+
+
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):

@@ -17,7 +17,7 @@ PLATFORM = 1.0
 BLOCK = 0.3
 """Side of the blocks of rough ground [m]."""
 STEP_WIDTH = 0.35
-"""Depth of a stair's tread [m]."""
+"""Depth of a step [m]."""
 WAVE_LENGTH = 2.0
 """Distance between two crests [m]."""
 
@@ -93,7 +93,7 @@ def slope_up(tile: Tile) -> np.ndarray:
 
 def stairs_down(tile: Tile) -> np.ndarray:
     """A stepped pyramid: from the middle stairs lead down to all sides."""
-    steps = np.floor(tile.climb / STEP_WIDTH + 1e-6)  # a tread begins at its edge
+    steps = np.floor(tile.climb / STEP_WIDTH + 1e-6)  # a step begins at its edge
     return tile.difficulty * tile.limits.step_height * steps
 
 

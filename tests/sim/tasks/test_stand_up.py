@@ -191,7 +191,7 @@ def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
     [
         ({"calm": 0.0}, r"task\.calm must be > 0"),
         ({"success_window": 9.0}, r"must not exceed task\.episode_length, got 9\.0 and 5\.0"),
-        ({"reward": {"hight": 1.0}}, r"reward term 'hight' is unknown.*height"),
+        ({"reward": {"standing": 1.0}}, r"reward term 'standing' is unknown.*stand"),
         ({"scene": SceneConfig(terrain=TerrainConfig())}, "level floor"),
     ],
 )

@@ -10,16 +10,10 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.tasks.velocity import GOAL
 from sim.walks.plots import plot_walk
 from sim.walks.recording import WalkRecorder
 
 _LOG = logging.getLogger(__name__)
-
-
-def walks(env: SimEnv) -> bool:
-    """Whether there is a walk to be looked at."""
-    return bool(env.spec.robot and env.spec.robot.feet) and GOAL in env.task.goal
 
 
 def report_walk(

@@ -45,7 +45,7 @@ NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
 class VelocityConfig:
     """The velocity task: success is small mean errors of velocity and turning rate, and no fall."""
 
-    train_steps: int = 10_000_000
+    train_steps: int = 3_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 10.0
     """Time limit [s]."""

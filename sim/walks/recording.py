@@ -85,6 +85,8 @@ class WalkRecorder:
         The true state is that after the step, of the next episode where one ended: such a step is
         left out.
         """
+        if bool(self._over.all()):
+            return
         count = self._walks
         ended = step.ended[:count].cpu()
         self._fell |= step.terminated[:count].cpu() & ~self._over

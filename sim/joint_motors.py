@@ -18,10 +18,11 @@ class JointMotors:
     """Hands commands to the actuators of `mujoco_motor`, with each world's strength and gains.
 
     Friction that is larger at rest (Stribeck) follows the speed once per control period: MuJoCo's
-    Coulomb friction holds a joint at rest without creeping at any step, and gets the value
+    Coulomb friction, a soft constraint that lets a held joint creep at milliradians per second and
+    is stable at any step, gets the value
     Coulomb + (static - Coulomb) * exp(-(speed / Stribeck speed)^2). MuJoCo's own LuGre friction
     needs steps far below 5 ms: at that step a joint of 0.1 kg m^2 with 1.5 N m of static friction
-    and a bristle stiffness of 1e4 N m/rad creeps under 0.5 N m.
+    and a bristle stiffness of 1e4 N m/rad chatters under a load of 0.5 N m.
     """
 
     def __init__(self, robot: RobotSpec, engine: MujocoEngine, joints: slice) -> None:
@@ -155,7 +156,7 @@ class _GainColumns:
         """Of all worlds, (N, J) each."""
         for field, gain in zip(self._fields, gains, strict=True):
             chosen = self._slice if self._alike else self._motors
-            field[:, chosen] = (self._sign * gain[:, chosen]).to(field.dtype)
+            field[:, chosen] = self._sign * gain[:, chosen]
 
     def put(self, rows: Rows, *gains: Tensor) -> None:
         """Of the picked worlds, (count, J) each."""

@@ -121,15 +121,16 @@ class JointPlants:
         if self._ranges["joint_friction"].high > 0:
             joints = self._ranges["joint_friction"].width
             self._motors.set_friction(rows, self.value("joint_friction", rows).expand(-1, joints))
-        if self._changes("contact_friction"):
+        if self.changes("contact_friction"):
             self._put_contact_friction(rows, self.value("contact_friction", rows))
-        if self._changes("payload", "link_mass", "centre_of_mass"):
+        if self.changes("payload", "link_mass", "centre_of_mass"):
             self._put_masses(rows)
-        self._tune_gains(rows)
-        if self._changes("motor_strength"):
+        if self.changes("stiffness", "damping"):
+            self._tune_gains(rows)
+        if self.changes("motor_strength"):
             joints = self._ranges["motor_strength"].width
             self._motors.scale_strength(rows, self.value("motor_strength", rows).expand(-1, joints))
-        if self._changes("actuator_delay"):
+        if self.changes("actuator_delay"):
             self._motors.add_delay(rows, self.value("actuator_delay", rows))
 
     def value(self, name: str, rows: Rows) -> Tensor:
@@ -139,6 +140,11 @@ class JointPlants:
             return torch.full((rows.count, 1), entry.low, dtype=torch.float64)
         unit = rows.take(self.drawn[:, self._columns[name]]).double()
         return entry.low + (entry.high - entry.low) * 0.5 * (unit + 1)
+
+    def changes(self, *names: str) -> bool:
+        """Whether any of these parameters is ever another than undisturbed."""
+        entries = [self._ranges[name] for name in names]
+        return any((entry.low, entry.high) != (entry.nominal,) * 2 for entry in entries)
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What was drawn by name, (N, width) each, in the unit of its range."""
@@ -154,10 +160,6 @@ class JointPlants:
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
         self._tune_gains(Rows(torch.ones(len(self.drawn), dtype=torch.bool)))
-
-    def _changes(self, *names: str) -> bool:
-        entries = [self._ranges[name] for name in names]
-        return any((entry.low, entry.high) != (entry.nominal,) * 2 for entry in entries)
 
     def _tune_gains(self, rows: Rows) -> None:
         self._motors.scale_gains(rows, self.value("stiffness", rows), self.value("damping", rows))
@@ -180,7 +182,7 @@ class JointPlants:
         inertia[:, self._bodies] *= factor[..., None]
         if self._payload_body:
             mass[:, self._payload_body] += self.value("payload", rows)[:, 0]
-        if self._changes("centre_of_mass"):
+        if self.changes("centre_of_mass"):
             place = nominal["body_ipos"].repeat(rows.count, 1, 1)
             place[:, self._payload_body] += self.value("centre_of_mass", rows)
             rows.put(field("body_ipos"), place)

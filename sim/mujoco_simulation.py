@@ -254,7 +254,8 @@ class MujocoSimulation:
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
             ):  # fmt: skip
-                rows.put(target, self._plants.value(name, rows)[:, 0].float())
+                if self._plants.changes(name):
+                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
 
     def _look(self) -> None:
         """Bring the truth up to date with the engine."""

@@ -186,7 +186,8 @@ class SimulatedSensors:
     def _spoil(self, sample: Tensor, normals: Tensor, factor: Tensor, bias: Tensor) -> None:
         """Add bias and noise to true values (count, W), in place."""
         if self._noisy or self._biased:
-            error = self._noise * factor[:, None] * normals + bias
+            error = self._noise * factor[:, None] * normals
+            error = error + bias if self._biased else error
             sample += self._additive * error if self._turned else error
             for columns in self._turned:
                 turn = quaternion.from_rotation_vector(error[:, columns][:, :3])

@@ -32,6 +32,8 @@ _PROBE_HEIGHT = 10.0
 """Height of a floating base while its gains are tried, far from everything [m]."""
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
+_COSTLY = ("wrench_ee",)
+"""Fields whose sensors cost an arm some percent of its speed: left out where nobody measures them."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 
@@ -62,6 +64,10 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
+    for sensor in list(tree.sensors):
+        field = sensor.name.partition("/")[0]
+        if field in _COSTLY and field not in robot.sensors:
+            tree.delete(sensor)
     tree.option.timestep = physics_dt
     for joint in robot.joints:
         add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)

@@ -45,7 +45,7 @@ class StandUpConfig:
     """Largest angle between the base's and the world's vertical while standing [rad]."""
     calm: float = 0.5
     """Largest root mean square of the joints' speeds while standing [rad/s]."""
-    close: float = 0.5
+    close: float = 1.0
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
     """How the robots fell that episodes begin with."""
@@ -171,11 +171,12 @@ class StandUpTask:
         pose = (truth.joint_position - self._default).square().mean(-1)
         effort = truth.joint_effort / self._effort_limit
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
-        # would otherwise learn to hold its legs like a standing one.
+        # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
+        # and the pose pays from afar: robots were content to sit with their legs apart.
         terms = torch.stack(
             [
                 upright,
-                upright**4 * (height / config.height).clamp(0.0, 1.0),
+                upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
                 upright**4 / (1 + pose / config.close**2),
                 standing.float(),
                 speed,  # [rad^2/s^2]

@@ -84,7 +84,7 @@ def test_a_standing_robot_is_paid_fully_and_costs_are_means_over_the_joints() ->
 def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
     half = terms(judge(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
     assert half["upright"] == pytest.approx(0.5)
-    assert half["height"] == pytest.approx(0.5**4 * 0.5)
+    assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
     assert half["pose"] == pytest.approx(0.5**4 * 0.5)
     on_its_back = terms(judge(task(), state(tilt=math.pi, height=0.28)))
     for name in ("upright", "height", "pose", "stand"):

@@ -67,7 +67,7 @@ HOMES = {
     "safetensors": {"robot_rl", "policies"},
     "scipy": {"robot_rl", "scripts"},
     "tensorboard": {"robot_rl"},
-    "viser": {"hardware"},
+    "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},
     "yaml": {"configs", "robot_rl", "scripts"},
@@ -83,6 +83,9 @@ SEVERAL_FILES = {
     },
     ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
+        "sim.film.canvas",
+        "sim.film.recording",
+        "sim.film.stage",
         "sim.flights.scene",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
@@ -91,11 +94,18 @@ SEVERAL_FILES = {
         "sim.physics.mujoco_terrain",
         "sim.physics.joint_layout",
         "sim.physics.menagerie",
+        "sim.viewing.shapes",
+        "sim.viewing.worlds",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",
         "robot_rl.training.storage.segments",
+    },
+    ("viser", "sim"): {
+        "sim.browser.viewer",
+        "sim.browser.panel",
+        "sim.browser.scene",
     },
     ("warp", "sim"): {
         "sim.physics.multirotor",

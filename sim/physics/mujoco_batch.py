@@ -168,6 +168,18 @@ class MujocoEngine:
             raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
         return self.sensors[name]
 
+    def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Copy one world, for drawing: its model with its own fields, and its state, all computed.
+
+        Args:
+            world: Which.
+            model: Written; a copy of `model` before.
+            data: Written: poses, contacts and forces of the present state.
+        """
+        self._batch.get_model(world, model)
+        self._batch.get_data(world, data)
+        mujoco.mj_forward(model, data)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future of the worlds, copied."""
         return {

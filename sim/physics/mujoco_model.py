@@ -18,6 +18,7 @@ from robot_rl.core.robot import RobotSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_motor import add_motor
+from sim.physics.mujoco_terrain import add_terrain
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -78,6 +79,8 @@ def load_model(
             raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
         tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
         name = f"{name} with {Path(scene.file).name}"
+    if scene is not None and scene.terrain is not None:
+        add_terrain(tree, scene.terrain)
     return _compile(tree, f"robot '{robot.name}'", name)
 
 

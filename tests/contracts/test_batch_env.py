@@ -17,7 +17,7 @@ from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
-from tests.sim.legs import endless_walk, walk
+from tests.sim.legs import climb, endless_climb, endless_get_up, endless_walk, get_up, walk
 
 IMAGES = {
     "actor": GroupSpec(shape=(5,)),
@@ -113,6 +113,16 @@ ON_THE_CPU_ONLY = (
     EnvCase(
         "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
         noiseless=True,
+    ),
+    EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
+    EnvCase(
+        "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
+        lift_limit, noiseless=True, terminates=False,
+    ),
+    EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
+    EnvCase(
+        "velocity on hills without noise", climb(noise=False), STEPS, endless_climb(noise=False),
+        lift_limit, noiseless=True,
     ),
 )  # fmt: skip
 

@@ -79,7 +79,7 @@ def build_env(
         num_worlds=num_envs,
         device=device,
         seed=seed,
-        **robot.simulation_arguments(task),
+        **robot.simulation_arguments(task, evaluation=evaluation),
     )
     return SimEnv(
         simulation,

@@ -1,6 +1,6 @@
 """Simulated robots with joints: MuJoCo worlds, motors, sensors, and parameters drawn per world."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,21 +9,23 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
+from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.joint_motors import JointMotors
 from sim.joint_plant import JointPlants
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
 from sim.pushes import PushConfig, Pushes
 from sim.scene import SceneConfig
-from sim.sensing import DelayedSensors
+from sim.sensing import SimulatedSensors
 from sim.task import Start
 
-_STIFFNESS, _DAMPING = 1, 2
-"""Columns of `actuator_biasprm`, where a motor's gains stand with a minus sign."""
 _BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 _BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
 """Columns of a floating base and the fields of `RobotState` that they are."""
@@ -47,6 +49,7 @@ class MujocoSimulation:
         device: torch.device,
         seed: int,
         scene: SceneConfig | None = None,
+        curriculum: CurriculumConfig | None = None,
     ) -> None:
         """Build the worlds; `reset` must place the robots before the first step.
 
@@ -57,6 +60,7 @@ class MujocoSimulation:
             device: The CPU.
             seed: Seed of sensor noise and pushes.
             scene: What stands around the robot.
+            curriculum: How the ranges widen; None draws from all of them.
 
         Raises:
             ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
@@ -75,6 +79,7 @@ class MujocoSimulation:
         scene = scene or SceneConfig()
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
+            further_delay=randomization.actuator_delay[1],
             menagerie=config.menagerie,
         )  # fmt: skip
         self.engine = MujocoEngine(
@@ -92,23 +97,23 @@ class MujocoSimulation:
         self._truth = RobotState(self._state_views(views))
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
         """Sensors of the model that are no fields of `RobotState`, (N, width) each: for tasks."""
-        max_delay = round(randomization.latency[1] / self.control_dt)
-        self._robot_sensors = DelayedSensors(
-            config.spec.sensors, self.robot.state_widths, owner=f"robot '{self.robot.name}'",
-            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
-            seed=derive_seed(seed, "sensor noise"),
+        self._robot_sensors = self._make_sensors(
+            config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
+            derive_seed(seed, "sensor noise"),
         )  # fmt: skip
         self._measured = RobotState(self._robot_sensors.views)
-        self._scene_sensors = DelayedSensors(
-            scene.measured, self._scene_widths(scene), owner="task.scene.measured",
-            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
-            seed=derive_seed(seed, "scene noise"),
+        self._scene_sensors = self._make_sensors(
+            scene.measured, self._scene_widths(scene), self.engine.quaternions,
+            derive_seed(seed, "scene noise"),
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
-        self._gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
-        self._stiffness_factor = torch.ones(num_worlds, 1)
-        self._damping_factor = torch.ones(num_worlds, 1)
-        self._plants = JointPlants(config, randomization, self.engine)
+        self._motors = JointMotors(self.robot, self.engine, self.layout.velocity)
+        self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self.curriculum: RangeCurriculum | None = None
+        """What widens the ranges while training succeeds; None where they are whole."""
+        if curriculum is not None and curriculum.active:
+            self.curriculum = RangeCurriculum(curriculum, device)
+            self._plants.level = self.curriculum.level
         self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
     @property
@@ -149,10 +154,7 @@ class MujocoSimulation:
             )
         if self._pushes is not None:
             self._pushes.push(self.engine.qvel[:, :6])
-        kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
-        self._gains[..., 0] = -kp
-        self._gains[..., 1] = -kd
-        self.engine.control.copy_(kp * command.q + kd * command.dq + command.tau)
+        self._motors.command(command)
         self.engine.step()
         self._look()
         self._robot_sensors.measure(self._sensed())
@@ -161,7 +163,7 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
-        self._tune(rows)
+        self._tune_sensors(rows)
         position = self._start_position.repeat(rows.count, 1)
         velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
@@ -173,9 +175,8 @@ class MujocoSimulation:
             velocity[:, columns] = robot[name].double()
         for name, value in start.scene.items():
             position[:, self.layout.scene[name]] = value.double()
-        # Motors begin at rest: their torque is zero where they stand.
-        kp = -rows.take(self._gains)[..., 0]
-        self.engine.reset(rows, position, velocity, kp * position[:, self.layout.position])
+        control = self._motors.begin(rows, position[:, self.layout.position])
+        self.engine.reset(rows, position, velocity, control)
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -205,6 +206,7 @@ class MujocoSimulation:
             "sensors": self._robot_sensors.state_dict(),
             "scene_sensors": self._scene_sensors.state_dict(),
             "plants": self._plants.state_dict(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
             "pushes": {} if self._pushes is None else self._pushes.state_dict(),
         }
 
@@ -216,18 +218,29 @@ class MujocoSimulation:
         self._plants.load_state_dict(state["plants"])
         if self._pushes is not None:
             self._pushes.load_state_dict(state["pushes"])
-        self._tune(Rows(torch.ones_like(self.fault)))
+        if self.curriculum is not None and state["curriculum"]:
+            self.curriculum.load_state_dict(state["curriculum"])
         self._look()
 
-    def _tune(self, rows: Rows) -> None:
-        """Hand drawn gains, noise and latency to motors and sensors."""
-        value = self._plants.value
-        rows.put(self._stiffness_factor, value("stiffness", rows).float())
-        rows.put(self._damping_factor, value("damping", rows).float())
+    def drawn_parameters(self) -> dict[str, Tensor]:
+        """What this episode of every world drew, by name, (N, width) each, in real units.
+
+        Ranges of `JointRandomization` under their names; the bias of each sensor, as it is now,
+        under `bias/<sensor>` in the unit of its noise.
+        """
+        drawn = self._plants.drawn_parameters()
         for sensors in (self._robot_sensors, self._scene_sensors):
-            rows.put(sensors.noise_factor, value("sensor_noise", rows)[:, 0].float())
-            delay = (value("latency", rows)[:, 0] / self.control_dt).round().long()
-            rows.put(sensors.delay, delay)
+            drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
+        return drawn
+
+    def _tune_sensors(self, rows: Rows) -> None:
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            for name, target in (
+                ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
+                ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
+            ):  # fmt: skip
+                if self._plants.changes(name):
+                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
 
     def _look(self) -> None:
         """Bring the truth up to date with the engine."""
@@ -241,6 +254,17 @@ class MujocoSimulation:
 
     def _scene_truth(self) -> list[Tensor]:
         return [self.sensors[name] for name in self._scene_sensors.columns]
+
+    def _make_sensors(
+        self, sensors: Mapping[str, SensorSpec], widths: Mapping[str, int],
+        attitudes: Mapping[str, Sequence[int]], seed: int,
+    ) -> SimulatedSensors:  # fmt: skip
+        return SimulatedSensors(
+            sensors, widths, attitudes=attitudes, num_worlds=self.num_worlds,
+            control_dt=self.control_dt, longest_extra_latency=self.randomization.latency[1],
+            largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
+            seed=seed,
+        )  # fmt: skip
 
     def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
         if not config.active:

@@ -89,6 +89,7 @@ SEVERAL_FILES = {
         "sim.flights.scene",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
+        "sim.physics.mujoco_motor",
         "sim.physics.joint_layout",
         "sim.physics.menagerie",
         "sim.viewing.shapes",

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
+from sim.physics.mujoco_motor import waiting_columns
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
@@ -79,6 +80,8 @@ class MujocoEngine:
         """Generalised velocities, (N, nv)."""
         self.control = torch.from_numpy(self._batch.bind("ctrl"))
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        self._waiting, self._waiting_for = waiting_columns(model)
+        self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
         self.sensordata = torch.from_numpy(self._readable("sensordata"))
@@ -87,6 +90,8 @@ class MujocoEngine:
         self.sensor_columns = _sensor_columns(model)
         """Columns of every sensor by name; sensors `field/part` declared one after another are one
         sensor `field` too."""
+        self.quaternions = _quaternions(model, self.sensor_columns)
+        """First entries of the unit quaternions in each sensor, by name."""
         self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
         """Sensors of the model by name, (N, width)."""
         self.actuator_force = torch.from_numpy(self._readable("actuator_force"))
@@ -117,7 +122,8 @@ class MujocoEngine:
             rows: Worlds to place.
             qpos: (count, nq).
             qvel: (count, nv).
-            control: (count, nu), what the first forces and accelerations are felt with.
+            control: (count, nu), what the first forces and accelerations are felt with, and what
+                motors with a delay obey until a new one reaches them.
         """
         ids = _ids(rows.mask)
         if ids.size == 0:
@@ -126,6 +132,8 @@ class MujocoEngine:
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
+        if self._waiting.size:  # delayed controls too: nothing of the past is on its way
+            self._history[ids[:, None], self._waiting] = control.numpy()[:, self._waiting_for]
         rows.put(self.fault, False)
         self._batch.forward(ids, stage=_FORCES)
 
@@ -233,6 +241,17 @@ def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
                 )
             columns[field] = slice(begun.start, stop)
     return columns
+
+
+def _quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:
+    kinds = (int(mujoco.mjtSensor.mjSENS_FRAMEQUAT), int(mujoco.mjtSensor.mjSENS_BALLQUAT))
+    starts = [
+        int(model.sensor_adr[i]) for i in range(model.nsensor) if model.sensor_type[i] in kinds
+    ]
+    return {
+        name: [start - c.start for start in starts if c.start <= start < c.stop]
+        for name, c in columns.items()
+    }
 
 
 def _ids(mask: Tensor) -> np.ndarray:

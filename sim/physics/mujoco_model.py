@@ -3,10 +3,7 @@
 The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
 before all others; then come the joints of the spec, in its order, then those of the scene.
 
-The motor of a joint is a MuJoCo actuator whose force is control - kp * q - kd * dq, clipped to the
-effort limit in every physics step. With control = kp * q_target + kd * dq_target + tau it is the PD
-law of `JointCommand`; the integrator `implicitfast` knows its derivative, so that stiff gains stay
-stable at steps of milliseconds.
+Motors are described in `mujoco_motor`.
 """
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
@@ -18,9 +15,9 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
+from sim.physics.mujoco_motor import add_motor
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -34,6 +31,8 @@ _PROBE_HEIGHT = 10.0
 """Height of a floating base while its gains are tried, far from everything [m]."""
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
+_COSTLY = ("wrench_ee",)
+"""Fields whose sensors cost an arm some percent of its speed: left out where nobody measures them."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 
@@ -44,6 +43,7 @@ def load_model(
     *,
     physics_dt: float,
     scene: SceneConfig | None = None,
+    further_delay: float = 0.0,
     menagerie: str = "",
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
@@ -53,6 +53,7 @@ def load_model(
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
+        further_delay: Most that any world adds to the motors' delay [s].
         menagerie: The published model, for file "menagerie".
 
     Raises:
@@ -62,9 +63,13 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
-    for joint in robot.joints:
-        _add_motor(tree, joint)
+    for sensor in list(tree.sensors):
+        field = sensor.name.partition("/")[0]
+        if field in _COSTLY and field not in robot.sensors:
+            tree.delete(sensor)
     tree.option.timestep = physics_dt
+    for joint in robot.joints:
+        add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
     if scene is not None and scene.file:
         surroundings = _tree(scene.file, SCENES, "scene")
@@ -136,17 +141,6 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
                 f"{ours.position_limit} in the spec and range {list(theirs.range)} in {file}; "
                 "expected equal numbers in radians"
             )
-
-
-def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
-    motor = tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-    motor.gaintype = mujoco.mjtGain.mjGAIN_FIXED
-    motor.biastype = mujoco.mjtBias.mjBIAS_AFFINE
-    motor.gainprm[0] = 1.0
-    motor.biasprm[1:3] = -joint.stiffness, -joint.damping
-    if joint.effort_limit < float("inf"):
-        motor.forcelimited = True
-        motor.forcerange = [-joint.effort_limit, joint.effort_limit]
 
 
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:

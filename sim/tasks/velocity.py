@@ -15,7 +15,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
 from sim.tasks.gait import Gait, GaitConfig, heading_velocity, slip, swing_error

@@ -11,7 +11,8 @@ from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
 from sim.tasks.velocity import VelocityConfig, VelocityTask

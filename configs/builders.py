@@ -89,7 +89,7 @@ def build_env(
             control_dt=simulation.control_dt,
             device=device,
             evaluation=evaluation,
-            **robot.task_arguments(simulation),
+            **robot.task_arguments(simulation, task),
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,

@@ -28,6 +28,7 @@ from sim.mujoco_simulation import MujocoSimulation
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
 from sim.tasks.reach import ReachConfig, ReachTask
+from sim.tasks.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
 from sim.tasks.velocity import VelocityConfig, VelocityTask
 
@@ -99,6 +100,7 @@ COMPONENTS = (
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "reach", ReachConfig, ReachTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
+    Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
 """Every kind of environment, robot engine, task and learner."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
+from sim.fallen import BeginsFallen
 from sim.joint_randomization import JointRandomization
 
 
@@ -61,6 +62,12 @@ class JointRobotConfig:
             "curriculum": None if evaluation else task.randomization.curriculum,
         }
 
-    def task_arguments(self, simulation: Any) -> dict[str, Any]:
-        """What a task for robots with joints is built with: the robot, and true sensors to read."""
-        return {"robot": self.spec, "sensors": simulation.sensors}
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+        """What a task for robots with joints is built with: the robot, true sensors to read.
+
+        A task that begins with fallen robots is told where they came to lie.
+        """
+        parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
+        if isinstance(task, BeginsFallen):
+            parts["fallen"] = simulation.fallen(task.fallen)
+        return parts

@@ -14,6 +14,8 @@ from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.fallen import FallenConfig, dropped
+from sim.height_scan import SCAN, HeightScan
 from sim.joint_motors import JointMotors
 from sim.joint_plant import JointPlants
 from sim.joint_randomization import JointRandomization
@@ -21,10 +23,12 @@ from sim.joint_robot import JointRobotConfig
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
 from sim.scene import SceneConfig
 from sim.sensing import SimulatedSensors
 from sim.task import Start
+from sim.terrain import Terrain
 
 _BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 _BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
@@ -96,7 +100,11 @@ class MujocoSimulation:
         views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
         self._truth = RobotState(self._state_views(views))
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
-        """Sensors of the model that are no fields of `RobotState`, (N, width) each: for tasks."""
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
+        scan where there is a terrain: for tasks."""
+        self._scan = self._make_scan(scene)
+        if self._scan is not None:
+            self.sensors[SCAN] = self._scan.values
         self._robot_sensors = self._make_sensors(
             config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
             derive_seed(seed, "sensor noise"),
@@ -164,7 +172,7 @@ class MujocoSimulation:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
         self._tune_sensors(rows)
-        position = self._start_position.repeat(rows.count, 1)
+        position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
         position[:, self.layout.position] = robot["joint_position"].double()
@@ -191,6 +199,13 @@ class MujocoSimulation:
         """
         columns = slice(0, 6) if self.layout.floating else self.layout.velocity
         self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
+
+    def fallen(self, config: FallenConfig) -> Tensor:
+        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        return settle(
+            self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
+            damping=config.damping,
+        )  # fmt: skip
 
     def reseed(self, seed: int) -> None:
         """Restart the streams of sensor noise and pushes."""
@@ -248,6 +263,8 @@ class MujocoSimulation:
         self._qvel.copy_(self.engine.qvel)
         self._sensordata.copy_(self.engine.sensordata)
         self._effort.copy_(self.engine.actuator_force)
+        if self._scan is not None:
+            self._scan.look(self._truth)
 
     def _sensed(self) -> list[Tensor]:
         return [self._truth.fields[name] for name in self._robot_sensors.columns]
@@ -265,6 +282,16 @@ class MujocoSimulation:
             largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
             seed=seed,
         )  # fmt: skip
+
+    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
+        if scene.terrain is None:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"scene.terrain was asked for under robot '{self.robot.name}', whose base is "
+                "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
+        return HeightScan(Terrain(scene.terrain, self.device), self.num_worlds, self.device)
 
     def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
         if not config.active:

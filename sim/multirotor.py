@@ -118,7 +118,7 @@ class MultirotorConfig:
         """What a flight task says of its worlds: nothing, the sky is empty."""
         return {}
 
-    def task_arguments(self, simulation: Any) -> dict[str, Any]:
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
         """What a flight task is built with."""
         return {"hover_action": 2 * self.model.hover_setpoint - 1}
 

@@ -18,6 +18,7 @@ from robot_rl.core.robot import RobotSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_motor import add_motor
+from sim.physics.mujoco_terrain import add_terrain
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -32,7 +33,7 @@ _PROBE_HEIGHT = 10.0
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
 _COSTLY = ("wrench_ee",)
-"""Fields whose sensors cost an arm percents of its speed: left out where nobody measures them."""
+"""Fields whose sensors cost an arm some percent of its speed: left out where not measured."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 
@@ -78,6 +79,8 @@ def load_model(
             raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
         tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
         name = f"{name} with {Path(scene.file).name}"
+    if scene is not None and scene.terrain is not None:
+        add_terrain(tree, scene.terrain)
     return _compile(tree, f"robot '{robot.name}'", name)
 
 

@@ -20,7 +20,11 @@ class JointPlants:
     """
 
     def __init__(
-        self, config: JointRobotConfig, ranges: JointRandomization, engine: MujocoEngine
+        self,
+        config: JointRobotConfig,
+        ranges: JointRandomization,
+        engine: MujocoEngine,
+        dofs: slice,
     ) -> None:
         """Begin with the robot of the model in every world.
 
@@ -28,12 +32,14 @@ class JointPlants:
             config: The robot.
             ranges: What is drawn.
             engine: Whose worlds get the parameters.
+            dofs: Columns of the robot's joints among the velocities; others keep their friction.
 
         Raises:
             ConfigError: A payload is drawn, but no body carries it.
         """
         model = engine.model
         self._engine = engine
+        self._dofs = dofs
         self._changes_masses = ranges.link_mass > 0 or ranges.payload[1] > 0
         self._bodies = slice(1, model.nbody)  # body 0 is the world
         self._payload_body = 0
@@ -45,7 +51,7 @@ class JointPlants:
                     f"{config.model}, got '{config.payload_body}'; known: {', '.join(names[1:])}"
                 )
             self._payload_body = names.index(config.payload_body)
-        links, joints = model.nbody - 1, model.nv
+        links, joints = model.nbody - 1, dofs.stop - dofs.start
         around = {name: [1 - width, 1 + width] for name, width in vars(ranges).items()
                   if isinstance(width, float)}  # fmt: skip
         every = {
@@ -78,11 +84,12 @@ class JointPlants:
         nominal, field = self._nominal, self._engine.model_field
         if "joint_damping" in self._columns:
             rows.put(
-                field("dof_damping"), nominal["dof_damping"] * self.value("joint_damping", rows)
+                field("dof_damping")[:, self._dofs],
+                nominal["dof_damping"][self._dofs] * self.value("joint_damping", rows),
             )
         if self._ranges["joint_friction"][1] > 0:
-            friction = self.value("joint_friction", rows).expand(-1, self._engine.qvel.shape[1])
-            rows.put(field("dof_frictionloss"), friction)
+            friction = field("dof_frictionloss")[:, self._dofs]
+            rows.put(friction, self.value("joint_friction", rows).expand(-1, friction.shape[1]))
         if self._changes_masses:
             self._put_masses(rows)
 

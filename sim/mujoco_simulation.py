@@ -12,6 +12,7 @@ from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
+from sim.gripper import Gripper
 from sim.joint_plant import JointPlants
 from sim.joint_robot import JointRandomization, JointRobotConfig
 from sim.physics.joint_layout import JointLayout
@@ -78,8 +79,11 @@ class MujocoSimulation:
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads
         )
         self.control_dt = self.engine.control_dt
-        self.layout = JointLayout.of(model, config.spec.num_joints)
+        hand = config.spec.gripper
+        self.layout = JointLayout.of(model, config.spec.num_joints, len(hand.joints) if hand else 0)
         """Where robot and scene stand in the engine's state."""
+        self._gripper = Gripper(hand, num_worlds, self.control_dt) if hand else None
+        self._opening = torch.zeros(num_worlds, 1)
         self._start_position = torch.tensor(model.qpos0)
         # Single precision copies of the engine's state; what tasks and sensors read are views.
         self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
@@ -102,10 +106,11 @@ class MujocoSimulation:
             seed=derive_seed(seed, "scene noise"),
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
-        self._gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
+        gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
+        self._gains = gains[:, : config.spec.num_joints]
         self._stiffness_factor = torch.ones(num_worlds, 1)
         self._damping_factor = torch.ones(num_worlds, 1)
-        self._plants = JointPlants(config, randomization, self.engine)
+        self._plants = JointPlants(config, randomization, self.engine, self.layout.velocity)
         self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
     @property
@@ -149,7 +154,11 @@ class MujocoSimulation:
         kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
         self._gains[..., 0] = -kp
         self._gains[..., 1] = -kd
-        self.engine.control.copy_(kp * command.q + kd * command.dq + command.tau)
+        control, J = self.engine.control, self.robot.num_joints
+        control[:, :J] = kp * command.q + kd * command.dq + command.tau
+        if self._gripper is not None:
+            fingers = self.engine.qpos[:, self.layout.fingers]
+            control[:, J:] = self._gripper.move(command.gripper, fingers)
         self.engine.step()
         self._look()
         self._robot_sensors.measure(self._sensed())
@@ -172,7 +181,12 @@ class MujocoSimulation:
             position[:, self.layout.scene[name]] = value.double()
         # Motors begin at rest: their torque is zero where they stand.
         kp = -rows.take(self._gains)[..., 0]
-        self.engine.reset(rows, position, velocity, kp * position[:, self.layout.position])
+        control = [kp * position[:, self.layout.position]]
+        if self.robot.gripper is not None and self._gripper is not None:
+            fingers = self._gripper.reset(rows, robot.get("gripper_opening"))
+            position[:, self.layout.fingers] = fingers
+            control.append(self.robot.gripper.stiffness * fingers)
+        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1))
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -202,6 +216,7 @@ class MujocoSimulation:
             "sensors": self._robot_sensors.state_dict(),
             "scene_sensors": self._scene_sensors.state_dict(),
             "plants": self._plants.state_dict(),
+            "gripper": {} if self._gripper is None else self._gripper.state_dict(),
             "pushes": {} if self._pushes is None else self._pushes.state_dict(),
         }
 
@@ -211,6 +226,8 @@ class MujocoSimulation:
         self._robot_sensors.load_state_dict(state["sensors"])
         self._scene_sensors.load_state_dict(state["scene_sensors"])
         self._plants.load_state_dict(state["plants"])
+        if self._gripper is not None:
+            self._gripper.load_state_dict(state["gripper"])
         if self._pushes is not None:
             self._pushes.load_state_dict(state["pushes"])
         self._tune(Rows(torch.ones_like(self.fault)))
@@ -232,6 +249,8 @@ class MujocoSimulation:
         self._qvel.copy_(self.engine.qvel)
         self._sensordata.copy_(self.engine.sensordata)
         self._effort.copy_(self.engine.actuator_force)
+        if self._gripper is not None:
+            self._opening.copy_(self._gripper.opening(self._qpos[:, self.layout.fingers]))
 
     def _sensed(self) -> list[Tensor]:
         return [self._truth.fields[name] for name in self._robot_sensors.columns]
@@ -263,6 +282,8 @@ class MujocoSimulation:
             "joint_velocity": self._qvel[:, self.layout.velocity],
             "joint_effort": self._effort[:, : self.robot.num_joints],
         }
+        if self._gripper is not None:
+            views["gripper_opening"] = self._opening
         if self.layout.floating:
             views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
             views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}

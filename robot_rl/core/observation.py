@@ -16,7 +16,7 @@ from array_api_compat import array_namespace
 from robot_rl.core import quaternion
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 
 
@@ -95,6 +95,11 @@ def end_effector_error_b(inputs: ObservationInputs) -> Array:
     return inputs.state.end_effector_position_b - goal
 
 
+def end_effector_matrix_b(inputs: ObservationInputs) -> Array:
+    """Rotation matrix end effector to base, row-major, (N, 9)."""
+    return quaternion.rotation_matrix(inputs.state.end_effector_orientation_b)
+
+
 def last_action(inputs: ObservationInputs) -> Array:
     """Action accepted in the previous step, (N, A), in [-1, 1]."""
     return inputs.last_action
@@ -112,13 +117,16 @@ TERMS: dict[str, Term] = {
         joint_position,
         joint_velocity,
         end_effector_error_b,
+        end_effector_matrix_b,
         last_action,
     )
 }
-"""All known actor terms by name."""
+"""Actor terms by name; beside them every field of `RobotState` is a term, as it is."""
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
+GOAL_PREFIX = "goal/"
+"""A term named `goal/<name>` is the goal `<name>` of `ObservationInputs.goal` as it is."""
 
 
 @dataclass(kw_only=True)
@@ -294,9 +302,19 @@ class _History:
 def _term(name: str) -> Term:
     if name.startswith(SENSED_PREFIX):
         return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
-    if name not in TERMS:
-        raise ConfigError(unknown_name("observation term", name, TERMS))
-    return TERMS[name]
+    if name.startswith(GOAL_PREFIX):
+        return lambda inputs: _goal(inputs, name[len(GOAL_PREFIX) :])
+    if name in TERMS:
+        return TERMS[name]
+    if name in STATE_FIELDS:
+        return lambda inputs: getattr(inputs.state, name)
+    raise ConfigError(unknown_name("observation term", name, [*TERMS, *STATE_FIELDS]))
+
+
+def is_known_term(name: str) -> bool:
+    """Whether an observation can have a term of this name."""
+    named = name.startswith((SENSED_PREFIX, GOAL_PREFIX))
+    return named or name in TERMS or name in STATE_FIELDS
 
 
 def _join(parts: Sequence[Array], out: Array | None) -> Array:

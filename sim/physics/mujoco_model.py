@@ -1,7 +1,8 @@
 """A robot's MJCF joined with its `RobotSpec` and a scene: mechanism, motors and surroundings.
 
 The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
-before all others; then come the joints of the spec, in its order, then those of the scene.
+before all others; then come the joints of the spec, in its order, those of its gripper, then those
+of the scene.
 
 The motor of a joint is a MuJoCo actuator whose force is control - kp * q - kd * dq, clipped to the
 effort limit in every physics step. With control = kp * q_target + kd * dq_target + tau it is the PD
@@ -18,6 +19,7 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.scene import SceneConfig
@@ -57,6 +59,8 @@ def load_model(
     _check_joints(tree, robot, name)
     for joint in robot.joints:
         _add_motor(tree, joint)
+    for finger in robot.gripper.joints if robot.gripper else []:
+        _add_motor(tree, _finger(finger, robot.gripper))
     tree.option.timestep = physics_dt
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
     if scene is not None and scene.file:
@@ -102,13 +106,16 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             "axis; only the first joint may be free, that of a floating base"
         )
     found = [joint.name for joint in joints]
-    if found != robot.joint_names:
-        missing = [name for name in robot.joint_names if name not in found]
+    hand = robot.gripper
+    asked = [*robot.joint_names, *(hand.joints if hand else [])]
+    if found != asked:
+        missing = [name for name in asked if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"
         raise SpecMismatchError(
-            f"robot '{robot.name}' has joints {robot.joint_names}, but {file} {what}: {found}"
+            f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
         )
-    for ours, theirs in zip(robot.joints, joints, strict=True):
+    fingers = [_finger(name, hand) for name in hand.joints] if hand else []
+    for ours, theirs in zip([*robot.joints, *fingers], joints, strict=True):
         pairs = zip(ours.position_limit, theirs.range, strict=True)
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
             raise SpecMismatchError(
@@ -116,6 +123,18 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
                 f"{ours.position_limit} in the spec and range {list(theirs.range)} in {file}; "
                 "expected equal numbers in radians"
             )
+
+
+def _finger(name: str, gripper: GripperSpec) -> JointSpec:
+    """A finger as the joint that it is in the model; its motor holds it open at first."""
+    return JointSpec(
+        name=name,
+        position_limit=sorted((gripper.closed, gripper.open)),
+        effort_limit=gripper.force_limit,
+        default_position=gripper.open,
+        stiffness=gripper.stiffness,
+        damping=gripper.damping,
+    )
 
 
 def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
@@ -132,14 +151,18 @@ def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
     """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
     data = mujoco.MjData(model)
-    layout = JointLayout.of(model, robot.num_joints)
+    hand = robot.gripper
+    fingers = [_finger(name, hand) for name in hand.joints] if hand else []
+    layout = JointLayout.of(model, robot.num_joints, len(fingers))
     gravity = model.opt.gravity.copy()
     if layout.floating:
         model.opt.gravity[:] = 0
         data.qpos[2] = _PROBE_HEIGHT
     pose = [joint.default_position for joint in robot.joints]
     data.qpos[layout.position] = [position + _PROBE_OFFSET for position in pose]
-    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.joints]
+    data.qpos[layout.fingers] = [finger.default_position for finger in fingers]
+    motors = [*robot.joints, *fingers]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in motors]
     steps = max(10, round(_PROBE_SECONDS / model.opt.timestep))
     for _ in range(steps):
         mujoco.mj_step1(model, data)  # in two halves: these do not reset a bad state

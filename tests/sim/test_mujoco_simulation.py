@@ -60,17 +60,17 @@ def test_motors_keep_the_law_of_the_joint_command_by_hand() -> None:
         kp=kp, kd=kd,
     )  # fmt: skip
     simulation.step(command)
-    position, velocity = simulation.engine.qpos, simulation.engine.qvel
+    position, velocity = simulation.engine.qpos[:, :7], simulation.engine.qvel[:, :7]
     expected = kp * (command.q - position) + kd * (0.5 - velocity) + 0.3
     # The targets are float32, the motors compute in float64.
-    np.testing.assert_allclose(forces(simulation), expected, atol=2e-5)
+    np.testing.assert_allclose(forces(simulation)[:, :7], expected, atol=2e-5)
 
 
 def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
     simulation = arms(2)
     simulation.step(replace(hold(simulation), tau=torch.tensor([[500.0] * 7, [-500.0] * 7])))
     limit = [joint.effort_limit for joint in simulation.robot.joints]
-    np.testing.assert_allclose(forces(simulation), [limit, [-value for value in limit]])
+    np.testing.assert_allclose(forces(simulation)[:, :7], [limit, [-v for v in limit]])
 
 
 def test_an_arm_at_rest_stays_there_because_gravity_is_compensated() -> None:
@@ -100,8 +100,9 @@ def test_drawn_parameters_lie_in_their_ranges_and_reach_the_worlds() -> None:
     links = [i for i in range(model.nbody - 1) if i != hand]
     assert uniformly_within(mass[:, links], 0.9, 1.1)
     assert float(mass[:, hand].max()) > 1.1 + 0.5
-    assert uniformly_within(engine.model_field("dof_damping"), 0.7, 1.3)  # nominal 1
-    assert uniformly_within(engine.model_field("dof_frictionloss"), 0.0, 0.5)
+    assert uniformly_within(engine.model_field("dof_damping")[:, :7], 0.7, 1.3)  # nominal 1
+    assert uniformly_within(engine.model_field("dof_frictionloss")[:, :7], 0.0, 0.5)
+    assert not engine.model_field("dof_frictionloss")[:, 7:].any()  # the fingers keep theirs
     gravcomp = engine.model_field("body_gravcomp")[:, 1:]
     torch.testing.assert_close(gravcomp * mass, torch.ones_like(mass))  # the nominal weight
     simulation.step(hold(simulation))

@@ -29,6 +29,7 @@ from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
 from sim.tasks.reach import ReachConfig, ReachTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
+from sim.tasks.velocity import VelocityConfig, VelocityTask
 
 
 @dataclass(kw_only=True)
@@ -97,6 +98,7 @@ COMPONENTS = (
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "reach", ReachConfig, ReachTask),
+    Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
 """Every kind of environment, robot engine, task and learner."""

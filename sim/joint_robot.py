@@ -79,10 +79,10 @@ class JointRobotConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
 
-    @property
-    def action_map(self) -> ActionMap:
-        """Joint position targets around the default pose."""
-        return ActionMap.joint_positions(self.spec, self.action_scale)
+    def action_map(self, task: Any) -> ActionMap:
+        """Joint position targets around the default pose; a gripper where the task moves it."""
+        gripper = self.spec.gripper is not None and task.moves_gripper
+        return ActionMap.joint_positions(self.spec, self.action_scale, gripper=gripper)
 
     @property
     def initial_action(self) -> float:

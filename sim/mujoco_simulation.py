@@ -177,8 +177,12 @@ class MujocoSimulation:
             position[:, columns] = robot[name].double()
         for columns, name in _BASE_VELOCITY if self.layout.floating else ():
             velocity[:, columns] = robot[name].double()
+        fixtures: dict[int, Tensor] = {}
         for name, value in start.scene.items():
-            position[:, self.layout.scene[name]] = value.double()
+            if name in self.layout.fixtures:
+                fixtures[self.layout.fixtures[name]] = value
+            else:
+                position[:, self.layout.scene[name]] = value.double()
         # Motors begin at rest: their torque is zero where they stand.
         kp = -rows.take(self._gains)[..., 0]
         control = [kp * position[:, self.layout.position]]
@@ -186,7 +190,7 @@ class MujocoSimulation:
             fingers = self._gripper.reset(rows, robot.get("gripper_opening"))
             position[:, self.layout.fingers] = fingers
             control.append(self.robot.gripper.stiffness * fingers)
-        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1))
+        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1), fixtures)
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace
 from robot_rl.core import quaternion
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
 
@@ -74,6 +74,11 @@ def linear_velocity_w(inputs: ObservationInputs) -> Array:
     return inputs.state.linear_velocity_w
 
 
+def projected_gravity_b(inputs: ObservationInputs) -> Array:
+    """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
+    return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
+
+
 def angular_velocity_b(inputs: ObservationInputs) -> Array:
     """Angular velocity of the base, (N, 3), [rad/s], body axes."""
     return inputs.state.angular_velocity_b
@@ -95,11 +100,6 @@ def end_effector_error_b(inputs: ObservationInputs) -> Array:
     return inputs.state.end_effector_position_b - goal
 
 
-def end_effector_matrix_b(inputs: ObservationInputs) -> Array:
-    """Rotation matrix end effector to base, row-major, (N, 9)."""
-    return quaternion.rotation_matrix(inputs.state.end_effector_orientation_b)
-
-
 def last_action(inputs: ObservationInputs) -> Array:
     """Action accepted in the previous step, (N, A), in [-1, 1]."""
     return inputs.last_action
@@ -112,21 +112,23 @@ TERMS: dict[str, Term] = {
         velocity_error_w,
         preview_w,
         orientation_matrix,
+        projected_gravity_b,
         linear_velocity_w,
         angular_velocity_b,
         joint_position,
         joint_velocity,
         end_effector_error_b,
-        end_effector_matrix_b,
         last_action,
     )
 }
-"""Actor terms by name; beside them every field of `RobotState` is a term, as it is."""
+"""All known actor terms by name."""
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
 GOAL_PREFIX = "goal/"
-"""A term named `goal/<name>` is the goal `<name>` of `ObservationInputs.goal` as it is."""
+"""A term named `goal/<name>` is the goal `<name>` as it is."""
+STATE_PREFIX = "state/"
+"""A term named `state/<field>` is the field of `RobotState` as it is."""
 
 
 @dataclass(kw_only=True)
@@ -304,17 +306,16 @@ def _term(name: str) -> Term:
         return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
     if name.startswith(GOAL_PREFIX):
         return lambda inputs: _goal(inputs, name[len(GOAL_PREFIX) :])
-    if name in TERMS:
-        return TERMS[name]
-    if name in STATE_FIELDS:
-        return lambda inputs: getattr(inputs.state, name)
-    raise ConfigError(unknown_name("observation term", name, [*TERMS, *STATE_FIELDS]))
+    if name.startswith(STATE_PREFIX):
+        return lambda inputs: inputs.state.field(name[len(STATE_PREFIX) :])
+    if name not in TERMS:
+        raise ConfigError(unknown_name("observation term", name, TERMS))
+    return TERMS[name]
 
 
 def is_known_term(name: str) -> bool:
     """Whether an observation can have a term of this name."""
-    named = name.startswith((SENSED_PREFIX, GOAL_PREFIX))
-    return named or name in TERMS or name in STATE_FIELDS
+    return name in TERMS or name.startswith((SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX))
 
 
 def _join(parts: Sequence[Array], out: Array | None) -> Array:

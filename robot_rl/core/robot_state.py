@@ -43,69 +43,74 @@ class RobotState:
     @property
     def position_w(self) -> Array:
         """Position of the base, (N, 3), [m]."""
-        return self._field("position_w")
+        return self.field("position_w")
 
     @property
     def orientation_w(self) -> Array:
         """Attitude of the base, unit quaternion wxyz, (N, 4)."""
-        return self._field("orientation_w")
+        return self.field("orientation_w")
 
     @property
     def linear_velocity_w(self) -> Array:
         """Velocity of the base, (N, 3), [m/s], world axes."""
-        return self._field("linear_velocity_w")
+        return self.field("linear_velocity_w")
 
     @property
     def angular_velocity_b(self) -> Array:
         """Angular velocity of the base, (N, 3), [rad/s], body axes."""
-        return self._field("angular_velocity_b")
+        return self.field("angular_velocity_b")
 
     @property
     def linear_acceleration_b(self) -> Array:
         """Specific force at the IMU, (N, 3), [m/s^2], body axes."""
-        return self._field("linear_acceleration_b")
+        return self.field("linear_acceleration_b")
 
     @property
     def end_effector_position_b(self) -> Array:
         """Position of the end effector, (N, 3), [m], base axes."""
-        return self._field("end_effector_position_b")
+        return self.field("end_effector_position_b")
 
     @property
     def end_effector_orientation_b(self) -> Array:
         """Attitude of the end effector, unit quaternion wxyz, (N, 4), base axes."""
-        return self._field("end_effector_orientation_b")
+        return self.field("end_effector_orientation_b")
 
     @property
     def gripper_opening(self) -> Array:
         """Opening of the gripper as a fraction of the largest, (N, 1)."""
-        return self._field("gripper_opening")
+        return self.field("gripper_opening")
 
     @property
     def joint_position(self) -> Array:
         """Joint positions, (N, J), [rad] or [m]."""
-        return self._field("joint_position")
+        return self.field("joint_position")
 
     @property
     def joint_velocity(self) -> Array:
         """Joint velocities, (N, J), [rad/s] or [m/s]."""
-        return self._field("joint_velocity")
+        return self.field("joint_velocity")
 
     @property
     def joint_effort(self) -> Array:
         """Joint torques or forces, (N, J), [N m] or [N]."""
-        return self._field("joint_effort")
+        return self.field("joint_effort")
 
     @property
     def foot_force(self) -> Array:
         """Normal force at every foot, (N, F), [N], foot order of the spec."""
-        return self._field("foot_force")
+        return self.field("foot_force")
 
     @property
     def wrench_ee(self) -> Array:
         """Force [N], then torque [N m] on the end effector, (N, 6), its axes."""
-        return self._field("wrench_ee")
+        return self.field("wrench_ee")
 
-    def _field(self, name: str) -> Array:
+    def field(self, name: str) -> Array:
+        """A field by its name.
+
+        Raises:
+            SpecMismatchError: The robot does not measure it.
+        """
         try:
             return self._values[name]
         except KeyError:

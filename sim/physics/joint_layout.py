@@ -41,6 +41,8 @@ class JointLayout:
     """Joints of the scene in `qpos`, by name: 7 columns for a free body, 1 for a hinge or slide."""
     scene_velocity: dict[str, slice]
     """Joints of the scene in `qvel`, by name."""
+    fixtures: dict[str, int]
+    """Bodies of the scene that are placed anew in every episode: name -> row of `mocap_pos`."""
 
     @classmethod
     def of(cls, model: mujoco.MjModel, num_joints: int, num_fingers: int = 0) -> "JointLayout":
@@ -62,4 +64,9 @@ class JointLayout:
             fingers=slice(first + num_joints, first + num_joints + num_fingers),
             scene=scene,
             scene_velocity=scene_velocity,
+            fixtures={
+                model.body(i).name: int(model.body_mocapid[i])
+                for i in range(model.nbody)
+                if model.body_mocapid[i] >= 0
+            },
         )

@@ -79,6 +79,8 @@ class MujocoEngine:
         """Generalised velocities, (N, nv)."""
         self.control = torch.from_numpy(self._batch.bind("ctrl"))
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        self.fixtures = _fixtures(self._batch, model.nmocap)
+        """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
         self.sensordata = torch.from_numpy(self._readable("sensordata"))
@@ -110,7 +112,14 @@ class MujocoEngine:
         if self._warnings.any() or not bool((self.qpos.sum() + self.qvel.sum()).isfinite()):
             self._take_out_of_service()
 
-    def reset(self, rows: Rows, qpos: Tensor, qvel: Tensor, control: Tensor) -> None:
+    def reset(
+        self,
+        rows: Rows,
+        qpos: Tensor,
+        qvel: Tensor,
+        control: Tensor,
+        fixtures: Mapping[int, Tensor] | None = None,
+    ) -> None:
         """Place the picked worlds and lower their flags; nothing of their past remains.
 
         Args:
@@ -118,6 +127,8 @@ class MujocoEngine:
             qpos: (count, nq).
             qvel: (count, nv).
             control: (count, nu), what the first forces and accelerations are felt with.
+            fixtures: Poses of mocap bodies by their number, (count, 7), position and quaternion
+                wxyz; those left out stand where the model has them.
         """
         ids = _ids(rows.mask)
         if ids.size == 0:
@@ -126,6 +137,9 @@ class MujocoEngine:
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
+        for body, pose in (fixtures or {}).items():
+            for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
+                rows.put(part[:, body], pose[:, columns].to(part.dtype))
         rows.put(self.fault, False)
         self._batch.forward(ids, stage=_FORCES)
 
@@ -202,6 +216,11 @@ class MujocoEngine:
         values = self._batch.bind(name).view()
         values.flags.writeable = True  # a load puts back what a forward does not compute
         return values
+
+
+def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
+    names = ("mocap_pos", "mocap_quat") if count else ()
+    return tuple(torch.from_numpy(batch.bind(name)) for name in names)
 
 
 def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:

@@ -13,11 +13,14 @@ stable at steps of milliseconds.
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import mujoco
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec
@@ -63,14 +66,43 @@ def load_model(
         _add_motor(tree, _finger(finger, robot.gripper))
     tree.option.timestep = physics_dt
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
-    if scene is not None and scene.file:
+    if scene is not None:
+        with _empty_prefix():
+            _furnish(tree, scene)
+            name = " with ".join(filter(None, (name, scene.tool, scene.file)))
+            return _compile(tree, f"robot '{robot.name}'", name)
+    return _compile(tree, f"robot '{robot.name}'", name)
+
+
+def _furnish(tree: mujoco.MjSpec, scene: SceneConfig) -> None:
+    """Put tool and surroundings into a robot's model; the latter's sensors may name all of it."""
+    if scene.tool:
+        tool = _tree(scene.tool, SCENES, "tool")
+        sites = {site.name: site for site in tree.sites}
+        if scene.tool_site not in sites:
+            raise ConfigError(unknown_name("scene.tool_site", scene.tool_site, sites))
+        if list(tool.joints):
+            raise ConfigError(f"tool {scene.tool} has joints; what a robot carries must be rigid")
+        tree.attach(tool, prefix="", site=sites[scene.tool_site])
+    if scene.file:
         surroundings = _tree(scene.file, SCENES, "scene")
         unnamed = [joint for joint in surroundings.joints if not joint.name]
         if unnamed:
             raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
         tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
-        name = f"{name} with {Path(scene.file).name}"
-    return _compile(tree, f"robot '{robot.name}'", name)
+
+
+@contextmanager
+def _empty_prefix() -> Iterator[None]:
+    """Keep quiet about attaching without a prefix: nobody writes the joined model to a file."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
+            yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:

@@ -45,6 +45,8 @@ class ReachConfig:
     """Time at the episode's end over which success is judged [s]."""
     success_distance: float = 0.02
     """Largest mean distance within the window [m]."""
+    moves_gripper: bool = False
+    """Whether the policy moves the gripper too; it stays open otherwise."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode."""
     scene: SceneConfig = field(default_factory=SceneConfig)

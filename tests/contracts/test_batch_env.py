@@ -16,6 +16,7 @@ from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
+from tests.sim.legs import endless_walk, walk
 
 IMAGES = {
     "actor": GroupSpec(shape=(5,)),
@@ -90,6 +91,11 @@ ON_THE_CPU_ONLY = (
     EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
     EnvCase(
         "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
+        noiseless=True,
+    ),
+    EnvCase("velocity", walk(), STEPS, endless_walk(), lift_limit),
+    EnvCase(
+        "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
         noiseless=True,
     ),
 )  # fmt: skip

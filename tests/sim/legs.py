@@ -1,0 +1,90 @@
+"""Go2 worlds for the tests of sim: the robot of configs/robot, the velocity task, a few worlds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.builders import build_env
+from configs.compose import compose
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot_parts import SensorSpec
+from sim.env import SimEnv
+from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
+from sim.pushes import PushConfig
+from sim.tasks.velocity import VelocityConfig, VelocityTask
+
+CPU = torch.device("cpu")
+STEPS = 12
+"""Length of an episode of `leg_worlds` [control steps]."""
+TERMS = (
+    "angular_velocity_b",
+    "projected_gravity_b",
+    "goal/velocity_b",
+    "joint_position",
+    "joint_velocity",
+    "state/foot_force",
+)
+PUSHES = PushConfig(speed=1.0, turn=0.5, interval=[0.04, 0.2])
+DRAWN = {"payload": [0.0, 2.0], "link_mass": 0.1, "stiffness": 0.1, "latency": [0.0, 0.04]}
+
+
+def go2(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
+    """The robot of configs/robot/go2.yaml, stepped by one thread."""
+    robot = compose(["task=velocity", "robot=go2"]).config.robot
+    sensors = {
+        name: SensorSpec(
+            rate_hz=sensor.rate_hz, noise=sensor.noise if noise else 0.0, latency=latency
+        )
+        for name, sensor in robot.spec.sensors.items()
+    }
+    spec = replace(robot.spec, sensors=sensors)
+    return replace(robot, **{"spec": spec, "physics_threads": 1, **changes})
+
+
+def velocity_config(**changes: Any) -> VelocityConfig:
+    """Twelve steps with three goals, from starts that lean on nothing."""
+    terms = [TermConfig(term=name) for name in TERMS]
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "goal_time": 0.08,
+        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "air_time": 1.0},
+        "actor": [*terms, TermConfig(term="last_action", history=3)],
+        "critic": [
+            *terms,
+            TermConfig(term="linear_velocity_w"),
+            TermConfig(term="sensed/foot_velocity_w"),
+            TermConfig(term="sensed/plant"),
+        ],
+    }
+    return VelocityConfig(**(values | changes))
+
+
+def leg_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
+    robot: JointRobotConfig | None = None, **changes: Any,
+) -> SimEnv:  # fmt: skip
+    """Worlds of `velocity_config(**changes)`; without noise nobody is pushed either."""
+    ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
+    return build_env(
+        velocity_config(**({"randomization": ranges} | changes)),
+        robot or go2(noise=noise, latency=0.02),
+        make_task=VelocityTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+    )  # fmt: skip
+
+
+def walk(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`: the lowest height is close to that of the start."""
+    return lambda count, seed, device: leg_worlds(
+        count, seed=seed, noise=noise, device=device, lowest_height=0.31
+    )
+
+
+def endless_walk(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`: nothing is too low or too tilted."""
+    return lambda count, device: leg_worlds(
+        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
+    )

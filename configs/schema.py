@@ -27,6 +27,7 @@ from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.lift import LiftConfig, LiftTask
 from sim.tasks.reach import ReachConfig, ReachTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
 from sim.tasks.velocity import VelocityConfig, VelocityTask
@@ -98,6 +99,7 @@ COMPONENTS = (
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "reach", ReachConfig, ReachTask),
+    Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )

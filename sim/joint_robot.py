@@ -80,9 +80,8 @@ class JointRobotConfig:
                 raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
 
     def action_map(self, task: Any) -> ActionMap:
-        """Joint position targets around the default pose; a gripper where the task moves it."""
-        gripper = self.spec.gripper is not None and task.moves_gripper
-        return ActionMap.joint_positions(self.spec, self.action_scale, gripper=gripper)
+        """Joint position targets as the task wants them."""
+        return task.action.action_map(self.spec, self.action_scale)
 
     @property
     def initial_action(self) -> float:

@@ -25,7 +25,7 @@ class GripperSpec:
     """Largest speed of each finger [m/s] or [rad/s]."""
     stiffness: float = 5000.0
     """Proportional gain of each finger's position loop [N/m] or [N m/rad]."""
-    damping: float = 100.0
+    damping: float = 140.0
     """Derivative gain of each finger's position loop [N s/m] or [N m s/rad]."""
 
     def __post_init__(self) -> None:

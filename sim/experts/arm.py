@@ -14,6 +14,9 @@ _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""
 _JOINT_STEP = 0.2
 """Farthest that a joint's target is from the joint [rad]: below its speed limit at 25 Hz."""
+_LAG = 0.08
+"""Time by which every joint is made to lag behind its target [s]: motors are not damped alike, and
+a hand whose joints lag differently swings and leaves its way."""
 _SITE = "end_effector"
 
 
@@ -21,7 +24,7 @@ class ArmExpert:
     """Moves the hands of N worlds; reads their true state and changes nothing."""
 
     def __init__(
-        self, simulation: MujocoSimulation, action_map: ActionMap, *, stride: float = 0.04
+        self, simulation: MujocoSimulation, action_map: ActionMap, *, stride: float = 0.03
     ) -> None:
         """Read the worlds.
 
@@ -32,6 +35,8 @@ class ArmExpert:
         """
         self._simulation, self._map, self._stride = simulation, action_map, stride
         arm = simulation.robot.num_joints
+        own_lag = torch.tensor(action_map.damping) / torch.tensor(action_map.stiffness)
+        self._lead = _LAG - own_lag
         middle = 0.5 * (np.array(action_map.low) + np.array(action_map.high))[:arm]
         self._kinematics = ArmKinematics(
             simulation.engine.model, simulation.layout, _SITE, rest=middle
@@ -59,7 +64,7 @@ class ArmExpert:
         ])  # fmt: skip
         change = torch.from_numpy(solved - q)
         change *= (_JOINT_STEP / change.abs().amax(-1, keepdim=True).clamp_min(1e-9)).clamp_max(1.0)
-        goal = (torch.from_numpy(q) + change).float()
+        goal = (torch.from_numpy(q) + change).float() - self._lead * truth.joint_velocity
         still = torch.zeros_like(goal)
         command = JointCommand(q=goal, dq=still, tau=still, kp=still, kd=still, gripper=opening)
         return self._map.from_command(command).clamp(-1.0, 1.0)

@@ -64,7 +64,7 @@ format: $(DEV_READY)  ## Format the code and mend what the linter can mend
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
-proof: $(TRAIN_READY)  ## Run the long learning proofs and write their tables (about half an hour)
+proof: $(TRAIN_READY)  ## Run the long learning proofs and write their tables (one to two hours)
 	@$(PY) scripts/proof.py $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure the speed of this machine

@@ -19,7 +19,7 @@ from onnxruntime import InferenceSession
 
 from policies.runner import PolicyRunner, PolicySpec, open_network
 from robot_rl.core.errors import BundleError, SpecMismatchError, unknown_name
-from robot_rl.core.observation import TERMS, is_known_term
+from robot_rl.core.observation import TERMS, is_term
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -199,7 +199,7 @@ def _read_golden(folder: Path, raw: bytes) -> dict[str, np.ndarray]:
 
 def _check_terms(folder: Path, policy: Mapping[str, Any]) -> None:
     for values in policy["groups"]["actor"]:
-        if not is_known_term(values["term"]):
+        if not is_term(values["term"]):
             sentence = unknown_name("observation term", values["term"], TERMS)
             raise BundleError(
                 f"bundle {folder}: {sentence}; import the module that defines it or install the "

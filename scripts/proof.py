@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HELP = """Trains many seeds, flies the best policy of each 1,000 times and writes what came of it.
 
-usage: python scripts/proof.py [hover|tracking|all] [option=value ...] [field=value ...]
-       python scripts/proof.py report [hover|tracking|all] [out=docs/proofs]
+usage: python scripts/proof.py [<proof>|all] [option=value ...] [field=value ...]
+       python scripts/proof.py report [<proof>|all] [out=docs/proofs]
 
 proofs:
   hover       10 seeds on the paper's plant (bar: worst >= 90 %, mean >= 95 % success); beside it
@@ -28,7 +28,11 @@ proofs:
               what a controller with full knowledge makes of the same flights
   tracking    5 seeds on a 5.5 s lemniscate of 1 m (bar: mean RMS error <= 0.15 m each, trained in
               at most 10 minutes)
-  all         both; the default
+  reach       5 seeds bring an arm's end effector within 2 cm (bar: worst >= 95 %, at most 10
+              minutes of training each)
+  velocity    2 seeds walk a quadruped as fast as asked, with pushes (bar: mean velocity error
+              <= 0.15 m/s each, falls counted with 1 m/s; at most an hour of training each)
+  all         all of them; the default
   report      write the pages again from the results in their JSON; nothing is trained or flown
 
 options:
@@ -80,9 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
     from proofs.hover import HOVER
+    from proofs.reach import REACH
     from proofs.tracking import TRACKING
+    from proofs.velocity import VELOCITY
 
-    known = {proof.name: proof for proof in (HOVER, TRACKING)}
+    known = {proof.name: proof for proof in (HOVER, TRACKING, REACH, VELOCITY)}
     words = [text for text in overrides if "=" not in text]
     options, changes = read_options(ProofOptions, [text for text in overrides if "=" in text])
     names = [word for word in words if word != "report"] or ["all"]

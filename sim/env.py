@@ -68,9 +68,7 @@ class SimEnv:
         self._none = ~self._all
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
-        self._actor = ObservationMap(
-            actor_terms, self._inputs(simulation.measured, simulation.sensed)
-        )
+        self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, self.sensed))
         groups = {"actor": GroupSpec(shape=(self._actor.size,))}
         self._critic: ObservationMap | None = None
         if critic_terms:
@@ -99,6 +97,11 @@ class SimEnv:
     def spec(self) -> EnvSpec:
         """Shapes, device, names."""
         return self._spec
+
+    @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What actors see beside the robot's own state and the goal: name -> (N, width), live."""
+        return self.simulation.sensed
 
     def reset(
         self,
@@ -240,7 +243,7 @@ class SimEnv:
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
-        inputs = self._inputs(self.simulation.measured, self.simulation.sensed)
+        inputs = self._inputs(self.simulation.measured, self.sensed)
         rows.put(self._obs["actor"], self._actor.reset(rows, inputs))
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
@@ -256,9 +259,7 @@ class SimEnv:
     def _observe(self) -> Obs:
         """True successors of all worlds."""
         obs = self._next_obs
-        self._actor.update(
-            self._inputs(self.simulation.measured, self.simulation.sensed), out=obs["actor"]
-        )
+        self._actor.update(self._inputs(self.simulation.measured, self.sensed), out=obs["actor"])
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
             self._critic.update(inputs, out=obs["critic"])
@@ -267,7 +268,7 @@ class SimEnv:
     def _observe_again(self) -> Obs:
         """Present observations without a step: no history moves."""
         self._actor.look(
-            self._inputs(self.simulation.measured, self.simulation.sensed), out=self._obs["actor"]
+            self._inputs(self.simulation.measured, self.sensed), out=self._obs["actor"]
         )
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)

@@ -56,7 +56,10 @@ class JointRobotConfig:
     spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="robot"))
     """The description that simulation, policy and driver share."""
     model: str = ""
-    """MJCF with the mechanism and the sensors: a file in sim/robots, or a whole path."""
+    """MJCF with the mechanism and the sensors: a file in sim/robots, or a whole path; "menagerie"
+    for the published mechanism with the surroundings and sensors of our file."""
+    menagerie: str = ""
+    """Folder and file of the published model in MuJoCo Menagerie."""
     physics_dt: float = 0.005
     """Integration step [s]."""
     decimation: int = 8

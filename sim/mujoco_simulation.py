@@ -74,7 +74,10 @@ class MujocoSimulation:
         self.device = device
         self.num_worlds = num_worlds
         scene = scene or SceneConfig()
-        model = load_model(config.model, config.spec, physics_dt=config.physics_dt, scene=scene)
+        model = load_model(
+            config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
+            menagerie=config.menagerie,
+        )  # fmt: skip
         self.engine = MujocoEngine(
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads
         )

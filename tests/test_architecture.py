@@ -53,6 +53,7 @@ HOMES = {
     "l2f": {"scripts"},
     "matplotlib": {"robot_rl", "sim", "scripts"},
     "mujoco": {"sim", "scripts"},
+    "mujoco_menagerie": {"sim"},
     "omegaconf": {"configs", "scripts"},
     "onnx": {"policies", "scripts"},
     "onnxruntime": {"policies"},
@@ -80,11 +81,13 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
     },
+    ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.flights.scene",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
         "sim.physics.joint_layout",
+        "sim.physics.menagerie",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {

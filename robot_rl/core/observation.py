@@ -301,6 +301,11 @@ class _History:
         self._frames[:, : self._size] = window
 
 
+def is_term(name: str) -> bool:
+    """Whether a term of this name can be in an observation."""
+    return name in TERMS or name.startswith((SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX))
+
+
 def _term(name: str) -> Term:
     if name.startswith(SENSED_PREFIX):
         return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
@@ -311,11 +316,6 @@ def _term(name: str) -> Term:
     if name not in TERMS:
         raise ConfigError(unknown_name("observation term", name, TERMS))
     return TERMS[name]
-
-
-def is_known_term(name: str) -> bool:
-    """Whether an observation can have a term of this name."""
-    return name in TERMS or name.startswith((SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX))
 
 
 def _join(parts: Sequence[Array], out: Array | None) -> Array:

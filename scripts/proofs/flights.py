@@ -1,4 +1,4 @@
-"""Flies trained policies, and the controller that knows everything, under named conditions."""
+"""Plays trained policies, and the controller that knows everything, under named conditions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +35,9 @@ class Condition:
     """Fields of task and robot that differ from the training's."""
     box: float | None = None
     """Half-width of a box around the goal that a successful flight never leaves [m]."""
+    lost: tuple[tuple[str, str | float], ...] = ()
+    """Pairs: a metric, and what an episode that was ended counts with in `<metric>_all`, which is
+    over all episodes: a number, or another metric's value in its last step."""
 
 
 def fly_policy(run: RunFolder, condition: Condition, *, episodes: int) -> tuple[TrialResult, int]:
@@ -76,10 +79,10 @@ def _fly(env: SimEnv, act: Callable[[Obs], Tensor], condition: Condition) -> Tri
     count = int(success.sum())
     low, high = wilson_interval(count, success.numel())
     metrics = {name: _describe(values[~ended]) for name, values in result.metrics.items()}
-    if "rms_distance" in result.metrics:
-        # A flight that was ended counts with the distance it was lost at, not with its good part.
-        lost = torch.where(ended, result.metrics["distance"], result.metrics["rms_distance"])
-        metrics["rms_distance_all"] = _describe(lost)
+    for name, instead in condition.lost:
+        # Who was lost counts with the loss, not with the good part before it.
+        loss = result.metrics[instead] if isinstance(instead, str) else instead
+        metrics[f"{name}_all"] = _describe(torch.where(ended, loss, result.metrics[name]))
     return TrialResult(
         episodes=success.numel(),
         success=count / success.numel(),

@@ -20,6 +20,7 @@ CONDITIONS = (
             "task.episode_length=5.5",
             "task.settling_time=0.0",
         ),
+        lost=(("rms_distance", "distance"),),
     ),
 )
 

@@ -71,6 +71,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         robot=config.robot.spec,
         action_map=env.action_map,
         control_dt=env.spec.control_dt,
+        sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
         initial_action=[env.initial_action] * env.spec.action_size,
         provenance={
@@ -122,7 +123,7 @@ class BundlePolicy:
     def __call__(self, obs: Obs) -> Tensor:
         """Act from the sensors; `obs` is for the reference only."""
         measured = RobotState(_arrays(self._env.simulation.measured.fields))
-        self._runner.act(measured, _arrays(self._env.task.goal))
+        self._runner.act(measured, _arrays(self._env.task.goal), _arrays(self._env.sensed))
         action = self._runner.last_action
         if self._reference is not None:
             expected = self._reference(obs).cpu().numpy()

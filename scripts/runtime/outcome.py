@@ -17,6 +17,7 @@ from robot_rl.training.storage.checkpoint_files import read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import export_run
 from runtime.parts import load_policy
+from runtime.pictures import draw_policy
 from sim.env import SimEnv
 
 _logger = logging.getLogger(__name__)
@@ -41,13 +42,11 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         plot_run(read_metrics(run.metrics_path), path, title=run.path.name)
         return {"curve": str(path)}
 
-    def fly() -> dict[str, str]:
+    def draw_episodes() -> dict[str, str]:
         if not isinstance(env, SimEnv):
-            return {}  # nothing here flies
-        from flight_report import report_flight
-
+            return {}  # foreign worlds are not drawn
         policy = load_policy(run, config, env.spec, "best").module
-        return report_flight(run.path, env, policy, seed=VALIDATION_SEED, video=config.video)
+        return draw_policy(run.path, env, policy, seed=VALIDATION_SEED, video=config.video)
 
     def export() -> dict[str, str]:
         exported = export_run(run, config, "best", run.bundle)
@@ -58,7 +57,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         "run": str(run.path),
         **_attempt("best", lambda: _best(run, config, env)),
         **_attempt("curve", draw_curve),
-        **_attempt("flight", fly),
+        **_attempt("picture", draw_episodes),
         **_attempt("bundle", export),
         "evaluate": f"python scripts/evaluate.py run={where}",
         "export": f"python scripts/export.py run={where}",

@@ -23,6 +23,7 @@ from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import BundlePolicy
 from runtime.parts import load_policy, run_path
+from runtime.pictures import draw_policy
 from runtime.trial_options import EvaluateOptions
 from runtime.trial_record import STATISTICS, Trial
 from sim.env import SimEnv
@@ -131,9 +132,7 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         found["video"] = "none: foreign environments are not filmed"
     elif options.video and isinstance(trial.env, SimEnv):
         try:
-            from flight_report import report_flight
-
-            found |= report_flight(folder, trial.env, trial.policy.module, seed=options.seed)
+            found |= draw_policy(folder, trial.env, trial.policy.module, seed=options.seed)
         except ModuleNotFoundError as error:
             found["video"] = f"none: {missing_package(error, 'the video') or error}"
     return found

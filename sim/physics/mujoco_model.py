@@ -25,6 +25,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
+from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -43,21 +44,27 @@ _FREE = mujoco.mjtJoint.mjJNT_FREE
 
 
 def load_model(
-    file: str, robot: RobotSpec, *, physics_dt: float, scene: SceneConfig | None = None
+    file: str,
+    robot: RobotSpec,
+    *,
+    physics_dt: float,
+    scene: SceneConfig | None = None,
+    menagerie: str = "",
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
 
     Args:
-        file: Name in `ROBOTS`, or a path.
+        file: Name in `ROBOTS`, a path, or "menagerie" for the published mechanism.
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
+        menagerie: The published model, for file "menagerie".
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
         SpecMismatchError: Joints or limits of file and spec differ.
     """
-    tree = _tree(file, ROBOTS, f"robot '{robot.name}'")
+    tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
     for joint in robot.joints:
@@ -103,6 +110,19 @@ def _empty_prefix() -> Iterator[None]:
             yield
     finally:
         mujoco.set_mju_user_warning(before)
+
+
+def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
+    owner = f"robot '{robot.name}'"
+    if file != MENAGERIE:
+        return _tree(file, ROBOTS, owner)
+    own = _tree(f"{robot.name}.xml", ROBOTS, owner)
+    try:
+        return published_tree(menagerie, own, owner=owner)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise _refused(owner, f"{menagerie} of Menagerie", error) from error
 
 
 def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:

@@ -1,71 +1,139 @@
-"""How a robot's feet meet the ground: contacts, air times and slip, per world and foot."""
+"""When a robot's feet should stand and when they should swing, and what they do.
 
-from collections.abc import Mapping
-from typing import Any
+A clock runs through one gait cycle per `period`. Every foot stands for the share `duty` of it and
+swings along an arc in the rest; offsets between the feet make a trot, a walk or a bound (as in
+Margolis and Agrawal, "Walk These Ways", CoRL 2022). Who stands still keeps all feet on the ground.
+"""
+
+import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class GaitConfig:
+    """A gait; the default is a trot: diagonal feet swing together."""
+
+    period: float = 0.5
+    """Time of one cycle [s]."""
+    duty: float = 0.55
+    """Share of the cycle that a foot stands."""
+    offsets: list[float] = field(default_factory=lambda: [0.0, 0.5, 0.5, 0.0])
+    """Where in the cycle each foot is when the clock begins, in the foot order of the spec."""
+    swing_height: float = 0.08
+    """Height of a foot's centre above where it stands, in the middle of its swing [m]."""
+    foot_radius: float = 0.022
+    """Height of a standing foot's centre above the ground [m]."""
+    touch: float = 5.0
+    """Normal force from which a foot counts as standing [N]."""
+
+    def __post_init__(self) -> None:
+        """Refuse cycles without extent."""
+        if not self.period > 0:
+            raise ConfigError(f"gait.period must be > 0 s, got {self.period}")
+        if not 0 < self.duty < 1:
+            raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")
+        for name in ("swing_height", "foot_radius", "touch"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"gait.{name} must be >= 0, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class GaitTarget:
+    """What the feet should do now."""
+
+    stands: Tensor
+    """(N, F) bool."""
+    height: Tensor
+    """Of the feet's centres above the ground, (N, F), [m]; meaningful for swinging feet."""
 
 
 class Gait:
-    """Follows the feet of N robots from step to step."""
+    """The clock of N robots."""
 
-    def __init__(
-        self, num_worlds: int, num_feet: int, *, control_dt: float, touch: float,
-        device: torch.device,
-    ) -> None:  # fmt: skip
-        """Begin with every foot on the ground.
+    def __init__(self, config: GaitConfig, *, num_feet: int, device: torch.device) -> None:
+        """Set the clock's constants.
 
         Args:
-            num_worlds: N.
+            config: The gait.
             num_feet: F.
-            control_dt: Time between two calls of `follow` [s].
-            touch: Normal force from which a foot counts as standing [N].
-            device: Where the feet are counted.
+            device: Where the worlds live.
+
+        Raises:
+            ConfigError: There are not as many offsets as feet.
         """
-        self._control_dt = control_dt
-        self._touch = touch
-        self.contact = torch.ones(num_worlds, num_feet, dtype=torch.bool, device=device)
-        """(N, F): the foot stands."""
-        self.landed = ~self.contact
-        """(N, F): it stands since this step."""
-        self.air_time = torch.zeros(num_worlds, num_feet, device=device)
-        """(N, F), [s]: how long it has been in the air; in the step of landing, how long it was."""
+        if len(config.offsets) != num_feet:
+            raise ConfigError(
+                f"gait.offsets: expected one for each of {num_feet} feet, got {config.offsets}"
+            )
+        self.config = config
+        self._offsets = torch.tensor(config.offsets, device=device)
 
-    def follow(self, foot_force: Tensor) -> None:
-        """Take the normal forces of a step, (N, F), [N]."""
-        before = self.contact
-        self.contact = foot_force > self._touch
-        self.landed = self.contact & ~before
-        in_air = torch.where(before, 0.0, self.air_time) + self._control_dt
-        self.air_time = torch.where(self.contact & before, 0.0, in_air)
-
-    def air_reward(self, target: float) -> Tensor:
-        """(N,), [s]: air time of landing feet beyond a target time, shorter steps cost."""
-        return ((self.air_time - target).clamp(max=target) * self.landed).sum(-1)
-
-    def slip(self, foot_velocity_w: Tensor) -> Tensor:
-        """(N,), [m^2/s^2]: squared horizontal speed of standing feet.
+    def clock(self, phase: Tensor, moving: Tensor) -> Tensor:
+        """What a policy sees of the clock: sine and cosine, (N, 2); zeros for who stands still.
 
         Args:
-            foot_velocity_w: (N, F * 3), [m/s], world axes.
+            phase: Share of the cycle that has passed, (N,).
+            moving: (N,) bool, who is asked to move.
         """
-        velocity = foot_velocity_w.unflatten(-1, (-1, 3))[..., :2]  # (N, F, 2)
-        return ((velocity * velocity).sum(-1) * self.contact).sum(-1)
+        angle = (2 * math.pi) * phase
+        return torch.stack([angle.sin(), angle.cos()], dim=-1) * moving[:, None]
 
-    def clear(self, rows: Rows) -> None:
-        """Put every foot of the picked worlds on the ground."""
-        rows.put(self.contact, True)
-        rows.put(self.landed, False)
-        rows.put(self.air_time, 0.0)
+    def target(self, phase: Tensor, moving: Tensor) -> GaitTarget:
+        """What the feet should do, arguments as of `clock`."""
+        duty = self.config.duty
+        share = (phase[:, None] + self._offsets) % 1.0  # (N, F)
+        swing = ((share - duty) / (1 - duty)).clamp(min=0.0)  # 0 to 1 through the swing
+        rise = self.config.swing_height * (math.pi * swing).sin()
+        return GaitTarget(
+            stands=(share < duty) | ~moving[:, None], height=self.config.foot_radius + rise
+        )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Contacts and air times."""
-        return {"contact": self.contact.clone(), "air_time": self.air_time.clone()}
+    def contact(self, foot_force: Tensor) -> Tensor:
+        """(N, F) bool: the foot stands.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.contact = state["contact"].to(self.contact.device, copy=True)
-        self.air_time = state["air_time"].to(self.air_time.device, copy=True)
+        Args:
+            foot_force: Normal forces, (N, F), [N].
+        """
+        return foot_force > self.config.touch
+
+
+def slip(contact: Tensor, foot_velocity_w: Tensor) -> Tensor:
+    """Squared horizontal speed of standing feet, summed, (N,), [m^2/s^2].
+
+    Args:
+        contact: (N, F) bool, the foot stands.
+        foot_velocity_w: (N, F * 3), [m/s], world axes.
+    """
+    velocity = foot_velocity_w.unflatten(-1, (-1, 3))[..., :2]  # (N, F, 2)
+    return ((velocity * velocity).sum(-1) * contact).sum(-1)
+
+
+def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:
+    """Squared height error of feet that should swing, summed, (N,), [m^2].
+
+    Args:
+        target: What the feet should do.
+        foot_height: Of their centres above the ground, (N, F), [m].
+    """
+    error = foot_height - target.height
+    return (error * error * ~target.stands).sum(-1)
+
+
+def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
+    """Horizontal velocity along and across where the robot looks, (N, 2), [m/s].
+
+    Args:
+        rotation: Body to world, row-major, (N, 9).
+        linear_velocity_w: (N, 3), [m/s], world axes.
+    """
+    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
+    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+    vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
+    return torch.stack(
+        [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1
+    )

@@ -19,24 +19,27 @@ from sim.joint_action import JointActionConfig
 from sim.joint_robot import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
-from sim.tasks.gait import Gait
+from sim.tasks.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.record import EndRecord
 
 REWARD_NAMES = (
-    "alive", "velocity", "turn", "bounce", "sway", "tilt", "height", "effort", "smoothness",
-    "slip", "air_time", "pose", "collision",
+    "alive", "velocity", "turn", "gait", "swing", "slip", "bounce", "sway", "tilt", "height",
+    "effort", "smoothness", "pose", "collision",
 )  # fmt: skip
-"""Reward terms in order; all but alive, velocity, turn and air_time are costs."""
+"""Reward terms in order: the first four pay, the others are costs, weighted negatively."""
 
-GOAL = "velocity_b"
-NEEDED = ("foot_velocity_w", "body_contact")
+GOAL, CLOCK = "velocity_b", "clock"
+"""What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the
+heading frame; and sine and cosine of the gait's clock, zeros for standing still."""
+NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
+"""Sensors of the robot's model that the task reads."""
 
 
 @dataclass(kw_only=True)
 class VelocityConfig:
     """The velocity task: success is small mean errors of velocity and turning rate, and no fall."""
 
-    train_steps: int = 10_000_000
+    train_steps: int = 3_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 10.0
     """Time limit [s]."""
@@ -64,10 +67,8 @@ class VelocityConfig:
     """Height of the base below which it has fallen [m]."""
     close: float = 0.25
     """Error at which the terms `velocity` [m/s] and `turn` [rad/s] have fallen to one half."""
-    touch: float = 5.0
-    """Normal force from which a foot counts as standing [N]."""
-    air_target: float = 0.25
-    """Time in the air that a step should take [s]."""
+    gait: GaitConfig = field(default_factory=GaitConfig)
+    """When feet should stand and swing."""
     success_error: float = 0.15
     """Largest mean error of the horizontal velocity over the episode [m/s]."""
     success_turn_error: float = 0.2
@@ -87,11 +88,11 @@ class VelocityConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "goal_time", "max_tilt", "close", "air_target",
+        for name in ("episode_length", "goal_time", "max_tilt", "close",
                      "success_error", "success_turn_error"):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
-        for name in ("start_position", "start_velocity", "touch"):
+        for name in ("start_position", "start_velocity"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"task.{name} must be >= 0, got {getattr(self, name)}")
         if not 0 <= self.standing <= 1:
@@ -110,7 +111,7 @@ class VelocityTask:
 
     reward_names = REWARD_NAMES
     metric_names = ("velocity_error", "turn_error", "mean_velocity_error", "mean_turn_error",
-                    "feet_down")  # fmt: skip
+                    "gait_kept")  # fmt: skip
 
     def __init__(
         self,
@@ -161,11 +162,15 @@ class VelocityTask:
         count = math.ceil(self.episode_steps / self._goal_steps)
         self._goals = torch.zeros(num_worlds, count, 3, device=device)
         self._all = torch.arange(num_worlds, device=device)
-        self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
+        self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
+        self._phase_step = control_dt / config.gait.period
+        self._first_phase = torch.zeros(num_worlds, device=device)
+        self._phase = torch.zeros(num_worlds, device=device)
+        self.goal: Mapping[str, Tensor] = {
+            GOAL: torch.zeros(num_worlds, 3, device=device),
+            CLOCK: torch.zeros(num_worlds, 2, device=device),
+        }
         self._record = EndRecord(num_worlds, device, first_step=0)
-        self._gait = Gait(
-            num_worlds, len(robot.feet), control_dt=control_dt, touch=config.touch, device=device
-        )
 
     def reward_weights(self, world_steps: int) -> list[float]:
         """Weights of the terms; there is no curriculum."""
@@ -175,11 +180,15 @@ class VelocityTask:
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
         config, count, size = self.config, rows.count, len(self._default)
         self._record.clear(rows)
-        self._gait.clear(rows)
         goals = draws.uniform((count, self._goals.shape[1], 4), 0.0, 1.0, generator)
         moving = (goals[..., 3:] >= config.standing).float()
         rows.put(self._goals, (self._goal_low + self._goal_size * goals[..., :3]) * moving)
         rows.put(self.goal[GOAL], rows.take(self._goals)[:, 0])
+        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        rows.put(self._first_phase, phase)
+        rows.put(self._phase, phase)
+        clock = self._gait.clock(phase, rows.take(self._moving))
+        rows.put(self.goal[CLOCK], clock)
         unit = draws.uniform((count, size + 7), -1.0, 1.0, generator)
         position = self._default + config.start_position * unit[:, :size]
         base = torch.zeros_like(unit[:, :3])
@@ -199,9 +208,11 @@ class VelocityTask:
         )
 
     def advance(self, episode_step: Tensor) -> None:
-        """Ask for the goal of this part of the episode."""
+        """Ask for the goal of this part of the episode, and move the clock on."""
         part = (episode_step // self._goal_steps).clamp(max=self._goals.shape[1] - 1)
         self.goal[GOAL].copy_(self._goals[self._all, part])
+        self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
+        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
     def judge(
         self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -212,9 +223,11 @@ class VelocityTask:
         error = (heading_velocity(rotation, truth.linear_velocity_w) - goal[:, :2]).norm(dim=-1)
         rates = truth.angular_velocity_b
         turn_error = (rates[:, 2] - goal[:, 2]).abs()
-        self._gait.follow(truth.foot_force)
         self._record.add(error, turn_error, episode_step)
-        moving = goal.abs().amax(-1) > 0
+        target = self._gait.target(self._phase, self._moving)
+        contact = self._gait.contact(truth.foot_force)
+        kept = (contact == target.stands).float().mean(-1)
+        foot_height = self._sensors["foot_position_w"][:, 2::3]  # (N, F)
         height = truth.position_w[:, 2]
         effort = truth.joint_effort / self._effort_limit
         vertical = truth.linear_velocity_w[:, 2]
@@ -223,14 +236,15 @@ class VelocityTask:
                 torch.ones_like(error),
                 1 / (1 + (error / config.close) ** 2),
                 1 / (1 + (turn_error / config.close) ** 2),
+                kept,
+                swing_error(target, foot_height),
+                slip(contact, self._sensors["foot_velocity_w"]),
                 vertical * vertical,  # [m^2/s^2]
                 _square(rates[:, :2]),  # [rad^2/s^2]
                 _square(rotation[:, 6:8]),  # sine of the tilt, squared
                 (height - config.height) ** 2,  # [m^2]
                 _square(effort),
                 _square(action - last_action),
-                self._gait.slip(self._sensors["foot_velocity_w"]),
-                self._gait.air_reward(config.air_target) * moving,
                 _square(truth.joint_position - self._default),  # [rad^2]
                 (self._sensors["body_contact"] > 0).float().sum(-1),
             ],
@@ -248,7 +262,7 @@ class VelocityTask:
                 "turn_error": turn_error,
                 "mean_velocity_error": mean_error,
                 "mean_turn_error": mean_turn_error,
-                "feet_down": self._gait.contact.float().mean(-1),
+                "gait_kept": kept,
             },
         )
 
@@ -257,31 +271,24 @@ class VelocityTask:
         return {
             "goal": self.goal[GOAL].clone(),
             "goals": self._goals.clone(),
+            "first_phase": self._first_phase.clone(),
+            "phase": self._phase.clone(),
             "record": self._record.state_dict(),
-            "gait": self._gait.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.goal[GOAL].copy_(state["goal"])
         self._goals.copy_(state["goals"])
+        self._first_phase.copy_(state["first_phase"])
+        self._phase.copy_(state["phase"])
+        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
         self._record.load_state_dict(state["record"])
-        self._gait.load_state_dict(state["gait"])
 
-
-def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
-    """Horizontal velocity along and across where the robot looks, (N, 2), [m/s].
-
-    Args:
-        rotation: Body to world, row-major, (N, 9).
-        linear_velocity_w: (N, 3), [m/s], world axes.
-    """
-    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
-    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
-    vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
-    return torch.stack(
-        [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1
-    )
+    @property
+    def _moving(self) -> Tensor:
+        """(N,) bool: asked to move."""
+        return self.goal[GOAL].abs().amax(-1) > 0
 
 
 def _square(value: Tensor) -> Tensor:

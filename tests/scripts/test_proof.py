@@ -28,13 +28,16 @@ TINY = (
 def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    names = ("flights", "hover", "page", "record", "tracking")
+    names = ("flights", "hover", "page", "reach", "record", "tracking", "velocity")
     return SimpleNamespace(**{name: importlib.import_module(f"proofs.{name}") for name in names})
 
 
 def trial(proofs, success=0.9, *, rms=0.1):
     spread = {"mean": rms, "median": rms, "p95": 2 * rms, "max": 3 * rms}
-    names = ("mean_distance", "mean_speed", "rms_distance_all")
+    names = (
+        "mean_distance", "mean_speed", "rms_distance_all", "joint_speed", "mean_velocity_error",
+        "mean_velocity_error_all", "mean_turn_error", "gait_kept",
+    )  # fmt: skip
     return proofs.record.TrialResult(
         episodes=1000, success=success, low=success - 0.02, high=success + 0.01, ended=0.01,
         metrics=dict.fromkeys(names, spread),
@@ -106,6 +109,41 @@ def test_tracking_is_judged_by_error_and_time_of_the_worst_seed(proofs, changes,
     assert [bar.passed for bar in tracking.bars(record)] == verdicts
 
 
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({}, [True, True, True]),
+        ({"rates": [0.99] * 4 + [0.949]}, [True, False, True]),
+        ({"seconds": 601.0}, [True, True, False]),
+        ({"rates": [0.99] * 4}, [False, True, True]),
+    ],
+)
+def test_reach_is_judged_by_the_worst_seed_and_its_time(proofs, changes, verdicts):
+    reach = proofs.reach.REACH
+    record = made_up(proofs, reach, **{"rates": [0.96] * 5, **changes})
+    assert [bar.passed for bar in reach.bars(record)] == verdicts
+    assert proofs.page.write_page(reach, record, picture=None).count("**FAIL**") == verdicts.count(
+        False
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({}, [True, True, True]),
+        ({"rms": 0.151}, [True, False, True]),
+        ({"rms": float("nan")}, [True, False, True]),
+        ({"seconds": 3601.0}, [True, True, False]),
+        ({"rates": [0.9]}, [False, True, True]),
+    ],
+)
+def test_velocity_is_judged_by_the_error_with_falls(proofs, changes, verdicts):
+    velocity = proofs.velocity.VELOCITY
+    record = made_up(proofs, velocity, **{"rates": [0.9] * 2, **changes})
+    assert [bar.passed for bar in velocity.bars(record)] == verdicts
+    assert "| velocity error" in proofs.page.write_page(velocity, record, picture=None)
+
+
 def test_page_tells_worst_mean_and_middle_of_the_seeds(proofs):
     hover = proofs.hover.HOVER
     record = made_up(proofs, hover, [0.90, 0.91, 0.93, 0.98])
@@ -172,7 +210,8 @@ def test_what_proves_nothing_is_refused(refused, here, arguments, said):
 def test_help_names_the_proofs_and_their_bars(command):
     answer = command("proof", "--help")
     assert answer.code == 0
-    assert "worst >= 90 %" in answer.out
+    for word in ("worst >= 90 %", "RMS error <= 0.15 m", "worst >= 95 %", "<= 0.15 m/s each"):
+        assert word in answer.out
     assert max(map(len, answer.out.splitlines())) <= 100
 
 

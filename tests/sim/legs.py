@@ -23,6 +23,7 @@ TERMS = (
     "angular_velocity_b",
     "projected_gravity_b",
     "goal/velocity_b",
+    "goal/clock",
     "joint_position",
     "joint_velocity",
     "state/foot_force",
@@ -50,7 +51,7 @@ def velocity_config(**changes: Any) -> VelocityConfig:
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,
         "goal_time": 0.08,
-        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "air_time": 1.0},
+        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "gait": 1.0},
         "actor": [*terms, TermConfig(term="last_action", history=3)],
         "critic": [
             *terms,

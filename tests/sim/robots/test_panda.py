@@ -9,6 +9,7 @@ import pytest
 
 from sim.physics.mujoco_model import load_model
 from tests.sim.arms import panda
+from tests.sim.robots.published import assert_same_mechanism, published_model
 
 # Denavit-Hartenberg parameters (Craig) of the manufacturer's "Robot and interface specifications":
 # a [m], d [m], alpha [rad] of joints 1 to 7, then of the flange.
@@ -150,3 +151,12 @@ def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
     for _ in range(400):
         mujoco.mj_step(model, data)
     assert data.body("hand").xpos[2] > -0.02
+
+
+def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:
+    # Its attitudes and inertias are written with six digits; its fingers move and ours stand.
+    names = [f"link{i}" for i in range(8)] + ["hand"]
+    assert_same_mechanism(
+        model, published_model("panda.xml"), bodies={name: name for name in names},
+        inertia_atol=2e-6, place_atol=3e-6,
+    )  # fmt: skip

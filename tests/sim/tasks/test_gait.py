@@ -1,61 +1,87 @@
-"""Feet on the ground: contacts, air times and slip, with numbers by hand."""
+"""The gait's clock and what feet do, with numbers by hand."""
 
+import math
+
+import pytest
 import torch
 
-from robot_rl.core.rows import Rows
-from sim.tasks.gait import Gait
+from robot_rl.core.errors import ConfigError
+from sim.tasks.gait import Gait, GaitConfig, GaitTarget, slip, swing_error
 
-DT = 0.1
-
-
-def gait() -> Gait:
-    """One robot with two feet."""
-    return Gait(1, 2, control_dt=DT, touch=5.0, device=torch.device("cpu"))
+CPU = torch.device("cpu")
+MOVING = torch.tensor([True])
 
 
-def follow(feet: Gait, *forces: tuple[float, float]) -> None:
-    for pair in forces:
-        feet.follow(torch.tensor([pair]))
+def gait(**changes: float) -> Gait:
+    config = GaitConfig(
+        **{"duty": 0.5, "swing_height": 0.1, "foot_radius": 0.02, **changes},
+        offsets=[0.0, 0.5, 0.5, 0.0],
+    )
+    return Gait(config, num_feet=4, device=CPU)
 
 
-def test_air_time_counts_until_the_step_of_landing_and_is_then_forgotten() -> None:
-    feet = gait()
-    follow(feet, (50, 50), (0, 50), (4.9, 50), (50, 50))
-    assert feet.landed.tolist() == [[True, False]]
-    torch.testing.assert_close(feet.air_time, torch.tensor([[0.3, 0.0]]))
-    follow(feet, (50, 50))
-    assert not feet.landed.any()
-    assert not feet.air_time.any()
+@pytest.mark.parametrize(
+    ("phase", "stands"),
+    [
+        (0.0, [True, False, False, True]),
+        (0.49, [True, False, False, True]),
+        (0.5, [False, True, True, False]),
+        (0.99, [False, True, True, False]),
+    ],
+)
+def test_diagonal_feet_of_a_trot_stand_together(phase: float, stands: list[bool]) -> None:
+    target = gait().target(torch.tensor([phase]), MOVING)
+    assert target.stands[0].tolist() == stands
 
 
-def test_a_landing_is_paid_by_its_air_time_and_long_hovering_no_more_than_the_target() -> None:
-    feet = gait()
-    follow(feet, *[(0.0, 50.0)] * 3, (50, 50))  # 0.4 s from the last stand
-    torch.testing.assert_close(feet.air_reward(0.25), torch.tensor([0.15]))
-    follow(feet, *[(0.0, 50.0)] * 20, (50, 50))
-    torch.testing.assert_close(feet.air_reward(0.25), torch.tensor([0.25]))
-    follow(feet, (0, 50), (50, 50))  # lifted at once, and hurried: it costs
-    torch.testing.assert_close(feet.air_reward(0.25), torch.tensor([-0.05]))
-    follow(feet, (50, 50))
-    assert not feet.air_reward(0.25).any()
+def test_feet_stand_for_the_share_of_the_cycle_that_duty_says() -> None:
+    phase = torch.linspace(0, 1, 1001)[:-1]
+    target = gait(duty=0.6).target(phase, torch.ones(1000, dtype=torch.bool))
+    torch.testing.assert_close(
+        target.stands.float().mean(0), torch.full((4,), 0.6), atol=2e-3, rtol=0
+    )
+
+
+def test_a_swing_is_an_arc_with_its_top_in_the_middle() -> None:
+    phase = torch.tensor([0.5, 0.625, 0.75, 1.0 - 1e-7])
+    height = gait().target(phase, torch.ones(4, dtype=torch.bool)).height[:, 0]
+    middle = 0.02 + 0.1 * math.sin(math.pi / 4)
+    torch.testing.assert_close(height, torch.tensor([0.02, middle, 0.12, 0.02]), atol=1e-5, rtol=0)
+
+
+def test_who_is_not_asked_to_move_stands_and_sees_no_clock() -> None:
+    still, phase = torch.tensor([False]), torch.tensor([0.75])
+    assert gait().target(phase, still).stands.all()
+    assert not gait().clock(phase, still).any()
+    torch.testing.assert_close(gait().clock(phase, MOVING), torch.tensor([[-1.0, 0.0]]))
 
 
 def test_only_standing_feet_slip_and_only_along_the_ground() -> None:
-    feet = gait()
-    follow(feet, (50, 0))
-    velocity = torch.tensor([[3.0, 4.0, 9.0, 1.0, 1.0, 1.0]])
-    torch.testing.assert_close(feet.slip(velocity), torch.tensor([25.0]))
+    contact = gait().contact(torch.tensor([[50.0, 0.0, 4.9, 0.0]]))
+    assert contact.tolist() == [[True, False, False, False]]
+    velocity = torch.tensor([[3.0, 4.0, 9.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]])
+    torch.testing.assert_close(slip(contact, velocity), torch.tensor([25.0]))
 
 
-def test_a_new_episode_begins_on_all_feet_and_a_saved_gait_goes_on() -> None:
-    feet = Gait(2, 2, control_dt=DT, touch=5.0, device=torch.device("cpu"))
-    feet.follow(torch.zeros(2, 2))
-    saved = feet.state_dict()
-    feet.clear(Rows(torch.tensor([False, True])))
-    assert feet.contact.tolist() == [[False, False], [True, True]]
-    assert feet.air_time[1].tolist() == [0.0, 0.0]
-    other = Gait(2, 2, control_dt=DT, touch=5.0, device=torch.device("cpu"))
-    other.load_state_dict(saved)
-    other.follow(torch.full((2, 2), 9.0))
-    assert other.landed.all()
-    torch.testing.assert_close(other.air_time, torch.full((2, 2), 0.2))
+def test_only_swinging_feet_owe_a_height() -> None:
+    target = GaitTarget(stands=torch.tensor([[True, False]]), height=torch.tensor([[0.02, 0.10]]))
+    error = swing_error(target, torch.tensor([[0.50, 0.07]]))
+    torch.testing.assert_close(error, torch.tensor([0.03**2]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"period": 0.0}, r"gait\.period must be > 0 s, got 0\.0"),
+        ({"duty": 1.0}, r"gait\.duty must lie in \(0, 1\), got 1\.0"),
+        ({"touch": -1.0}, r"gait\.touch must be >= 0"),
+    ],
+)
+def test_impossible_gaits_are_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gait(**changes)
+
+
+def test_every_foot_needs_an_offset() -> None:
+    with pytest.raises(ConfigError, match=r"expected one for each of 2 feet, got \[0\.0, 0\.5"):
+        Gait(GaitConfig(), num_feet=2, device=CPU)

@@ -16,18 +16,24 @@ from robot_rl.core.rows import Rows
 from sim.joint_robot import JointRandomization
 from sim.pushes import PushConfig
 from sim.task import Judgement
-from sim.tasks.velocity import GOAL, REWARD_NAMES, VelocityConfig, VelocityTask, heading_velocity
+from sim.tasks.gait import heading_velocity
+from sim.tasks.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityConfig, VelocityTask
 from tests.sim.arms import arms, panda
 from tests.sim.legs import CPU, go2, leg_worlds
 
 DT = 0.1
 SPEC = go2().spec
-SENSORS = {"foot_velocity_w": torch.zeros(1, 12), "body_contact": torch.zeros(1, 10)}
+SENSORS = {
+    "foot_velocity_w": torch.zeros(1, 12),
+    "foot_position_w": torch.tensor([[0.2, 0.1, 0.022, 0.2, -0.1, 0.022] * 2]),
+    "body_contact": torch.zeros(1, 10),
+}
 
 
 def task(worlds: int = 1, **changes: Any) -> VelocityTask:
     """A second in ten steps, with two goals."""
-    config = VelocityConfig(**({"episode_length": 1.0, "goal_time": 0.5} | changes))
+    values: dict[str, Any] = {"episode_length": 1.0, "goal_time": 0.5}
+    config = VelocityConfig(**(values | changes))
     sensors = {name: value.repeat(worlds, 1) for name, value in SENSORS.items()}
     made = VelocityTask(
         config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors=sensors, device=CPU,
@@ -73,7 +79,7 @@ def test_a_perfect_walk_pays_fully_and_an_error_of_close_pays_half() -> None:
     perfect = judge(made, state((0.4, -0.2), turn=0.3))
     assert term(perfect, "velocity") == pytest.approx(1.0)
     assert term(perfect, "turn") == pytest.approx(1.0)
-    for name in REWARD_NAMES[3:]:
+    for name in REWARD_NAMES[5:]:
         assert term(perfect, name) == pytest.approx(0.0, abs=1e-6)
     half = judge(made, state((0.4 + 0.15, -0.2 + 0.2), turn=0.3 - 0.25))  # errors 0.25 and 0.25
     assert term(half, "velocity") == pytest.approx(0.5)
@@ -91,7 +97,8 @@ def test_velocities_are_those_of_the_heading_and_leaning_changes_nothing() -> No
 def test_success_is_the_mean_error_over_the_whole_episode() -> None:
     made = task(success_error=0.15, success_turn_error=0.2)
     made.goal[GOAL].zero_()
-    for step in range(1, 10):
+    verdict = judge(made, state((0.1, 0.0)), 1)
+    for step in range(2, 10):
         verdict = judge(made, state((0.1, 0.0)), step)
     assert bool(verdict.success)
     # (9 * 0.1 + 0.7) / 10 = 0.16
@@ -132,6 +139,38 @@ def test_costs_by_hand() -> None:
         assert term(verdict, name) == pytest.approx(value, rel=1e-4), name
 
 
+def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
+    made = task(standing=1.0)
+    made.advance(torch.tensor([3]))
+    assert not made.goal[CLOCK].any()
+    verdict = judge(made, state())
+    assert term(verdict, "gait") == 1.0
+    assert term(verdict, "swing") == 0.0
+
+
+def test_the_clock_goes_round_once_a_period_and_pays_for_the_feet_it_asks_for() -> None:
+    made = task(standing=0.0)  # ten steps of 0.1 s are two cycles
+    first = made.goal[CLOCK].clone()
+    made.advance(torch.tensor([5]))
+    torch.testing.assert_close(made.goal[CLOCK], first)
+    made.advance(torch.tensor([2]))
+    angle = 2 * math.pi * 2 / 5
+    turned = torch.tensor(
+        [[
+            first[0, 0] * math.cos(angle) + first[0, 1] * math.sin(angle),
+            first[0, 1] * math.cos(angle) - first[0, 0] * math.sin(angle),
+        ]]
+    )  # fmt: skip
+    torch.testing.assert_close(made.goal[CLOCK], turned)
+    paid = []
+    for step in range(1, 6):
+        made.advance(torch.tensor([step]))
+        paid.append(term(judge(made, state(), step), "gait"))
+    # All feet are down; with a duty of 0.55 in five steps a pair should be up in two or three.
+    assert set(paid) <= {0.5, 1.0}
+    assert 4 <= paid.count(0.5) <= 5
+
+
 def test_goals_fill_their_ranges_some_ask_to_stand_and_change_on_time() -> None:
     made = task(4000, standing=0.2)
     first = made.goal[GOAL].clone()
@@ -157,7 +196,7 @@ def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None
         step = env.step(torch.zeros(8, 12))
         assert not step.terminated.any()
     assert step.metrics["velocity_error"].max() < 0.05
-    assert step.metrics["feet_down"].min() == 1.0
+    assert step.metrics["gait_kept"].min() == 1.0
 
 
 def test_pushed_robots_move_and_the_others_do_not() -> None:

@@ -1,0 +1,1 @@
+"""Recorded walks and their pictures."""

@@ -1,0 +1,234 @@
+"""Robots with the published mechanism of MuJoCo Menagerie: what is theirs and what stays ours."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.mujoco_simulation import MujocoSimulation
+from sim.physics.mujoco_model import ROBOTS, load_model
+from tests.sim.robots.published import MODELS, assert_same_mechanism
+from tests.sim.robots.quadruped import quadruped
+
+PACKAGE = """
+class MenagerieError(Exception):
+    pass
+
+class DownloadError(MenagerieError):
+    pass
+
+class Robot:
+    def __init__(self, name):
+        self.name = name
+
+    def xml(self, entry):
+        raise DownloadError(f"{self.name}: <urlopen error Name or service not known>")
+
+get = Robot
+"""
+"""What the package does on a machine without internet."""
+
+
+def publish(folder: Path, name: str, **changes: str) -> None:
+    """Write a model as Menagerie would: our mechanism with motors, keyframe and drawings.
+
+    Args:
+        folder: The checkout.
+        name: Robot of ours.
+        changes: Text of the file -> what stands there instead, both with "_" for nothing.
+    """
+    tree = mujoco.MjSpec.from_file(str(ROBOTS / f"{name}.xml"))
+    for part in (*tree.sensors, *tree.sites, tree.geom("floor")):
+        tree.delete(part)
+    base = tree.worldbody.bodies[0]
+    base.name, base.joints[0].name = "trunk", ""
+    drawing = base.add_geom(name="drawing", contype=0, conaffinity=0, group=2)
+    drawing.type, drawing.size = mujoco.mjtGeom.mjGEOM_BOX, [0.2, 0.1, 0.1]
+    imu = base.add_site(name="imu")
+    imu.pos = [9, 9, 9]
+    for joint in list(tree.joints)[1:]:
+        tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+    tree.add_key(name="home")
+    tree.add_sensor(
+        name="theirs", type=mujoco.mjtSensor.mjSENS_FRAMEPOS,
+        objtype=mujoco.mjtObj.mjOBJ_BODY, objname="trunk",
+    )  # fmt: skip
+    tree.compile()
+    text = tree.to_xml()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / f"unitree_{name}").mkdir(parents=True)
+    (folder / f"unitree_{name}" / f"{name}.xml").write_text(text)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path / "menagerie"))
+    return tmp_path / "menagerie"
+
+
+@pytest.fixture(params=["go2", "go1"])
+def robot(request: pytest.FixtureRequest) -> JointRobotConfig:
+    return replace(quadruped(request.param), model="menagerie")
+
+
+def load(robot: JointRobotConfig) -> mujoco.MjModel:
+    return load_model(
+        robot.model, robot.spec, physics_dt=robot.physics_dt, menagerie=robot.menagerie
+    )
+
+
+def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(
+    checkout: Path, robot: JointRobotConfig
+) -> None:
+    publish(checkout, robot.spec.name)
+    ours = load(replace(robot, model=f"{robot.spec.name}.xml"))
+    model = load(robot)
+    bodies = {name: name for i in range(1, ours.nbody) if (name := ours.body(i).name)}
+    assert_same_mechanism(ours, model, bodies=bodies, inertia_atol=1e-8, place_atol=1e-6)
+    assert [model.actuator(i).name for i in range(model.nu)] == robot.spec.joint_names
+    np.testing.assert_allclose(model.actuator_forcerange, ours.actuator_forcerange)
+    names = [[m.sensor(i).name for i in range(m.nsensor)] for m in (model, ours)]
+    assert names[0] == names[1]
+    np.testing.assert_array_equal(model.sensor_dim, ours.sensor_dim)
+    np.testing.assert_allclose(model.site("imu").pos, ours.site("imu").pos)
+    assert model.nkey == 0
+    assert "drawing" not in [model.geom(i).name for i in range(model.ngeom)]
+    assert (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE).sum() == 1
+    assert (model.opt.cone, model.opt.integrator) == (ours.opt.cone, ours.opt.integrator)
+
+
+def test_sensors_read_the_same_on_the_published_links(
+    checkout: Path, robot: JointRobotConfig
+) -> None:
+    publish(checkout, robot.spec.name)
+    readings = []
+    for model in (load(robot), load(replace(robot, model=f"{robot.spec.name}.xml"))):
+        data = mujoco.MjData(model)
+        data.qpos[2] = 0.8  # in the air: the solvers differ in what they do to contacts
+        data.qpos[7:] = [joint.default_position + 0.1 for joint in robot.spec.joints]
+        data.qvel[:] = np.linspace(-1, 1, model.nv)
+        mujoco.mj_forward(model, data)
+        readings.append(data.sensordata.copy())
+    np.testing.assert_allclose(readings[0], readings[1], atol=2e-4)
+
+
+def test_simulation_stands_on_the_published_legs(checkout: Path, robot: JointRobotConfig) -> None:
+    publish(checkout, robot.spec.name)
+    model = load(robot)
+    data = mujoco.MjData(model)
+    data.qpos[7:] = [joint.default_position for joint in robot.spec.joints]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+    for _ in range(400):
+        mujoco.mj_step(model, data)
+    force = sum(data.sensor(f"foot_force/{foot}").data[0] for foot in robot.spec.feet)
+    assert force == pytest.approx(model.body_mass.sum() * 9.81, rel=5e-3)
+    simulation = MujocoSimulation(
+        robot, JointRandomization(), num_worlds=2, device=torch.device("cpu"), seed=0
+    )
+    assert simulation.truth.foot_force.shape == (2, 4)
+
+
+def test_joints_that_are_not_those_of_the_spec_are_refused(
+    checkout: Path, robot: JointRobotConfig
+) -> None:
+    publish(checkout, robot.spec.name, FL_calf_joint="FL_knee_joint")
+    with pytest.raises(SpecMismatchError, match=r"'go[12]'.*lacks \['FL_calf_joint'\]"):
+        load(robot)
+
+
+def test_a_sensor_without_a_place_is_named(checkout: Path, robot: JointRobotConfig) -> None:
+    publish(checkout, robot.spec.name, **{'body name="RL_calf"': 'body name="RL_shank"'})
+    with pytest.raises(ConfigError, match=r"sensor 'foot_force/RL' belongs to link 'RL_calf'"):
+        load(robot)
+
+
+def test_a_sensor_that_looks_at_a_missing_part_is_named(
+    checkout: Path, robot: JointRobotConfig
+) -> None:
+    publish(checkout, robot.spec.name, **{'body name="RL_thigh"': 'body name="RL_femur"'})
+    told = r"has no body 'RL_thigh', which our sensor 'body_contact/RL_thigh' looks at"
+    with pytest.raises(ConfigError, match=told):
+        load(robot)
+
+
+def test_a_checkout_without_the_robot_says_what_it_has(
+    checkout: Path, robot: JointRobotConfig
+) -> None:
+    publish(checkout, robot.spec.name)
+    name = robot.spec.name
+    with pytest.raises(ConfigError, match=rf"no unitree_{name}/{name}_mjx\.xml .*known: {name}"):
+        load(replace(robot, menagerie=f"unitree_{name}/{name}_mjx"))
+
+
+@pytest.mark.parametrize("entry", ["", "unitree_go2", "/go2"])
+def test_an_entry_without_folder_or_file_is_refused(entry: str, robot: JointRobotConfig) -> None:
+    with pytest.raises(ConfigError, match=r"needs robot\.menagerie, folder and file .*, got '"):
+        load(replace(robot, menagerie=entry))
+
+
+@pytest.fixture
+def without_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:  # fmt: skip
+    """A folder on the path of imports, and no checkout; a package from it is forgotten again."""
+    monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
+    monkeypatch.delitem(sys.modules, "mujoco_menagerie", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("mujoco_menagerie", None)
+
+
+def test_a_failed_download_is_one_clear_sentence(
+    without_checkout: Path, robot: JointRobotConfig
+) -> None:
+    (without_checkout / "mujoco_menagerie.py").write_text(PACKAGE)
+    importlib.invalidate_caches()
+    name = robot.spec.name
+    with pytest.raises(
+        ConfigError, match=rf"does not bring unitree_{name}/{name}: .*service not"
+    ) as e:
+        load(robot)
+    assert "set MENAGERIE_ROOT to a checkout" in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_a_missing_package_says_what_to_install(
+    without_checkout: Path, robot: JointRobotConfig
+) -> None:
+    (without_checkout / "mujoco_menagerie.py").write_text("raise ImportError('not here')")
+    importlib.invalidate_caches()
+    told = r"pip install mujoco-menagerie, or set MENAGERIE_ROOT to a checkout"
+    with pytest.raises(ConfigError, match=told):
+        load(robot)
+
+
+def test_the_published_go2_stands(checkout: Path) -> None:
+    if not (MODELS / "go2.xml").is_file():
+        pytest.skip(
+            "no published go2.xml beside the repository; one of our making is tested anyway"
+        )
+    (checkout / "unitree_go2").mkdir(parents=True)
+    (checkout / "unitree_go2" / "go2.xml").write_text((MODELS / "go2.xml").read_text())
+    robot = replace(quadruped("go2"), model="menagerie")
+    model = load(robot)
+    assert model.body_mass.sum() == pytest.approx(15.2064, abs=1e-4)
+    data = mujoco.MjData(model)
+    data.qpos[7:] = [joint.default_position for joint in robot.spec.joints]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+    for _ in range(600):
+        mujoco.mj_step(model, data)
+    assert 0.26 < data.qpos[2] < 0.32
+    assert all(data.sensor(f"body_contact/{leg}_thigh").data[0] == 0 for leg in robot.spec.feet)

@@ -1,0 +1,122 @@
+"""The Go1's model against published numbers: frames, masses, inertias, limits."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+import mujoco
+import numpy as np
+import pytest
+
+from sim.physics.mujoco_model import load_model
+from tests.sim.robots.published import assert_link, principal
+from tests.sim.robots.quadruped import foot_by_hand, quadruped
+
+LEGS = ["FR", "FL", "RR", "RL"]
+
+# MuJoCo Menagerie, unitree_go1/go1.xml, as in mjlab 1.6.0 (BSD-3-Clause, Unitree Robotics): mass
+# [kg], centre of mass [m], attitude wxyz of the principal axes, principal moments [kg m^2].
+TRUNK = principal(
+    5.204,
+    (0.0223, 0.002, -0.0005),
+    (-0.00342088, 0.705204, 0.000106698, 0.708996),
+    (0.0716565, 0.0630105, 0.0168101),
+)
+HIP_MOMENTS = (0.000734064, 0.000468438, 0.000398719)
+HIPS = {
+    "FR": principal(
+        0.68,
+        (-0.0049166, 0.00762615, -8.865e-05),
+        (0.507341, 0.514169, 0.495027, 0.482891),
+        HIP_MOMENTS,
+    ),
+    "FL": principal(
+        0.68,
+        (-0.0049166, -0.00762615, -8.865e-05),
+        (0.482891, 0.495027, 0.514169, 0.507341),
+        HIP_MOMENTS,
+    ),
+    "RR": principal(
+        0.68,
+        (0.0049166, 0.00762615, -8.865e-05),
+        (0.495027, 0.482891, 0.507341, 0.514169),
+        HIP_MOMENTS,
+    ),
+    "RL": principal(
+        0.68,
+        (0.0049166, -0.00762615, -8.865e-05),
+        (0.514169, 0.507341, 0.482891, 0.495027),
+        HIP_MOMENTS,
+    ),
+}
+THIGH_MOMENTS = (0.00478717, 0.00460903, 0.000709268)
+THIGHS = {
+    "R": principal(
+        1.009,
+        (-0.00304722, 0.019315, -0.0305004),
+        (0.65243, -0.0272313, 0.0775126, 0.753383),
+        THIGH_MOMENTS,
+    ),
+    "L": principal(
+        1.009,
+        (-0.00304722, -0.019315, -0.0305004),
+        (0.753383, 0.0775126, -0.0272313, 0.65243),
+        THIGH_MOMENTS,
+    ),
+}
+CALF = principal(
+    0.195862,
+    (0.00429862, 0.000976676, -0.146197),
+    (0.691246, 0.00357467, 0.00511118, 0.722592),
+    (0.00149767, 0.00148468, 3.58427e-05),
+)
+HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT = (0.1881, 0.04675), 0.08, 0.213, (0, 0, -0.213)
+"""Origins of hip, thigh and calf (the same in the manufacturer's go1.urdf), and the foot [m]."""
+LIMITS = {"hip": (-0.863, 0.863), "thigh": (-0.686, 4.501), "calf": (-2.818, -0.888)}
+ROTOR_INERTIA, GEAR = 0.000111842, {"hip": 6, "thigh": 6, "calf": 9}
+"""mjlab 1.6.0, unitree_go1/go1_constants.py, after the manufacturer's URDF [kg m^2]."""
+
+
+@pytest.fixture(scope="module")
+def model() -> mujoco.MjModel:
+    robot = quadruped("go1")
+    return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+
+
+def test_joints_have_the_published_order_axes_limits_and_motors(model: mujoco.MjModel) -> None:
+    names = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
+    assert [model.joint(i).name for i in range(model.njnt)] == ["base", *names]
+    for name in names:
+        part = name.split("_")[1]
+        axis = [1, 0, 0] if part == "hip" else [0, 1, 0]
+        np.testing.assert_array_equal(model.joint(name).axis, axis)
+        np.testing.assert_allclose(model.joint(name).range, LIMITS[part])
+        armature = model.dof_armature[model.joint(name).dofadr[0]]
+        assert armature == pytest.approx(ROTOR_INERTIA * GEAR[part] ** 2)
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [23.7, 23.7, 35.55] * 4)
+    speeds = [joint.velocity_limit for joint in quadruped("go1").spec.joints]
+    assert speeds == [30.1, 30.1, 20.06] * 4
+
+
+@pytest.mark.parametrize("leg", LEGS)
+def test_links_weigh_what_is_published(model: mujoco.MjModel, leg: str) -> None:
+    assert_link(model, f"{leg}_hip", HIPS[leg], atol=1e-12)
+    assert_link(model, f"{leg}_thigh", THIGHS[leg[1]], atol=1e-12)
+    assert_link(model, f"{leg}_calf", CALF, atol=1e-12)
+
+
+def test_the_trunk_weighs_what_is_published(model: mujoco.MjModel) -> None:
+    assert_link(model, "base", TRUNK, atol=1e-12)
+    assert model.body_mass.sum() == pytest.approx(12.7434, abs=1e-4)  # [kg]
+
+
+def test_every_foot_lies_where_the_published_lengths_put_it(model: mujoco.MjModel) -> None:
+    data = mujoco.MjData(model)
+    data.qpos[:3] = 0
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        data.qpos[7:] = rng.uniform(*model.jnt_range[1:].T)
+        mujoco.mj_forward(model, data)
+        for i, leg in enumerate(LEGS):
+            angles = data.qpos[7 + 3 * i : 10 + 3 * i]
+            foot = foot_by_hand(leg, angles, HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT)
+            np.testing.assert_allclose(data.sensor(f"foot_position_w/{leg}").data, foot, atol=1e-12)

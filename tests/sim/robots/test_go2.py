@@ -1,0 +1,109 @@
+"""The Go2's model against published numbers: frames, masses, inertias, limits."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+import mujoco
+import numpy as np
+import pytest
+
+from sim.physics.mujoco_model import load_model
+from tests.sim.robots.published import (
+    Link,
+    assert_link,
+    assert_same_mechanism,
+    mirrored,
+    principal,
+    published_model,
+)
+from tests.sim.robots.quadruped import foot_by_hand, quadruped
+
+LEGS = ["FL", "FR", "RL", "RR"]
+
+# Manufacturer's URDF: unitree_ros, go2_description.urdf, links base, FL_hip, FL_thigh.
+BASE = Link(
+    6.921, (0.021112, 0, -0.005366), (0.02448, 0.098077, 0.107, 0.00012166, 0.0014849, -3.12e-05)
+)
+FRONT_LEFT_HIP = Link(
+    0.678,
+    (-0.0054, 0.00194, -0.000105),
+    (0.00048, 0.000884, 0.000596, -3.01e-06, 1.11e-06, -1.42e-06),
+)
+LEFT_THIGH = Link(
+    1.152, (-0.00374, -0.0223, -0.0327), (0.00584, 0.0058, 0.00103, 8.72e-05, -0.000289, 0.000808)
+)
+# MuJoCo Menagerie, unitree_go2/go2.xml, FL_calf: the URDF's calf, lower calf and foot together.
+LEFT_CALF = principal(
+    0.241352,
+    (0.00629595, -0.000622121, -0.141417),
+    (0.710672, 0.00154099, -0.00450087, 0.703508),
+    (0.0014901, 0.00146356, 5.31397e-05),
+)
+HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT = (0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213)
+"""Origins of hip, thigh and calf in the URDF, and the middle of the foot in the calf [m]."""
+LIMITS = {
+    "hip": (-1.0472, 1.0472),
+    "front thigh": (-1.5708, 3.4907),
+    "rear thigh": (-0.5236, 4.5379),
+    "calf": (-2.7227, -0.83776),
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> mujoco.MjModel:
+    robot = quadruped("go2")
+    return load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+
+
+def test_joints_have_the_published_order_axes_limits_and_motors(model: mujoco.MjModel) -> None:
+    names = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
+    assert [model.joint(i).name for i in range(model.njnt)] == ["base", *names]
+    for name in names:
+        axis = [1, 0, 0] if "hip" in name else [0, 1, 0]
+        np.testing.assert_array_equal(model.joint(name).axis, axis)
+        part = name.split("_")[1]
+        side = {"F": "front ", "R": "rear "}[name[0]] if part == "thigh" else ""
+        np.testing.assert_allclose(model.joint(name).range, LIMITS[side + part])
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [23.7, 23.7, 45.43] * 4)
+    speeds = [joint.velocity_limit for joint in quadruped("go2").spec.joints]
+    assert speeds == [30.1, 30.1, 15.7] * 4
+
+
+@pytest.mark.parametrize("leg", LEGS)
+def test_links_weigh_what_the_manufacturer_says(model: mujoco.MjModel, leg: str) -> None:
+    right, rear = leg[1] == "R", leg[0] == "R"
+    # Principal moments are published with six digits, the URDF's with three to six.
+    assert_link(model, f"{leg}_hip", mirrored(FRONT_LEFT_HIP, x=rear, y=right), atol=1e-8)
+    assert_link(model, f"{leg}_thigh", mirrored(LEFT_THIGH, y=right), atol=2e-8)
+    assert_link(model, f"{leg}_calf", mirrored(LEFT_CALF, y=right), atol=1e-8)
+
+
+def test_the_trunk_weighs_what_the_manufacturer_says(model: mujoco.MjModel) -> None:
+    assert_link(model, "base", BASE, atol=5e-7)
+    assert model.body_mass.sum() == pytest.approx(6.921 + 4 * (0.678 + 1.152 + 0.241352))
+    assert model.body_mass.sum() == pytest.approx(15.2064, abs=1e-4)  # [kg]
+
+
+def test_every_foot_lies_where_the_published_lengths_put_it(model: mujoco.MjModel) -> None:
+    data = mujoco.MjData(model)
+    data.qpos[:3] = 0
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        data.qpos[7:] = rng.uniform(*model.jnt_range[1:].T)
+        mujoco.mj_forward(model, data)
+        for i, leg in enumerate(LEGS):
+            angles = data.qpos[7 + 3 * i : 10 + 3 * i]
+            foot = foot_by_hand(leg, angles, HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT)
+            np.testing.assert_allclose(data.geom(leg).xpos, foot, atol=1e-12)
+            np.testing.assert_allclose(data.sensor(f"foot_position_w/{leg}").data, foot, atol=1e-12)
+
+
+def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:
+    theirs = published_model("go2.xml")
+    bodies = ["base", *(f"{leg}_{part}" for leg in LEGS for part in ("hip", "thigh", "calf"))]
+    same = {name: name for name in bodies}
+    assert_same_mechanism(model, theirs, bodies=same, inertia_atol=1e-12)
+    for leg in LEGS:
+        np.testing.assert_allclose(model.geom(leg).pos, theirs.geom(leg).pos)
+        assert model.geom(leg).size[0] == theirs.geom(leg).size[0]
+    np.testing.assert_allclose(model.site("imu").pos, theirs.site("imu").pos)

@@ -84,6 +84,7 @@ SEVERAL_FILES = {
     ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.flights.scene",
+        "sim.physics.arm_kinematics",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
         "sim.physics.joint_layout",

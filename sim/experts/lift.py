@@ -21,9 +21,7 @@ _CLOSED = 0.6
 class LiftExpert:
     """Goes over the cube, down to it, closes, and brings it to its goal; begins anew if it slips."""
 
-    def __init__(
-        self, simulation: MujocoSimulation, task: LiftTask, action_map: ActionMap
-    ) -> None:
+    def __init__(self, simulation: MujocoSimulation, task: LiftTask, action_map: ActionMap) -> None:
         """Read the worlds and their goals."""
         self._simulation, self._goal = simulation, task.goal[GOAL]
         self._arm = ArmExpert(simulation, action_map)

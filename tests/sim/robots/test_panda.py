@@ -154,8 +154,8 @@ def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
 
 
 def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:
-    # Its attitudes and inertias are written with six digits; its fingers move and ours stand.
-    names = [f"link{i}" for i in range(8)] + ["hand"]
+    # Its attitudes and inertias are written with six digits; the last joints are the fingers.
+    names = [f"link{i}" for i in range(8)] + ["hand", "left_finger", "right_finger"]
     assert_same_mechanism(
         model, published_model("panda.xml"), bodies={name: name for name in names},
         inertia_atol=2e-6, place_atol=3e-6,

@@ -193,7 +193,7 @@ class MujocoSimulation:
             fingers = self._gripper.reset(rows, robot.get("gripper_opening"))
             position[:, self.layout.fingers] = fingers
             control.append(self.robot.gripper.stiffness * fingers)
-        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1), fixtures)
+        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1), fixtures=fixtures)
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())

@@ -85,12 +85,12 @@ class ActionMap:
             gripper: Add an entry for the gripper: closed at -1, open at +1.
         """
         joints = robot.joints
-        opening = ([0.0], [1.0], [[0.0, 1.0]]) if gripper else ([], [], [])
+        opening = int(gripper)  # this often, from closed to open
         return cls(
             kind=CommandKind.joint,
-            low=[joint.default_position - scale for joint in joints] + opening[0],
-            high=[joint.default_position + scale for joint in joints] + opening[1],
-            limit=[list(joint.position_limit) for joint in joints] + opening[2],
+            low=[joint.default_position - scale for joint in joints] + opening * [0.0],
+            high=[joint.default_position + scale for joint in joints] + opening * [1.0],
+            limit=[list(joint.position_limit) for joint in joints] + opening * [[0.0, 1.0]],
             stiffness=[joint.stiffness for joint in joints],
             damping=[joint.damping for joint in joints],
             gripper=gripper,

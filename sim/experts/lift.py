@@ -19,7 +19,7 @@ _CLOSED = 0.6
 
 
 class LiftExpert:
-    """Goes over the cube, down to it, closes, and brings it to its goal; begins anew if it slips."""
+    """Goes over the cube, down, closes, brings it to its goal; begins anew where it slips."""
 
     def __init__(self, simulation: MujocoSimulation, task: LiftTask, action_map: ActionMap) -> None:
         """Read the worlds and their goals."""

@@ -118,6 +118,7 @@ class MujocoEngine:
         qpos: Tensor,
         qvel: Tensor,
         control: Tensor,
+        *,
         fixtures: Mapping[int, Tensor] | None = None,
     ) -> None:
         """Place the picked worlds and lower their flags; nothing of their past remains.

@@ -22,7 +22,6 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
@@ -69,8 +68,8 @@ def load_model(
     _check_joints(tree, robot, name)
     for joint in robot.joints:
         _add_motor(tree, joint)
-    for finger in robot.gripper.joints if robot.gripper else []:
-        _add_motor(tree, _finger(finger, robot.gripper))
+    for finger in _fingers(robot):
+        _add_motor(tree, finger)
     tree.option.timestep = physics_dt
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
     if scene is not None:
@@ -158,16 +157,15 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             "axis; only the first joint may be free, that of a floating base"
         )
     found = [joint.name for joint in joints]
-    hand = robot.gripper
-    asked = [*robot.joint_names, *(hand.joints if hand else [])]
+    joints_of_spec = [*robot.joints, *_fingers(robot)]
+    asked = [joint.name for joint in joints_of_spec]
     if found != asked:
         missing = [name for name in asked if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"
         raise SpecMismatchError(
             f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
         )
-    fingers = [_finger(name, hand) for name in hand.joints] if hand else []
-    for ours, theirs in zip([*robot.joints, *fingers], joints, strict=True):
+    for ours, theirs in zip(joints_of_spec, joints, strict=True):
         pairs = zip(ours.position_limit, theirs.range, strict=True)
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
             raise SpecMismatchError(
@@ -177,16 +175,22 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             )
 
 
-def _finger(name: str, gripper: GripperSpec) -> JointSpec:
-    """A finger as the joint that it is in the model; its motor holds it open at first."""
-    return JointSpec(
-        name=name,
-        position_limit=sorted((gripper.closed, gripper.open)),
-        effort_limit=gripper.force_limit,
-        default_position=gripper.open,
-        stiffness=gripper.stiffness,
-        damping=gripper.damping,
-    )
+def _fingers(robot: RobotSpec) -> list[JointSpec]:
+    """Fingers as the joints that they are in the model; their motors hold them open at first."""
+    hand = robot.gripper
+    if hand is None:
+        return []
+    return [
+        JointSpec(
+            name=name,
+            position_limit=sorted((hand.closed, hand.open)),
+            effort_limit=hand.force_limit,
+            default_position=hand.open,
+            stiffness=hand.stiffness,
+            damping=hand.damping,
+        )
+        for name in hand.joints
+    ]
 
 
 def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
@@ -203,8 +207,7 @@ def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
     """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
     data = mujoco.MjData(model)
-    hand = robot.gripper
-    fingers = [_finger(name, hand) for name in hand.joints] if hand else []
+    fingers = _fingers(robot)
     layout = JointLayout.of(model, robot.num_joints, len(fingers))
     gravity = model.opt.gravity.copy()
     if layout.floating:

@@ -115,8 +115,10 @@ class Arm:
         })  # fmt: skip
 
     def costs(self, truth: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
-        """Terms `COST_NAMES`, (N,) each: joint speed [rad^2/s^2], the fraction by which joints
-        leave their speed limits, one each at most, and the square of the action's change.
+        """Terms `COST_NAMES`, (N,) each.
+
+        They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
+        their speed limits, one for each at most, and the square of the action's change.
         """
         rates, change = truth.joint_velocity, action - last_action
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)

@@ -21,8 +21,8 @@ FOREVER = -9.0
 def hand_worlds(
     name: str, num_envs: int, *, seed: int = 0, device: torch.device = CPU, latency: float = 0.0,
     **changes: Any,
-) -> SimEnv:  # fmt: skip
-    """Worlds of a task with a few fields changed."""
+) -> Any:  # fmt: skip
+    """A `SimEnv` of a task with a few fields changed; tests look into its task and its engine."""
     task = replace(compose([f"task={name}"]).config.task, **changes)
     return build_env(
         task, panda(latency=latency), make_task=component_of(task).build,

@@ -77,10 +77,12 @@ def test_an_arm_whose_command_is_silent_keeps_its_gripper_open_and_measures_it()
 
 def test_fingers_that_the_model_lacks_are_refused_by_name() -> None:
     robot = panda()
-    strange = replace(robot.spec.gripper, joints=["thumb", "finger_joint2"])
+    hand = robot.spec.gripper
+    assert hand is not None
+    strange = replace(hand, joints=["thumb", "finger_joint2"])
     with pytest.raises(SpecMismatchError, match=r"lacks \['thumb'\]"):
         arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=strange)))
-    wide = replace(robot.spec.gripper, open=0.08)
+    wide = replace(hand, open=0.08)
     with pytest.raises(
         SpecMismatchError, match=r"'finger_joint1' has position_limit \[0.0, 0.08\]"
     ):

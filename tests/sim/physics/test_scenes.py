@@ -1,6 +1,7 @@
 """Scenes: objects, fixtures and tools join a robot's model, or are refused in words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,12 +30,15 @@ TOOL = """<mujoco><worldbody><body name="stick"><geom size="0.01" mass="0.1"/>
 
 
 def furnished(
-    tmp_path: Path, *, around: str = SCENE, carried: str = TOOL, **changes: str
+    tmp_path: Path, *, around: str = SCENE, carried: str = TOOL, **changes: Any
 ) -> SceneConfig:
     """A scene of two files."""
     (tmp_path / "scene.xml").write_text(around)
     (tmp_path / "tool.xml").write_text(carried)
-    files = {"file": str(tmp_path / "scene.xml"), "tool": str(tmp_path / "tool.xml")}
+    files: dict[str, Any] = {
+        "file": str(tmp_path / "scene.xml"),
+        "tool": str(tmp_path / "tool.xml"),
+    }
     return SceneConfig(**(files | changes))
 
 
@@ -89,7 +93,7 @@ def test_a_fixture_that_the_start_leaves_out_stands_where_the_model_has_it(tmp_p
     ],
 )
 def test_scenes_that_are_not_there_are_refused(
-    tmp_path: Path, changes: dict[str, str], message: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         worlds(furnished(tmp_path, **changes))

@@ -49,13 +49,14 @@ def test_closeness_and_upright_poses_by_hand() -> None:
 def test_an_action_of_zero_is_the_pose_and_its_scale_the_tasks() -> None:
     robot = panda()
     made = JointActionConfig(pose=POSE, scale=0.4, gripper=True).action_map(robot.spec, 1.0)
-    command = made.to_command(torch.tensor([[0.0] * 7 + [1.0], [1.0] + [0.0] * 6 + [-1.0]]))
+    command: Any = made.to_command(torch.tensor([[0.0] * 7 + [1.0], [1.0] + [0.0] * 6 + [-1.0]]))
     torch.testing.assert_close(command.q[0], torch.tensor(POSE))
     assert float(command.q[1, 0]) == pytest.approx(0.5)
     assert command.gripper[:, 0].tolist() == [1.0, 0.0]
     plain = JointActionConfig().action_map(robot.spec, robot.action_scale)
     default = torch.tensor([joint.default_position for joint in robot.spec.joints])
-    torch.testing.assert_close(plain.to_command(torch.zeros(1, 7)).q[0], default)
+    command = plain.to_command(torch.zeros(1, 7))
+    torch.testing.assert_close(command.q[0], default)
 
 
 def test_robots_that_do_not_fit_are_refused_in_words() -> None:

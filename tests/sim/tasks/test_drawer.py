@@ -39,6 +39,7 @@ def judge(made: DrawerTask, worlds: int, step: int) -> Any:
 
 def test_success_is_a_drawer_that_is_open_in_every_step_of_the_window() -> None:
     made, sensors = task(3)
+    verdict: Any = None
     for step in range(1, 11):
         shut_again = 0.19 if step == 9 else 0.25
         sensors["drawer_opening"][:, 0] = torch.tensor([0.201, 0.199, shut_again])

@@ -42,6 +42,7 @@ def judge(made: LiftTask, cube: torch.Tensor, step: int, *, beside: float = 0.0)
 def test_success_is_a_cube_that_is_held_near_its_goal_through_the_window() -> None:
     made, cube = task(4)
     goal = made.goal[GOAL]
+    verdict: Any = None
     for step in range(1, 11):
         cube[:] = goal  # world 0: there all the time
         cube[1] += torch.tensor([0.06, 0.0, 0.0])  # held, but 6 cm away
@@ -55,6 +56,7 @@ def test_success_is_a_cube_that_is_held_near_its_goal_through_the_window() -> No
 
 def test_a_cube_at_its_goal_that_nobody_holds_is_no_success() -> None:
     made, cube = task(1)
+    verdict: Any = None
     for step in range(1, 11):
         cube[:] = made.goal[GOAL]
         verdict = judge(made, cube, step, beside=0.031)

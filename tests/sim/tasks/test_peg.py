@@ -42,6 +42,7 @@ def judge(made: PegTask, count: int, step: int) -> Any:
 
 def test_success_is_a_tip_deep_in_the_hole_in_every_step_of_the_window() -> None:
     made, tip = task(5)
+    verdict: Any = None
     for step in range(1, 11):
         tip[:] = torch.tensor([
             [0.0, 0.0, -0.031],

@@ -15,7 +15,7 @@ _OVER = 0.1
 _ALIGNED, _AROUND = 0.012, 0.012
 """How exactly the hand must be over the cube to come down, and at its middle to close [m]."""
 _CLOSED = 0.6
-"""Opening below which the fingers touch the cube, which holds them at 0.5625."""
+"""Opening below which the fingers touch the cube, which holds them at 0.57."""
 
 
 class LiftExpert:

@@ -157,15 +157,21 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             "axis; only the first joint may be free, that of a floating base"
         )
     found = [joint.name for joint in joints]
-    joints_of_spec = [*robot.joints, *_fingers(robot)]
-    asked = [joint.name for joint in joints_of_spec]
+    asked = [joint.name for joint in [*robot.joints, *_fingers(robot)]]
     if found != asked:
         missing = [name for name in asked if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"
         raise SpecMismatchError(
             f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
         )
-    for ours, theirs in zip(joints_of_spec, joints, strict=True):
+    for finger, theirs in zip(_fingers(robot), joints[robot.num_joints :], strict=True):
+        low, high = finger.position_limit
+        if low < theirs.range[0] - _LIMIT_TOLERANCE or high > theirs.range[1] + _LIMIT_TOLERANCE:
+            raise SpecMismatchError(
+                f"robot '{robot.name}': finger '{finger.name}' goes from {low} to {high} in the "
+                f"spec, beyond its range {list(theirs.range)} in {file}"
+            )
+    for ours, theirs in zip(robot.joints, joints, strict=False):
         pairs = zip(ours.position_limit, theirs.range, strict=True)
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
             raise SpecMismatchError(

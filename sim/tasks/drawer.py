@@ -29,7 +29,7 @@ class DrawerConfig(ArmTaskConfig):
     """Opposite corner [m]."""
     cabinet_yaw: float = 0.15
     """Half-width of the cabinet's turn about the vertical [rad]."""
-    opening: float = 0.0
+    opening: float = 0.02
     """Opening of the gripper at the start, as a fraction; it stays so where no action moves it."""
     success_opening: float = 0.2
     """How far the drawer must be out [m]; it ends at 0.25."""

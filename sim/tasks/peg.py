@@ -21,7 +21,7 @@ REWARD_NAMES = ("inserted", "approach", "align", "insert", *COST_NAMES)
 
 HOLE_DEPTH = 0.04
 """Depth of the hole, as in sim/scenes/hole.xml [m]."""
-GRIP = 0.25
+GRIP = 0.253
 """Opening of the gripper whose fingers lie at a peg of 20 mm."""
 _INSIDE = 0.0015
 """Farthest that a tip within the hole is from its middle, per axis [m]: three times the clearance.

@@ -84,7 +84,7 @@ $(TRAIN_READY):
 	$(call set_up,train sim)
 
 $(DEV_READY):
-	$(call set_up,train sim dev)
+	$(call set_up,train sim ui dev)
 
 $(BENCH_READY):
 	$(call set_up,train sim bench)

@@ -79,7 +79,7 @@ def build_env(
         num_worlds=num_envs,
         device=device,
         seed=seed,
-        **robot.simulation_arguments(task),
+        **robot.simulation_arguments(task, evaluation=evaluation),
     )
     return SimEnv(
         simulation,
@@ -89,7 +89,7 @@ def build_env(
             control_dt=simulation.control_dt,
             device=device,
             evaluation=evaluation,
-            **robot.task_arguments(simulation),
+            **robot.task_arguments(simulation, task),
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,

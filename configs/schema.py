@@ -31,6 +31,7 @@ from sim.tasks.hover import HoverConfig, HoverTask
 from sim.tasks.lift import LiftConfig, LiftTask
 from sim.tasks.peg import PegConfig, PegTask
 from sim.tasks.reach import ReachConfig, ReachTask
+from sim.tasks.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
 from sim.tasks.velocity import VelocityConfig, VelocityTask
 
@@ -105,6 +106,7 @@ COMPONENTS = (
     Component("task", "peg", PegConfig, PegTask),
     Component("task", "drawer", DrawerConfig, DrawerTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
+    Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
 )
 """Every kind of environment, robot engine, task and learner."""

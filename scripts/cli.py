@@ -36,6 +36,7 @@ _EXTRAS = {
     "mujoco": ("mujoco", "sim"),
     "av": ("av", "sim"),
     "gymnasium": ("gymnasium", "sim"),
+    "viser": ("viser", "ui"),
 }
 
 

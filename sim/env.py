@@ -17,6 +17,7 @@ from robot_rl.core.observation import ObservationInputs, ObservationMap, TermCon
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
+from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
 from sim.simulation import Simulation
 from sim.task import Task
@@ -66,6 +67,11 @@ class SimEnv:
         self._world_steps = 0
         self._all = torch.ones(count, dtype=torch.bool, device=device)
         self._none = ~self._all
+        widening = simulation.curriculum
+        self._curricula: list[FollowsSuccess] = [] if widening is None else [widening]
+        if isinstance(task, HasCurriculum):
+            self._curricula.append(task.curriculum)
+        self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
         self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, self.sensed))
@@ -89,7 +95,7 @@ class SimEnv:
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=task.reward_names,
-            metric_names=task.metric_names,
+            metric_names=(*task.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
 
@@ -160,6 +166,8 @@ class SimEnv:
         timed_out = self._episode_step >= self._episode_limit
         truncated = (timed_out | ~valid) & ~terminated
         success = judged.success & timed_out & truncated & valid
+        for each in self._curricula:
+            each.follow((terminated | truncated) & valid, success)
 
         for name, group in self._obs.items():
             group.copy_(next_obs[name])
@@ -174,7 +182,7 @@ class SimEnv:
             valid=valid,
             action=action,
             intervened=self._none,
-            metrics=judged.metrics,
+            metrics={**judged.metrics, **self._extra_metrics},
             reward_terms=judged.reward_terms,
             reward_weights=self._weights,
         )

@@ -18,51 +18,52 @@ class Gripper:
     held with that force and let go at once. Without a new command the fingers go on as before.
     """
 
-    def __init__(self, spec: GripperSpec, num_worlds: int, control_dt: float) -> None:
+    def __init__(self, spec: GripperSpec, position: Tensor, control_dt: float) -> None:
         """Begin open.
 
         Args:
             spec: The gripper.
-            num_worlds: N.
+            position: Of the finger joints, (N, F), live, [m] or [rad], float64.
             control_dt: Control period [s].
         """
-        self._spec = spec
+        self._spec, self._position = spec, position
         self._step = spec.speed * control_dt
         self._lead = spec.force_limit / spec.stiffness + self._step
-        self._asked = torch.full((num_worlds, 1), spec.open, dtype=torch.float64)
+        self._asked = torch.full_like(position[:, :1], spec.open)
         self._target = self._asked.clone()
+        self.opening = torch.ones(len(position), 1)
+        """Opening as a fraction, (N, 1), as of the last `look`."""
 
-    def move(self, opening: Tensor | None, position: Tensor) -> Tensor:
+    def move(self, opening: Tensor | None) -> Tensor:
         """Inputs of the finger motors for one control period, (N, F).
 
         Args:
             opening: Asked opening as a fraction, (N, 1); None asks for nothing new.
-            position: Of the finger joints, (N, F), [m] or [rad].
         """
         if opening is not None:
-            self._asked.copy_(self._joint(opening.clamp(0.0, 1.0)))
+            self._asked.copy_(self.joint_positions(opening.clamp(0.0, 1.0))[:, :1])
         change = (self._asked - self._target).clamp(-self._step, self._step)
-        ahead = self._target + change - position.mean(-1, keepdim=True)
+        ahead = self._target + change - self._position.mean(-1, keepdim=True)
         self._target += change - (ahead - ahead.clamp(-self._lead, self._lead))
-        return (self._spec.stiffness * self._target).expand_as(position)
+        return (self._spec.stiffness * self._target).expand_as(self._position)
 
-    def reset(self, rows: Rows, opening: Tensor | None) -> Tensor:
-        """Positions of the finger joints where episodes begin, (count, F).
+    def begin(self, rows: Rows, position: Tensor) -> Tensor:
+        """Ask the picked worlds to stay at a position, (count, F); inputs of their motors."""
+        rows.put(self._asked, position[:, :1])
+        rows.put(self._target, position[:, :1])
+        return self._spec.stiffness * position
 
-        Args:
-            rows: Worlds that begin.
-            opening: Fraction, (count, 1); None begins open.
-        """
-        start = torch.ones(rows.count, 1) if opening is None else opening
-        position = self._joint(start)
-        rows.put(self._asked, position)
-        rows.put(self._target, position)
-        return position.expand(-1, len(self._spec.joints))
+    def look(self) -> None:
+        """Bring `opening` up to date with the fingers."""
+        spec = self._spec
+        middle = self._position.mean(-1, keepdim=True)
+        self.opening.copy_((middle - spec.closed) / (spec.open - spec.closed))
 
-    def opening(self, position: Tensor) -> Tensor:
-        """Opening as a fraction, (N, 1), of finger joints at a position, (N, F)."""
-        extent = self._spec.open - self._spec.closed
-        return (position.mean(-1, keepdim=True) - self._spec.closed) / extent
+    def joint_positions(self, opening: Tensor) -> Tensor:
+        """Positions of the finger joints, (count, F), float64, at openings, (count, 1)."""
+        spec = self._spec
+        position = spec.closed + (spec.open - spec.closed) * opening.double()
+        return position.expand(-1, self._position.shape[1])
 
     def state_dict(self) -> dict[str, Any]:
         """What is asked of the fingers, copied."""
@@ -72,7 +73,3 @@ class Gripper:
         """Restore `state_dict`."""
         self._asked.copy_(state["asked"])
         self._target.copy_(state["target"])
-
-    def _joint(self, opening: Tensor) -> Tensor:
-        spec = self._spec
-        return spec.closed + (spec.open - spec.closed) * opening.double()

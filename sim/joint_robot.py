@@ -1,4 +1,4 @@
-"""A robot with joints as it is configured, and the physical parameters that episodes draw anew."""
+"""A robot with joints as it is configured."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -6,45 +6,8 @@ from typing import Any, ClassVar
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
-from sim.pushes import PushConfig
-
-
-@dataclass(kw_only=True)
-class JointRandomization:
-    """Ranges of the physical parameters that every episode draws anew, all uniform."""
-
-    payload: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Mass added at the payload body's centre, unknown to the gravity compensation [kg]."""
-    link_mass: float = 0.0
-    """Relative half-width of each link's mass and inertia, unknown to the compensation."""
-    joint_damping: float = 0.0
-    """Relative half-width of each joint's viscous friction."""
-    joint_friction: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Range of each joint's Coulomb friction [N m]; costs about a third of the speed."""
-    stiffness: float = 0.0
-    """Relative half-width of the motors' proportional gain, one factor for all joints."""
-    damping: float = 0.0
-    """Relative half-width of the motors' derivative gain, one factor for all joints."""
-    sensor_noise: list[float] = field(default_factory=lambda: [1.0, 1.0])
-    """Range of a factor on the noise of all sensors."""
-    latency: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Range of a time added to the latency of all sensors [s], in whole control periods."""
-    pushes: PushConfig = field(default_factory=PushConfig)
-    """Pushes against a floating base."""
-
-    def __post_init__(self) -> None:
-        """Refuse ranges that contain impossible robots."""
-        for name in ("link_mass", "joint_damping", "stiffness", "damping"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
-                )
-        for name in ("payload", "joint_friction", "sensor_noise", "latency"):
-            values = getattr(self, name)
-            if len(values) != 2 or not 0 <= values[0] <= values[1]:
-                raise ConfigError(
-                    f"randomization.{name} must be [low, high] with 0 <= low <= high, got {values}"
-                )
+from sim.fallen import BeginsFallen
+from sim.joint_randomization import JointRandomization
 
 
 @dataclass(kw_only=True)
@@ -91,10 +54,19 @@ class JointRobotConfig:
         """The "last action" at an episode's start: the default pose."""
         return 0.0
 
-    def simulation_arguments(self, task: Any) -> dict[str, Any]:
-        """What a task for robots with joints says of its worlds."""
-        return {"scene": task.scene}
+    def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
+        """What a task for robots with joints says of its worlds; evaluation has whole ranges."""
+        return {
+            "scene": task.scene,
+            "curriculum": None if evaluation else task.randomization.curriculum,
+        }
 
-    def task_arguments(self, simulation: Any) -> dict[str, Any]:
-        """What a task for robots with joints is built with: the robot, and true sensors to read."""
-        return {"robot": self.spec, "sensors": simulation.sensors}
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+        """What a task for robots with joints is built with: the robot, true sensors to read.
+
+        A task that begins with fallen robots is told where they came to lie.
+        """
+        parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
+        if isinstance(task, BeginsFallen):
+            parts["fallen"] = simulation.fallen(task.fallen)
+        return parts

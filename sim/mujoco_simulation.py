@@ -1,6 +1,6 @@
 """Simulated robots with joints: MuJoCo worlds, motors, sensors, and parameters drawn per world."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,22 +9,27 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
-from sim.gripper import Gripper
+from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.fallen import FallenConfig, dropped
+from sim.height_scan import SCAN, HeightScan
+from sim.joint_motors import JointMotors
 from sim.joint_plant import JointPlants
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
 from sim.scene import SceneConfig
-from sim.sensing import DelayedSensors
+from sim.sensing import SimulatedSensors
 from sim.task import Start
+from sim.terrain import Terrain
 
-_STIFFNESS, _DAMPING = 1, 2
-"""Columns of `actuator_biasprm`, where a motor's gains stand with a minus sign."""
 _BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
 _BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
 """Columns of a floating base and the fields of `RobotState` that they are."""
@@ -48,6 +53,7 @@ class MujocoSimulation:
         device: torch.device,
         seed: int,
         scene: SceneConfig | None = None,
+        curriculum: CurriculumConfig | None = None,
     ) -> None:
         """Build the worlds; `reset` must place the robots before the first step.
 
@@ -58,6 +64,7 @@ class MujocoSimulation:
             device: The CPU.
             seed: Seed of sensor noise and pushes.
             scene: What stands around the robot.
+            curriculum: How the ranges widen; None draws from all of them.
 
         Raises:
             ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
@@ -76,17 +83,17 @@ class MujocoSimulation:
         scene = scene or SceneConfig()
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
+            further_delay=randomization.actuator_delay[1],
             menagerie=config.menagerie,
         )  # fmt: skip
         self.engine = MujocoEngine(
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads
         )
         self.control_dt = self.engine.control_dt
-        hand = config.spec.gripper
-        self.layout = JointLayout.of(model, config.spec.num_joints, len(hand.joints) if hand else 0)
+        fingers = config.spec.gripper.joints if config.spec.gripper else []
+        self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
-        self._gripper = Gripper(hand, num_worlds, self.control_dt) if hand else None
-        self._opening = torch.zeros(num_worlds, 1)
+        self._motors = JointMotors(self.robot, self.engine, self.layout)
         self._start_position = torch.tensor(model.qpos0)
         # Single precision copies of the engine's state; what tasks and sensors read are views.
         self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
@@ -95,25 +102,27 @@ class MujocoSimulation:
         views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
         self._truth = RobotState(self._state_views(views))
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
-        """Sensors of the model that are no fields of `RobotState`, (N, width) each: for tasks."""
-        max_delay = round(randomization.latency[1] / self.control_dt)
-        self._robot_sensors = DelayedSensors(
-            config.spec.sensors, self.robot.state_widths, owner=f"robot '{self.robot.name}'",
-            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
-            seed=derive_seed(seed, "sensor noise"),
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
+        scan where there is a terrain: for tasks."""
+        self._scan = self._make_scan(scene)
+        if self._scan is not None:
+            self.sensors[SCAN] = self._scan.values
+        self._robot_sensors = self._make_sensors(
+            config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
+            derive_seed(seed, "sensor noise"),
         )  # fmt: skip
         self._measured = RobotState(self._robot_sensors.views)
-        self._scene_sensors = DelayedSensors(
-            scene.measured, self._scene_widths(scene), owner="task.scene.measured",
-            num_worlds=num_worlds, control_dt=self.control_dt, max_delay=max_delay, device=device,
-            seed=derive_seed(seed, "scene noise"),
+        self._scene_sensors = self._make_sensors(
+            scene.measured, self._scene_widths(scene), self.engine.quaternions,
+            derive_seed(seed, "scene noise"),
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
-        gains = self.engine.model_field("actuator_biasprm")[:, :, _STIFFNESS : _DAMPING + 1]
-        self._gains = gains[:, : config.spec.num_joints]
-        self._stiffness_factor = torch.ones(num_worlds, 1)
-        self._damping_factor = torch.ones(num_worlds, 1)
-        self._plants = JointPlants(config, randomization, self.engine, self.layout.velocity)
+        self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self.curriculum: RangeCurriculum | None = None
+        """What widens the ranges while training succeeds; None where they are whole."""
+        if curriculum is not None and curriculum.active:
+            self.curriculum = RangeCurriculum(curriculum, device)
+            self._plants.level = self.curriculum.level
         self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
     @property
@@ -154,14 +163,7 @@ class MujocoSimulation:
             )
         if self._pushes is not None:
             self._pushes.push(self.engine.qvel[:, :6])
-        kp, kd = command.kp * self._stiffness_factor, command.kd * self._damping_factor
-        self._gains[..., 0] = -kp
-        self._gains[..., 1] = -kd
-        control, J = self.engine.control, self.robot.num_joints
-        control[:, :J] = kp * command.q + kd * command.dq + command.tau
-        if self._gripper is not None:
-            fingers = self.engine.qpos[:, self.layout.fingers]
-            control[:, J:] = self._gripper.move(command.gripper, fingers)
+        self._motors.command(command)
         self.engine.step()
         self._look()
         self._robot_sensors.measure(self._sensed())
@@ -170,8 +172,8 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
-        self._tune(rows)
-        position = self._start_position.repeat(rows.count, 1)
+        self._tune_sensors(rows)
+        position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
         position[:, self.layout.position] = robot["joint_position"].double()
@@ -180,20 +182,19 @@ class MujocoSimulation:
             position[:, columns] = robot[name].double()
         for columns, name in _BASE_VELOCITY if self.layout.floating else ():
             velocity[:, columns] = robot[name].double()
+        if self._motors.gripper is not None:
+            opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
+            position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
         fixtures: dict[int, Tensor] = {}
         for name, value in start.scene.items():
             if name in self.layout.fixtures:
                 fixtures[self.layout.fixtures[name]] = value
             else:
                 position[:, self.layout.scene[name]] = value.double()
-        # Motors begin at rest: their torque is zero where they stand.
-        kp = -rows.take(self._gains)[..., 0]
-        control = [kp * position[:, self.layout.position]]
-        if self.robot.gripper is not None and self._gripper is not None:
-            fingers = self._gripper.reset(rows, robot.get("gripper_opening"))
-            position[:, self.layout.fingers] = fingers
-            control.append(self.robot.gripper.stiffness * fingers)
-        self.engine.reset(rows, position, velocity, torch.cat(control, dim=-1), fixtures=fixtures)
+        control = self._motors.begin(
+            rows, position[:, self.layout.position], position[:, self.layout.fingers]
+        )
+        self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -209,6 +210,13 @@ class MujocoSimulation:
         columns = slice(0, 6) if self.layout.floating else self.layout.velocity
         self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
 
+    def fallen(self, config: FallenConfig) -> Tensor:
+        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        return settle(
+            self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
+            damping=config.damping,
+        )  # fmt: skip
+
     def reseed(self, seed: int) -> None:
         """Restart the streams of sensor noise and pushes."""
         self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
@@ -223,7 +231,7 @@ class MujocoSimulation:
             "sensors": self._robot_sensors.state_dict(),
             "scene_sensors": self._scene_sensors.state_dict(),
             "plants": self._plants.state_dict(),
-            "gripper": {} if self._gripper is None else self._gripper.state_dict(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
             "pushes": {} if self._pushes is None else self._pushes.state_dict(),
         }
 
@@ -233,22 +241,31 @@ class MujocoSimulation:
         self._robot_sensors.load_state_dict(state["sensors"])
         self._scene_sensors.load_state_dict(state["scene_sensors"])
         self._plants.load_state_dict(state["plants"])
-        if self._gripper is not None:
-            self._gripper.load_state_dict(state["gripper"])
         if self._pushes is not None:
             self._pushes.load_state_dict(state["pushes"])
-        self._tune(Rows(torch.ones_like(self.fault)))
+        if self.curriculum is not None and state["curriculum"]:
+            self.curriculum.load_state_dict(state["curriculum"])
         self._look()
 
-    def _tune(self, rows: Rows) -> None:
-        """Hand drawn gains, noise and latency to motors and sensors."""
-        value = self._plants.value
-        rows.put(self._stiffness_factor, value("stiffness", rows).float())
-        rows.put(self._damping_factor, value("damping", rows).float())
+    def drawn_parameters(self) -> dict[str, Tensor]:
+        """What this episode of every world drew, by name, (N, width) each, in real units.
+
+        Ranges of `JointRandomization` under their names; the bias of each sensor, as it is now,
+        under `bias/<sensor>` in the unit of its noise.
+        """
+        drawn = self._plants.drawn_parameters()
         for sensors in (self._robot_sensors, self._scene_sensors):
-            rows.put(sensors.noise_factor, value("sensor_noise", rows)[:, 0].float())
-            delay = (value("latency", rows)[:, 0] / self.control_dt).round().long()
-            rows.put(sensors.delay, delay)
+            drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
+        return drawn
+
+    def _tune_sensors(self, rows: Rows) -> None:
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            for name, target in (
+                ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
+                ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
+            ):  # fmt: skip
+                if self._plants.changes(name):
+                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
 
     def _look(self) -> None:
         """Bring the truth up to date with the engine."""
@@ -256,14 +273,37 @@ class MujocoSimulation:
         self._qvel.copy_(self.engine.qvel)
         self._sensordata.copy_(self.engine.sensordata)
         self._effort.copy_(self.engine.actuator_force)
-        if self._gripper is not None:
-            self._opening.copy_(self._gripper.opening(self._qpos[:, self.layout.fingers]))
+        if self._motors.gripper is not None:
+            self._motors.gripper.look()
+        if self._scan is not None:
+            self._scan.look(self._truth)
 
     def _sensed(self) -> list[Tensor]:
         return [self._truth.fields[name] for name in self._robot_sensors.columns]
 
     def _scene_truth(self) -> list[Tensor]:
         return [self.sensors[name] for name in self._scene_sensors.columns]
+
+    def _make_sensors(
+        self, sensors: Mapping[str, SensorSpec], widths: Mapping[str, int],
+        attitudes: Mapping[str, Sequence[int]], seed: int,
+    ) -> SimulatedSensors:  # fmt: skip
+        return SimulatedSensors(
+            sensors, widths, attitudes=attitudes, num_worlds=self.num_worlds,
+            control_dt=self.control_dt, longest_extra_latency=self.randomization.latency[1],
+            largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
+            seed=seed,
+        )  # fmt: skip
+
+    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
+        if scene.terrain is None:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"scene.terrain was asked for under robot '{self.robot.name}', whose base is "
+                "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
+        return HeightScan(Terrain(scene.terrain, self.device), self.num_worlds, self.device)
 
     def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
         if not config.active:
@@ -289,8 +329,8 @@ class MujocoSimulation:
             "joint_velocity": self._qvel[:, self.layout.velocity],
             "joint_effort": self._effort[:, : self.robot.num_joints],
         }
-        if self._gripper is not None:
-            views["gripper_opening"] = self._opening
+        if self._motors.gripper is not None:
+            views["gripper_opening"] = self._motors.gripper.opening
         if self.layout.floating:
             views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
             views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}

@@ -15,6 +15,7 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws
+from sim.curriculum import RangeCurriculum
 from sim.physics import multirotor_model
 from sim.physics.multirotor import MultirotorEngine
 from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS, MultirotorModel
@@ -112,11 +113,11 @@ class MultirotorConfig:
         """The "last action" at an episode's start: the speed that rotors start with."""
         return 2 * START_SPEED - 1
 
-    def simulation_arguments(self, task: Any) -> dict[str, Any]:
+    def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
         """What a flight task says of its worlds: nothing, the sky is empty."""
         return {}
 
-    def task_arguments(self, simulation: Any) -> dict[str, Any]:
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
         """What a flight task is built with."""
         return {"hover_action": 2 * self.model.hover_setpoint - 1}
 
@@ -146,6 +147,8 @@ class MultirotorSimulation:
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
+        self.curriculum: RangeCurriculum | None = None
+        """Ranges of multirotors are always whole."""
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
         latency = latency_steps(self.robot, self.control_dt)

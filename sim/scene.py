@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from robot_rl.core.robot_parts import SensorSpec
+from sim.terrain import TerrainConfig
 
 
 @dataclass(kw_only=True)
@@ -21,3 +22,5 @@ class SceneConfig:
     measured: dict[str, SensorSpec] = field(default_factory=dict)
     """Sensors of the model that a robot could have too, such as a camera's estimate of an object's
     position: name -> noise and latency. Actors see them as `sensed/<name>`."""
+    terrain: TerrainConfig | None = None
+    """Uneven ground instead of the model's geom `floor`; none for that floor."""

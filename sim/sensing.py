@@ -1,4 +1,11 @@
-"""Simulated sensors: white noise and latency between what is true and what a robot measures."""
+"""Simulated sensors: what lies between what is true and what a robot measures.
+
+One control period after another: a sensor whose time has come takes a sample of the truth, with its
+bias and noise, in steps of its resolution. The sample may be lost; then the one before stays. What
+was taken is seen later, in whole control periods: a latency, drawn anew for every look where it
+jitters, is rounded to the nearest. No sensor goes back in time: whatever would arrive after a newer
+sample is not seen.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,17 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core import quaternion
 from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.rows import Rows
 
 
-class DelayedSensors:
+class SimulatedSensors:
     """Measures N worlds once per control period.
 
-    A sample gets its noise when it is taken and is seen `latency` later, in whole control periods;
-    `delay` adds to the latency of a world's sensors and `noise_factor` scales their noise. After a
-    reset all samples in flight are of the new episode's start.
+    `extra_latency` and the factors scale what the sensors declare, world by world. After a reset
+    all samples in flight are of the new episode's start.
     """
 
     def __init__(
@@ -24,10 +30,11 @@ class DelayedSensors:
         sensors: Mapping[str, SensorSpec],
         widths: Mapping[str, int],
         *,
-        owner: str,
+        attitudes: Mapping[str, Sequence[int]],
         num_worlds: int,
         control_dt: float,
-        max_delay: int,
+        longest_extra_latency: float,
+        largest_jitter_factor: float,
         device: torch.device,
         seed: int,
     ) -> None:
@@ -36,45 +43,62 @@ class DelayedSensors:
         Args:
             sensors: How each is measured, by name.
             widths: Number of entries of each; columns lie in this order.
-            owner: Who declares them, for errors.
+            attitudes: First entries of the unit quaternions in a sensor, by its name. They are
+                turned by bias and noise about their body axes [rad], and stay of length one.
             num_worlds: N.
             control_dt: Time between two measurements [s].
-            max_delay: Largest entry of `delay` [control periods].
+            longest_extra_latency: Largest entry of `extra_latency` [s].
+            largest_jitter_factor: Largest entry of `jitter_factor`.
             device: Where the worlds live.
-            seed: Seed of the noise.
-
-        Raises:
-            ConfigError: A sensor is slower than the control loop, which is not simulated.
+            seed: Seed of all that sensors draw.
         """
-        noise: list[float] = []
-        latency: list[int] = []
+        self._sensors = [sensors[name] for name in widths]
         self.columns: dict[str, slice] = {}
         """Columns of each sensor."""
+        turned: list[int] = []
+        stop = 0
         for name, width in widths.items():
-            sensor = sensors[name]
-            if sensor.rate_hz * control_dt < 1 - 1e-6:
-                raise ConfigError(
-                    f"{owner}: sensor '{name}' has a rate of {sensor.rate_hz:g} Hz, "
-                    f"below that of the control loop, {1 / control_dt:g} Hz; such a sensor is not "
-                    "simulated: raise rate_hz or control more slowly"
-                )
-            self.columns[name] = slice(len(noise), len(noise) + width)
-            noise += [sensor.noise] * width
-            latency += [round(sensor.latency / control_dt)] * width
-        self.values = torch.zeros(num_worlds, len(noise), device=device)
+            self.columns[name] = slice(stop, stop + width)
+            turned += [stop + first for first in attitudes.get(name, ())]
+            stop += width
+        self._turned = [slice(first, first + 4) for first in turned]
+        self._device, self._control_dt = device, control_dt
+        self.values = torch.zeros(num_worlds, stop, device=device)
         """What is measured now, (N, W); overwritten in place."""
         self.views = {name: self.values[:, c] for name, c in self.columns.items()}
         """The same by sensor, (N, width) each."""
-        self.delay = torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        """Further latency of each world's sensors, (N,), [control periods]."""
-        self.noise_factor = torch.ones(num_worlds, device=device)
-        """Factor on the noise of each world's sensors, (N,)."""
-        self._noise = torch.tensor(noise, device=device)
-        self._latency = torch.tensor(latency, device=device)
-        self._noisy, self._late = any(noise), max(latency, default=0) + max_delay > 0
-        slots = max(latency, default=0) + max_delay + 1
+        ones = torch.ones(num_worlds, device=device)
+        self.extra_latency = 0 * ones
+        """Further latency of each world's sensors, (N,), [s]."""
+        self.noise_factor, self.bias_factor, self.jitter_factor = ones, ones.clone(), ones.clone()
+        """Factors on noise, on bias and its walk, and on jitter of each world's sensors, (N,)."""
+        self.bias = torch.zeros_like(self.values)
+        """Offset of each entry, (N, W); of an attitude the first three, as a rotation vector."""
+        self._noise = self._per_column("noise", widths)
+        self._bias = self._per_column("bias", widths)
+        self._walk = self._per_column("bias_walk", widths) * control_dt**0.5
+        self._resolution = self._per_column("resolution", widths)
+        owner = [i for i, width in enumerate(widths.values()) for _ in range(width)]
+        self._owner = torch.tensor(owner, dtype=torch.int64, device=device)  # (W,)
+        self._latency = self._per_sensor("latency")
+        self._jitter = self._per_sensor("jitter")
+        self._dropout = self._per_sensor("dropout")
+        self._period = (1 / (self._per_sensor("rate_hz") * control_dt)).clamp_min(1.0)
+        self._additive = torch.ones(stop, device=device)
+        for columns in self._turned:
+            self._additive[columns] = 0.0
+        self._noisy, self._biased = self._any("noise"), self._any("bias", "bias_walk")
+        self._drifts, self._stepped = self._any("bias_walk"), self._any("resolution")
+        self._slow = bool((self._period > 1 + 1e-6).any())
+        self._lossy, self._jitters = self._any("dropout"), self._any("jitter")
+        longest = max((s.latency + s.jitter * largest_jitter_factor for s in self._sensors),
+                      default=0.0)  # fmt: skip
+        slots = round((longest + longest_extra_latency) / control_dt) + 1
+        self._late = slots > 1
         self._samples = torch.zeros(slots, *self.values.shape, device=device)
         self._newest = 0
+        self._taken = torch.zeros(num_worlds, 1, device=device)  # control periods since the start
+        self._age = torch.zeros(num_worlds, len(self._sensors), dtype=torch.int64, device=device)
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(seed)
         self._normals = torch.zeros_like(self.values)
@@ -88,23 +112,30 @@ class DelayedSensors:
         """
         if not self.columns:
             return
+        if self._drifts:
+            self._normals.normal_(generator=self._generator)
+            self.bias += self._walk * self.bias_factor[:, None] * self._normals
         if self._noisy:
             self._normals.normal_(generator=self._generator)
+        before = self._samples[self._newest]
         self._newest = (self._newest + 1) % len(self._samples)
         sample = self._samples[self._newest]
+        fresh = self._fresh() if self._slow or self._lossy else None
+        kept = before.clone() if fresh is not None else before
         for columns, value in zip(self.columns.values(), truth, strict=True):
             sample[:, columns] = value
-        if self._noisy:
-            sample += self._noise * self.noise_factor[:, None] * self._normals
+        self._spoil(sample, self._normals, self.noise_factor, self.bias)
+        if fresh is not None:
+            sample.copy_(torch.where(fresh[:, self._owner], sample, kept))
         if self._late:
-            age = self._latency + self.delay[:, None]  # (N, W)
+            age = self._ages()[:, self._owner]  # (N, W)
             slot = (self._newest - age) % len(self._samples)
             torch.gather(self._samples, 0, slot[None], out=self.values[None])
         else:
             self.values.copy_(sample)
 
     def reset(self, rows: Rows, truth: Sequence[Tensor]) -> None:
-        """Begin the picked worlds with samples of their start.
+        """Begin the picked worlds with samples of their start and a newly drawn bias.
 
         Args:
             rows: Worlds that begin.
@@ -112,37 +143,95 @@ class DelayedSensors:
         """
         if not self.columns:
             return
+        if self._biased:  # of all worlds: what one draws does not depend on who begins with it
+            drawn = self._bias * torch.randn(
+                self.bias.shape, generator=self._generator, device=self._device
+            )
+            rows.put(self.bias, rows.take(drawn * self.bias_factor[:, None]))
         sample = torch.cat([rows.take(value) for value in truth], dim=-1).to(self.values.dtype)
         # The normals of the last step serve again: nobody sees both samples of a world.
-        scale = self._noise * rows.take(self.noise_factor)[:, None]
-        sample += scale * rows.take(self._normals)
+        normals, factor = rows.take(self._normals), rows.take(self.noise_factor)
+        self._spoil(sample, normals, factor, rows.take(self.bias))
         for slot in self._samples:
             rows.put(slot, sample)
         rows.put(self.values, sample)
+        rows.put(self._taken, 0.0)
+        rows.put(self._age, 0)
 
     def reseed(self, seed: int) -> None:
-        """Restart the stream of noise."""
+        """Restart the stream of all that is drawn."""
         self._generator.manual_seed(seed)
         self._normals.normal_(generator=self._generator)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Samples in flight and the stream of noise, copied."""
+    def biases(self) -> dict[str, Tensor]:
+        """Present offsets of the sensors that have one, (N, width) each, an attitude's (N, 3)."""
         return {
-            "values": self.values.clone(),
-            "samples": self._samples.clone(),
-            "newest": self._newest,
-            "delay": self.delay.clone(),
-            "noise_factor": self.noise_factor.clone(),
-            "normals": self._normals.clone(),
-            "generator": self._generator.get_state(),
+            name: self.bias[:, columns][:, :3] if columns in self._turned else self.bias[:, columns]
+            for (name, columns), spec in zip(self.columns.items(), self._sensors, strict=True)
+            if spec.bias > 0 or spec.bias_walk > 0
         }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Samples in flight, bias and the stream of noise, copied."""
+        state = {name: getattr(self, name).clone() for name in _KEPT}
+        return {**state, "newest": self._newest, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
-        self.values.copy_(state["values"])
-        self._samples.copy_(state["samples"])
+        for name in _KEPT:
+            getattr(self, name).copy_(state[name])
         self._newest = int(state["newest"])
-        self.delay.copy_(state["delay"])
-        self.noise_factor.copy_(state["noise_factor"])
-        self._normals.copy_(state["normals"])
         self._generator.set_state(state["generator"])
+
+    def _spoil(self, sample: Tensor, normals: Tensor, factor: Tensor, bias: Tensor) -> None:
+        """Add bias and noise to true values (count, W), in place."""
+        if self._noisy or self._biased:
+            error = self._noise * factor[:, None] * normals
+            error = error + bias if self._biased else error
+            sample += self._additive * error if self._turned else error
+            for columns in self._turned:
+                turn = quaternion.from_rotation_vector(error[:, columns][:, :3])
+                sample[:, columns] = quaternion.multiply(sample[:, columns], turn)
+        if self._stepped:
+            step = torch.where(self._resolution > 0, self._resolution, 1.0)
+            rounded = (sample / step).round() * step
+            sample.copy_(torch.where(self._resolution > 0, rounded, sample))
+
+    def _fresh(self) -> Tensor:
+        """Sensors whose new sample arrives, (N, S) bool."""
+        self._taken += 1
+        # A little early: a whole number of periods must not fall short by a rounding.
+        due = ((self._taken + 1e-3) / self._period).floor()
+        fresh = due > ((self._taken - 1 + 1e-3) / self._period).floor()
+        if self._lossy:
+            unit = torch.rand(fresh.shape, generator=self._generator, device=self._device)
+            fresh &= unit >= self._dropout
+        return fresh
+
+    def _ages(self) -> Tensor:
+        """Age of what each sensor shows, (N, S), [control periods]."""
+        latency = self._latency + self.extra_latency[:, None]
+        if self._jitters:
+            unit = torch.rand(self._age.shape, generator=self._generator, device=self._device)
+            latency = latency + self._jitter * self.jitter_factor[:, None] * (2 * unit - 1)
+        age = (latency / self._control_dt).round().long().clamp(0, len(self._samples) - 1)
+        if self._jitters:
+            torch.minimum(age, self._age + 1, out=self._age)
+            return self._age
+        return age
+
+    def _any(self, *names: str) -> bool:
+        return any(getattr(sensor, name) > 0 for sensor in self._sensors for name in names)
+
+    def _per_sensor(self, name: str) -> Tensor:
+        return torch.tensor([getattr(s, name) for s in self._sensors], device=self._device)
+
+    def _per_column(self, name: str, widths: Mapping[str, int]) -> Tensor:
+        each = zip(self._sensors, widths.values(), strict=True)
+        values = [getattr(s, name) for s, width in each for _ in range(width)]
+        return torch.tensor(values, device=self._device)
+
+
+_KEPT = ("values", "extra_latency", "noise_factor", "bias_factor", "jitter_factor", "bias",
+         "_samples", "_taken", "_age", "_normals")  # fmt: skip
+"""Tensors that decide what is measured next."""

@@ -10,6 +10,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
+from sim.curriculum import RangeCurriculum
 from sim.task import Start
 
 
@@ -59,6 +60,11 @@ class Simulation(Protocol):
     @property
     def fault(self) -> Tensor:
         """(N,) bool: the engine gave this world up; sticky until the world is reset."""
+        ...
+
+    @property
+    def curriculum(self) -> RangeCurriculum | None:
+        """What widens the ranges of drawn parameters; None where they are whole."""
         ...
 
     def step(self, command: RobotCommand) -> None:

@@ -48,6 +48,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(scope="session")
+def gl(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips where this machine has neither EGL nor OSMesa."""
+    from sim.film.process import RenderUnavailableError
+    from sim.flights.video import contact_sheet
+    from tests.sim.flights.flight_samples import spiral
+
+    try:
+        contact_sheet(
+            spiral(1, 2), tmp_path_factory.mktemp("gl") / "probe.png", times=[0.0],
+            cell_width=16, cell_height=16,
+        )  # fmt: skip
+    except RenderUnavailableError as error:
+        pytest.skip(str(error))
+
+
 def _no_gpu() -> str | None:
     import torch
 
@@ -60,8 +76,9 @@ def _no_ros() -> str | None:
 
 
 def _no_browser() -> str | None:
-    if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed: pip install playwright"
+    for package, extra in (("playwright", "dev"), ("viser", "ui")):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed: pip install -c constraints.txt -e '.[{extra}]'"
     names = ("chromium", "chromium-browser", "google-chrome")
     return (
         None

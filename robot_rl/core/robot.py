@@ -140,6 +140,6 @@ def _written(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    return (
-        [_number(v) for v in cast("list[Any]", value)] if isinstance(value, list) else float(value)
-    )
+    if isinstance(value, list):
+        return [_number(entry) for entry in cast("list[Any]", value)]
+    return None if value is None else float(value)

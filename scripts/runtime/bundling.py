@@ -132,7 +132,11 @@ class BundlePolicy:
 
     def on_step(self, step: EnvStep) -> None:
         """Start new episodes where the worlds did."""
-        self._runner.reset(step.ended.cpu().numpy())
+        self.begin(step.ended)
+
+    def begin(self, mask: Tensor) -> None:
+        """Start new episodes in the masked worlds, (N,) bool."""
+        self._runner.reset(mask.cpu().numpy())
 
 
 def _arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -13,7 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from sim.flights.recording import FLIGHT_COLOURS, FlightRecording, replacing
+from sim.film.files import replacing
+from sim.flights.recording import FLIGHT_COLOURS, FlightRecording
 
 _INK, _GRID, _GOOD, _BAD = "#333333", "#E4E4E4", "#009E73", "#C0392B"
 _ROTOR_COLOURS = ("#D55E00", "#0072B2", "#56B4E9", "#E69F00")

@@ -8,10 +8,8 @@ A recording is numpy only and is saved as one `.npz`, so that it can be drawn wi
 """
 
 import io
-import os
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, StorageError
+from sim.film.files import replacing
 
 if TYPE_CHECKING:  # whoever draws a recording needs neither torch nor the engine
     from torch import Tensor
@@ -183,25 +182,6 @@ class FlightRecorder:
         return FlightRecording(
             control_dt=self._env.spec.control_dt, length=first + 1, success=success, **arrays
         )
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Write a file beside `path` that takes its place when the block ends well, else vanishes.
-
-    Raises:
-        StorageError: The folder cannot be made or the file not be written.
-    """
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield unfinished
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
 
 
 _STATES = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b")

@@ -15,7 +15,8 @@ number of threads.
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mujoco
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
+from sim.physics.mujoco_motor import waiting_columns
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
@@ -33,6 +35,12 @@ _FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
 """Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
 for controls that are not known yet."""
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
+_CACHED_WORLDS = 128
+"""Up to so many worlds keep their intermediate results between steps, so that sensors of the
+present state cost nothing (a tenth of a step of the Panda); more of them leave the processor's
+cache, and reading them back takes as long as computing them."""
+_FEW = 8
+"""So many worlds are not worth waking the threads: a world's constants or forces take 10 us."""
 _COUNT = 1
 """Column of a warning's counter; column 0 tells where."""
 
@@ -71,8 +79,12 @@ class MujocoEngine:
         self.decimation = decimation
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
-        self._batch = Batch(model, num_worlds, threads)
+        # Without sensors nobody asks for more than the state: a tenth of the time is saved.
+        self._stage = _CURRENT if model.nsensor else _NOTHING
+        cached = model.nsensor > 0 and num_worlds <= _CACHED_WORLDS  # bit-equal either way
+        self._batch = Batch(model, num_worlds, threads, persistent=cached)
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
+        self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
         """Generalised positions, (N, nq)."""
         self.qvel = torch.from_numpy(self._batch.bind("qvel"))
@@ -81,6 +93,8 @@ class MujocoEngine:
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
         self.fixtures = _fixtures(self._batch, model.nmocap)
         """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
+        self._waiting, self._waiting_for = waiting_columns(model)
+        self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
         self.sensordata = torch.from_numpy(self._readable("sensordata"))
@@ -89,6 +103,8 @@ class MujocoEngine:
         self.sensor_columns = _sensor_columns(model)
         """Columns of every sensor by name; sensors `field/part` declared one after another are one
         sensor `field` too."""
+        self.quaternions = _quaternions(model, self.sensor_columns)
+        """First entries of the unit quaternions in each sensor, by name."""
         self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
         """Sensors of the model by name, (N, width)."""
         self.actuator_force = torch.from_numpy(self._readable("actuator_force"))
@@ -106,10 +122,10 @@ class MujocoEngine:
     def step(self) -> None:
         """Simulate one control period in all worlds."""
         try:
-            self._batch.step(nstep=self.decimation, stage=_CURRENT)
+            self._batch.step(nstep=self.decimation, stage=self._stage)
         except SimulationError as error:  # these worlds stood still, the others were stepped
             self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
-        if self._warnings.any() or not bool((self.qpos.sum() + self.qvel.sum()).isfinite()):
+        if self._warnings.any() or not all(math.isfinite(part.sum()) for part in self._moving):
             self._take_out_of_service()
 
     def reset(
@@ -127,22 +143,27 @@ class MujocoEngine:
             rows: Worlds to place.
             qpos: (count, nq).
             qvel: (count, nv).
-            control: (count, nu), what the first forces and accelerations are felt with.
+            control: (count, nu), what the first forces and accelerations are felt with, and what
+                motors with a delay obey until a new one reaches them.
             fixtures: Poses of mocap bodies by their number, (count, 7), position and quaternion
                 wxyz; those left out stand where the model has them.
         """
         ids = _ids(rows.mask)
         if ids.size == 0:
             return
-        self._batch.reset(ids, stage=_NOTHING)
+        for some in _in_turn(ids):
+            self._batch.reset(some, stage=_NOTHING)
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
         for body, pose in (fixtures or {}).items():
             for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
                 rows.put(part[:, body], pose[:, columns].to(part.dtype))
+        if self._waiting.size:  # delayed controls too: nothing of the past is on its way
+            self._history[ids[:, None], self._waiting] = control.numpy()[:, self._waiting_for]
         rows.put(self.fault, False)
-        self._batch.forward(ids, stage=_FORCES)
+        for some in _in_turn(ids):
+            self._batch.forward(some, stage=_FORCES)
 
     def model_field(self, name: str) -> Tensor:
         """A field of the model with values per world, (N, ...), such as `body_mass`.
@@ -163,7 +184,8 @@ class MujocoEngine:
     def update_constants(self, rows: Rows) -> None:
         """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
         self._derived = True
-        self._batch.set_const(_ids(rows.mask))
+        for ids in _in_turn(_ids(rows.mask)):
+            self._batch.set_const(ids)
 
     def sensor(self, name: str) -> Tensor:
         """A sensor of the model, (N, width), live.
@@ -174,6 +196,18 @@ class MujocoEngine:
         if name not in self.sensors:
             raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
         return self.sensors[name]
+
+    def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Copy one world, for drawing: its model with its own fields, and its state, all computed.
+
+        Args:
+            world: Which.
+            model: Written; a copy of `model` before.
+            data: Written: poses, contacts and forces of the present state.
+        """
+        self._batch.get_model(world, model)
+        self._batch.get_data(world, data)
+        mujoco.mj_forward(model, data)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future of the worlds, copied."""
@@ -241,6 +275,22 @@ def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
                 )
             columns[field] = slice(begun.start, stop)
     return columns
+
+
+def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
+    """All at once, but a few one by one: waking the threads takes longer than they do."""
+    return [ids] if ids.size > _FEW else ids[:, None]
+
+
+def _quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:
+    kinds = (int(mujoco.mjtSensor.mjSENS_FRAMEQUAT), int(mujoco.mjtSensor.mjSENS_BALLQUAT))
+    starts = [
+        int(model.sensor_adr[i]) for i in range(model.nsensor) if model.sensor_type[i] in kinds
+    ]
+    return {
+        name: [start - c.start for start in starts if c.start <= start < c.stop]
+        for name, c in columns.items()
+    }
 
 
 def _ids(mask: Tensor) -> np.ndarray:

@@ -4,27 +4,23 @@ The mechanism is the MJCF's, the motors are the spec's. A robot whose base float
 before all others; then come the joints of the spec, in its order, those of its gripper, then those
 of the scene.
 
-The motor of a joint is a MuJoCo actuator whose force is control - kp * q - kd * dq, clipped to the
-effort limit in every physics step. With control = kp * q_target + kd * dq_target + tau it is the PD
-law of `JointCommand`; the integrator `implicitfast` knows its derivative, so that stiff gains stay
-stable at steps of milliseconds.
+Motors are described in `mujoco_motor`.
 """
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import mujoco
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
+from sim.physics.mujoco_motor import add_motor
+from sim.physics.mujoco_scene import empty_prefix, furnish
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -38,6 +34,8 @@ _PROBE_HEIGHT = 10.0
 """Height of a floating base while its gains are tried, far from everything [m]."""
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
+_COSTLY = ("wrench_ee",)
+"""Fields whose sensors cost an arm some percent of its speed: left out where not measured."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 
@@ -48,6 +46,7 @@ def load_model(
     *,
     physics_dt: float,
     scene: SceneConfig | None = None,
+    further_delay: float = 0.0,
     menagerie: str = "",
 ) -> mujoco.MjModel:
     """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
@@ -57,6 +56,7 @@ def load_model(
         robot: Joints in the order of the model, with limits and gains.
         physics_dt: Integration step [s].
         scene: What stands around the robot; None for what its own file brings.
+        further_delay: Most that any world adds to the motors' delay [s].
         menagerie: The published model, for file "menagerie".
 
     Raises:
@@ -66,49 +66,22 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
-    for joint in robot.joints:
-        _add_motor(tree, joint)
-    for finger in _fingers(robot):
-        _add_motor(tree, finger)
+    for sensor in list(tree.sensors):
+        field = sensor.name.partition("/")[0]
+        if field in _COSTLY and field not in robot.sensors:
+            tree.delete(sensor)
     tree.option.timestep = physics_dt
+    for joint in robot.joints:
+        add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
+    for finger in _fingers(robot):
+        add_motor(tree, finger, longest_delay=0.0)
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
-    if scene is not None:
-        with _empty_prefix():
-            _furnish(tree, scene)
-            name = " with ".join(filter(None, (name, scene.tool, scene.file)))
-            return _compile(tree, f"robot '{robot.name}'", name)
-    return _compile(tree, f"robot '{robot.name}'", name)
-
-
-def _furnish(tree: mujoco.MjSpec, scene: SceneConfig) -> None:
-    """Put tool and surroundings into a robot's model; the latter's sensors may name all of it."""
-    if scene.tool:
-        tool = _tree(scene.tool, SCENES, "tool")
-        sites = {site.name: site for site in tree.sites}
-        if scene.tool_site not in sites:
-            raise ConfigError(unknown_name("scene.tool_site", scene.tool_site, sites))
-        if list(tool.joints):
-            raise ConfigError(f"tool {scene.tool} has joints; what a robot carries must be rigid")
-        tree.attach(tool, prefix="", site=sites[scene.tool_site])
-    if scene.file:
-        surroundings = _tree(scene.file, SCENES, "scene")
-        unnamed = [joint for joint in surroundings.joints if not joint.name]
-        if unnamed:
-            raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
-        tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
-
-
-@contextmanager
-def _empty_prefix() -> Iterator[None]:
-    """Keep quiet about attaching without a prefix: nobody writes the joined model to a file."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
-            yield
-    finally:
-        mujoco.set_mju_user_warning(before)
+    if scene is None:
+        return _compile(tree, f"robot '{robot.name}'", name)
+    with empty_prefix():
+        furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
+        name = " with ".join(filter(None, (name, scene.tool, scene.file)))
+        return _compile(tree, f"robot '{robot.name}'", name)
 
 
 def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
@@ -197,17 +170,6 @@ def _fingers(robot: RobotSpec) -> list[JointSpec]:
         )
         for name in hand.joints
     ]
-
-
-def _add_motor(tree: mujoco.MjSpec, joint: JointSpec) -> None:
-    motor = tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-    motor.gaintype = mujoco.mjtGain.mjGAIN_FIXED
-    motor.biastype = mujoco.mjtBias.mjBIAS_AFFINE
-    motor.gainprm[0] = 1.0
-    motor.biasprm[1:3] = -joint.stiffness, -joint.damping
-    if joint.effort_limit < float("inf"):
-        motor.forcelimited = True
-        motor.forcerange = [-joint.effort_limit, joint.effort_limit]
 
 
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:

@@ -38,8 +38,9 @@ class MultirotorEngine:
     """N independent multirotors: true state, plant parameters, delayed and noisy measurement.
 
     `state`, `params`, `measured` and `fault` are live views of the engine's memory: write into
-    them, do not replace them. A world whose state would become non-finite keeps its last finite
-    one and raises its flag in `fault`, which stays up until the caller lowers it.
+    them, do not replace them. A world whose state would become non-finite, or that turns by more
+    than a radian in an integration step, which the integrator no longer follows, keeps its last
+    state and raises its flag in `fault`, which stays up until the caller lowers it.
     """
 
     def __init__(

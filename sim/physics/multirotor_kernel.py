@@ -23,6 +23,9 @@ from sim.physics.warp_start import wp
 
 CPU_LANES = 16
 """Worlds per CPU task; storage is padded to a multiple of it."""
+MAX_TURN = wp.constant(1.0)
+"""Rotation within one integration step that Runge-Kutta of fourth order still follows [rad]; beyond
+it the gyroscopic terms grow from step to step until nothing is finite."""
 
 _OPTIONS = {
     "enable_backward": False,
@@ -156,6 +159,9 @@ def step_kernel(lanes: int) -> wp.Kernel:
                 sums[lane] = (
                     wp.dot(s.position, ones) + wp.dot(s.velocity, ones) + wp.dot(s.rate, ones)
                 ) + (s.orientation[0] + s.orientation[1] + s.orientation[2] + s.orientation[3])
+                # Turning further than the integrator can follow is as bad as not being finite.
+                angle = dt * wp.length(s.rate)
+                sums[lane] = wp.where(angle <= MAX_TURN, sums[lane], wp.nan)
                 for i in range(3):
                     x[i, lane] = s.position[i]
                     x[7 + i, lane] = s.velocity[i]
@@ -164,7 +170,7 @@ def step_kernel(lanes: int) -> wp.Kernel:
                     x[3 + i, lane] = s.orientation[i]
                     x[13 + i, lane] = wp.clamp(s.rotor[i], 0.0, 1.0)
 
-        # A world that would leave the finite numbers keeps its last state.
+        # A world that would leave the finite numbers, or the integrator's reach, keeps its state.
         raised = fault[block, 0]
         for lane in range(lanes):
             raised[lane] = wp.where(sums[lane] - sums[lane] == 0.0, raised[lane], wp.uint8(1))

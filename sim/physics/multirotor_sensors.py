@@ -30,6 +30,9 @@ _NOISE_COLUMNS = {
 }
 
 
+_NOT_SIMULATED = ("jitter", "dropout", "bias", "bias_walk", "resolution")
+
+
 def state_views(packed: Tensor, names: Sequence[str]) -> RobotState:
     """Live views of fields in the packed state or the measurement, each (N, width).
 
@@ -49,9 +52,16 @@ def latency_steps(robot: RobotSpec, control_dt: float) -> int:
     """Latency of all sensors in control steps.
 
     Raises:
-        ConfigError: Rates or latencies are declared that the engine does not simulate.
+        ConfigError: Rates, latencies or errors are declared that the engine does not simulate.
     """
     for name, sensor in robot.sensors.items():
+        more = [field for field in _NOT_SIMULATED if getattr(sensor, field) > 0]
+        if more:
+            raise ConfigError(
+                f"sensor '{name}' of robot '{robot.name}' declares {', '.join(more)}, which the "
+                "multirotor engine does not simulate; it simulates noise and latency: set "
+                f"{', '.join(more)} to 0"
+            )
         if sensor.rate_hz * control_dt < 1 - 1e-6:
             raise ConfigError(
                 f"the multirotor engine measures in every control step, at {1 / control_dt:g} Hz; "

@@ -10,7 +10,7 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim.joint_action import JointActionConfig
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 
 END_EFFECTOR = "end_effector_position_b"

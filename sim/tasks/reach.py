@@ -13,7 +13,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.joint_action import JointActionConfig
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
 from sim.tasks.record import EndRecord

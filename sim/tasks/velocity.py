@@ -15,11 +15,13 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
+from sim.curriculum import FollowsSuccess
 from sim.joint_action import JointActionConfig
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
 from sim.tasks.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
+from sim.tasks.ground import make_ground
 from sim.tasks.record import EndRecord
 
 REWARD_NAMES = (
@@ -27,6 +29,11 @@ REWARD_NAMES = (
     "effort", "smoothness", "pose", "collision",
 )  # fmt: skip
 """Reward terms in order: the first four pay, the others are costs, weighted negatively."""
+
+METRIC_NAMES = (
+    "velocity_error", "turn_error", "mean_velocity_error", "mean_turn_error", "gait_kept",
+)  # fmt: skip
+"""Metrics on any ground."""
 
 GOAL, CLOCK = "velocity_b", "clock"
 """What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the
@@ -54,9 +61,9 @@ class VelocityConfig:
     standing: float = 0.1
     """Share of goals that ask to stand still."""
     height: float = 0.28
-    """Height of the base above the ground that `height` is measured from [m]."""
+    """Height of the base above the ground below that `height` is measured from [m]."""
     start_height: float = 0.32
-    """Height of the base at an episode's start [m]."""
+    """Height of the base above the ground at an episode's start [m]."""
     start_position: float = 0.1
     """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
     start_velocity: float = 0.3
@@ -64,7 +71,7 @@ class VelocityConfig:
     max_tilt: float = 1.0
     """Angle between the base's and the world's vertical beyond which it has fallen [rad]."""
     lowest_height: float = 0.14
-    """Height of the base below which it has fallen [m]."""
+    """Height of the base above the ground below at which it has fallen [m]."""
     close: float = 0.25
     """Error at which the terms `velocity` [m/s] and `turn` [rad/s] have fallen to one half."""
     gait: GaitConfig = field(default_factory=GaitConfig)
@@ -78,7 +85,7 @@ class VelocityConfig:
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode, and pushes."""
     scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the robot."""
+    """What stands around the robot, and the ground below it."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term; terms left out weigh 0."""
     actor: list[TermConfig] = field(default_factory=list)
@@ -110,8 +117,6 @@ class VelocityTask:
     """Follow velocities in the heading frame: x where the robot looks, level with the ground."""
 
     reward_names = REWARD_NAMES
-    metric_names = ("velocity_error", "turn_error", "mean_velocity_error", "mean_turn_error",
-                    "gait_kept")  # fmt: skip
 
     def __init__(
         self,
@@ -133,7 +138,8 @@ class VelocityTask:
             robot: Something with feet and a floating base.
             sensors: True sensors of the worlds; those of `NEEDED` are read.
             device: Where the worlds live.
-            evaluation: Taken as from every task; training and evaluation draw alike here.
+            evaluation: Draw kinds and levels of a terrain uniformly; otherwise levels follow
+                success. On the floor training and evaluation draw alike.
 
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor.
@@ -151,6 +157,13 @@ class VelocityTask:
         self.episode_steps = round(config.episode_length / control_dt)
         self._goal_steps = round(config.goal_time / control_dt)
         self._sensors = sensors
+        self.ground = make_ground(
+            config.scene.terrain, sensors, num_worlds=num_worlds, device=device,
+            evaluation=evaluation,
+        )  # fmt: skip
+        self.curriculum: FollowsSuccess = self.ground
+        """What grows harder with success: the ground's levels."""
+        self.metric_names = (*METRIC_NAMES, *self.ground.metric_names)
         self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
         joints = robot.joints
         self._default = torch.tensor([joint.default_position for joint in joints], device=device)
@@ -191,8 +204,8 @@ class VelocityTask:
         rows.put(self.goal[CLOCK], clock)
         unit = draws.uniform((count, size + 7), -1.0, 1.0, generator)
         position = self._default + config.start_position * unit[:, :size]
-        base = torch.zeros_like(unit[:, :3])
-        base[:, 2] = config.start_height
+        base = self.ground.place(rows, generator)
+        base[:, 2] += config.start_height
         speed = config.start_velocity * unit[:, size : size + 6]
         return Start(
             robot=RobotState(
@@ -227,8 +240,8 @@ class VelocityTask:
         target = self._gait.target(self._phase, self._moving)
         contact = self._gait.contact(truth.foot_force)
         kept = (contact == target.stands).float().mean(-1)
-        foot_height = self._sensors["foot_position_w"][:, 2::3]  # (N, F)
-        height = truth.position_w[:, 2]
+        foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
+        height = self.ground.altitude(truth)
         effort = truth.joint_effort / self._effort_limit
         vertical = truth.linear_velocity_w[:, 2]
         terms = torch.stack(
@@ -252,6 +265,7 @@ class VelocityTask:
         )
         mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
+        fallen |= self.ground.lost(truth)
         return Judgement(
             reward_terms=terms,
             terminated=fallen,
@@ -263,6 +277,7 @@ class VelocityTask:
                 "mean_velocity_error": mean_error,
                 "mean_turn_error": mean_turn_error,
                 "gait_kept": kept,
+                **self.ground.metrics(),
             },
         )
 
@@ -274,6 +289,7 @@ class VelocityTask:
             "first_phase": self._first_phase.clone(),
             "phase": self._phase.clone(),
             "record": self._record.state_dict(),
+            "ground": self.ground.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -284,6 +300,7 @@ class VelocityTask:
         self._phase.copy_(state["phase"])
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
         self._record.load_state_dict(state["record"])
+        self.ground.load_state_dict(state["ground"])
 
     @property
     def _moving(self) -> Tensor:

@@ -31,7 +31,7 @@ def test_report_says_why_there_is_no_film(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", no_gl)
     said = report(tmp_path, video=True)
-    assert said["video"].startswith("none: no picture of the flight")
+    assert said["video"].startswith("none: no picture")
     assert Path(said["flight plot"]).exists()
 
 

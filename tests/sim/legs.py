@@ -11,10 +11,15 @@ from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.fallen import FallenConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
+from sim.scene import SceneConfig
+from sim.tasks.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.velocity import VelocityConfig, VelocityTask
+from sim.terrain import TerrainConfig
 
 CPU = torch.device("cpu")
 STEPS = 12
@@ -65,7 +70,7 @@ def velocity_config(**changes: Any) -> VelocityConfig:
 
 def leg_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    robot: JointRobotConfig | None = None, **changes: Any,
+    robot: JointRobotConfig | None = None, evaluation: bool = True, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Worlds of `velocity_config(**changes)`; without noise nobody is pushed either."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
@@ -73,7 +78,7 @@ def leg_worlds(
         velocity_config(**({"randomization": ranges} | changes)),
         robot or go2(noise=noise, latency=0.02),
         make_task=VelocityTask, make_simulation=MujocoSimulation,
-        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 
@@ -89,3 +94,65 @@ def endless_walk(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]
     return lambda count, device: leg_worlds(
         count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
     )
+
+
+GROUND = TerrainConfig(kinds=["rough", "stairs_up", "slope_down"], levels=2, tile=4.0, border=3.0)
+
+
+def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
+    """The same on `GROUND`, which the robot sees with noise and latency, as its critic does
+    without."""
+    config = velocity_config()
+    seen = TermConfig(term="sensed/height_scan")
+    camera = SensorSpec(rate_hz=50, noise=0.02 if noise else 0.0, latency=0.04)
+    scene = SceneConfig(terrain=GROUND, measured={"height_scan": camera})
+    parts: dict[str, Any] = {
+        "scene": scene, "actor": [*config.actor, seen], "critic": [*config.critic, seen],
+    }  # fmt: skip
+    return leg_worlds(num_envs, noise=noise, **(parts | changes))
+
+
+def climb(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`, as `walk`."""
+    return lambda count, seed, device: hill_worlds(
+        count, seed=seed, noise=noise, device=device, lowest_height=0.31
+    )
+
+
+def endless_climb(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`, as `endless_walk`."""
+    return lambda count, device: hill_worlds(
+        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
+    )
+
+
+def stand_up_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU, **changes: Any
+) -> SimEnv:
+    """Worlds of robots that lie, a dozen steps long."""
+    names = ("angular_velocity_b", "projected_gravity_b", "joint_position", "joint_velocity")
+    terms = [TermConfig(term=name) for name in names]
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "success_window": 0.1,
+        "fallen": FallenConfig(count=16, seconds=0.5),
+        "randomization": JointRandomization(**DRAWN),
+        "reward": {"upright": 1.0, "height": 1.0, "speed": -0.001},
+        "actor": [*terms, TermConfig(term="last_action", history=2)],
+        "critic": [*terms, TermConfig(term="state/position_w"), TermConfig(term="sensed/plant")],
+    }
+    return build_env(
+        StandUpConfig(**(values | changes)), go2(noise=noise, latency=0.02),
+        make_task=StandUpTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=True,
+    )  # fmt: skip
+
+
+def get_up(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`: nobody is ever terminated."""
+    return lambda count, seed, device: stand_up_worlds(count, seed=seed, noise=noise, device=device)
+
+
+def endless_get_up(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`."""
+    return lambda count, device: stand_up_worlds(count, noise=noise, device=device)

@@ -188,6 +188,14 @@ def test_a_sensor_slower_than_control_is_refused_and_a_faster_one_is_not() -> No
         worlds(2, robot=robot)
 
 
+@pytest.mark.parametrize("field", ["jitter", "dropout", "bias", "bias_walk", "resolution"])
+def test_errors_of_sensors_that_the_engine_lacks_are_refused_not_ignored(field: str) -> None:
+    robot = robot_config()
+    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=100, **{field: 0.1})
+    with pytest.raises(ConfigError, match=f"'position_w' .* declares {field}, .* not simulate"):
+        worlds(2, robot=robot)
+
+
 @pytest.mark.parametrize("field", ["noise_gyro", "latency"])
 def test_noise_and_latency_of_a_plant_are_refused_not_ignored(field: str) -> None:
     with pytest.raises(ConfigError, match=f"plant of robot 'crazyflie' sets {field}; "):

@@ -36,6 +36,46 @@ def test_description_survives_strict_json_even_without_limits() -> None:
     assert again.joints[0].velocity_limit == math.inf
 
 
+def test_a_motor_survives_strict_json() -> None:
+    motor = JointSpec(
+        name="a", effort_limit=5.0, no_load_speed=9.0, stall_torque=7.0, actuator_delay=0.01,
+        armature=0.1, viscous_friction=0.2, friction=0.3, static_friction=0.4,
+        stribeck_velocity=0.05,
+    )  # fmt: skip
+    spec = arm(joints=[motor, JointSpec(name="b")])
+    again = RobotSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert again == spec
+    assert again.joints[1].armature is None
+
+
+def test_a_joint_written_before_motors_had_numbers_can_be_read() -> None:
+    written = arm().to_dict()
+    old = ("name", "position_limit", "velocity_limit", "effort_limit", "default_position",
+           "stiffness", "damping")  # fmt: skip
+    written["joints"] = [{key: joint[key] for key in old} for joint in written["joints"]]
+    written["sensors"] = {
+        name: {key: sensor[key] for key in ("rate_hz", "noise", "latency")}
+        for name, sensor in written["sensors"].items()
+    }
+    assert RobotSpec.from_dict(written) == arm()
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"armature": -0.1}, "joint 'a': armature must be >= 0"),
+        ({"actuator_delay": math.inf}, "joint 'a': actuator_delay must be >= 0"),
+        ({"no_load_speed": 0.0}, "joint 'a': no_load_speed must be > 0"),
+        ({"no_load_speed": 9.0}, "stall_torque > 0 or a finite effort_limit, got inf"),
+        ({"static_friction": 1.0}, "needs a stribeck_velocity > 0"),
+        ({"static_friction": 1.0, "stribeck_velocity": 0.1, "friction": 2.0}, "not be below"),
+    ],
+)
+def test_impossible_motors_are_refused(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        JointSpec(name="a", **values)
+
+
 def test_state_widths_follow_sensors_and_joints() -> None:
     assert arm().state_widths == {"joint_position": 2, "orientation_w": 4}
     everything = RobotSpec(
@@ -68,8 +108,12 @@ def test_impossible_robots_are_refused(changes: dict[str, Any], sentence: str) -
 
 
 @pytest.mark.parametrize(
-    "values", [{"rate_hz": 0.0}, {"noise": -1.0}, {"latency": math.nan}, {"noise": math.inf}]
-)
+    "values",
+    [
+        {"rate_hz": 0.0}, {"noise": -1.0}, {"latency": math.nan}, {"noise": math.inf},
+        {"jitter": -0.1}, {"dropout": 1.0}, {"bias": math.nan}, {"resolution": -1.0},
+    ],
+)  # fmt: skip
 def test_impossible_sensors_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(values))):
         SensorSpec(**values)

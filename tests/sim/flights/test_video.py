@@ -13,22 +13,11 @@ import pytest
 
 import sim.flights.video
 from robot_rl.core.errors import ConfigError, StorageError
-from sim.flights.video import RenderUnavailableError, contact_sheet, render_flight
+from sim.film.process import RenderUnavailableError
+from sim.flights.video import contact_sheet, render_flight
 from tests.sim.flights.flight_samples import spiral
 
 MODELS = Path(sim.flights.video.__file__).parent / "models"
-
-
-@pytest.fixture(scope="module")
-def gl(tmp_path_factory) -> None:
-    """Skips where this machine has neither EGL nor OSMesa."""
-    try:
-        contact_sheet(
-            spiral(1, 2), tmp_path_factory.mktemp("gl") / "probe.png", times=[0.0],
-            cell_width=16, cell_height=16,
-        )  # fmt: skip
-    except RenderUnavailableError as error:
-        pytest.skip(str(error))
 
 
 def pictures(path: Path) -> list[np.ndarray]:

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from sim.joint_robot import JointRandomization, JointRobotConfig
+from sim.joint_randomization import JointRandomization
+from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.physics.mujoco_model import ROBOTS, load_model
 from tests.sim.robots.published import MODELS, assert_same_mechanism

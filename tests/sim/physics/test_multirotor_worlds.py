@@ -52,6 +52,16 @@ def test_a_nan_setpoint_is_flagged_and_the_world_keeps_its_last_state() -> None:
     assert engine.measured.isfinite().all()
 
 
+def test_a_world_that_tumbles_faster_than_the_integrator_follows_is_flagged() -> None:
+    engine = build(4)
+    for world, rate in enumerate((0.0, 50.0, 98.0, 102.0)):  # about one axis: nothing slows it
+        engine.state[world, 10] = rate
+    before = engine.state.clone()
+    engine.step(hold(engine, 0.0), None)
+    assert engine.fault.tolist() == [False, False, False, True]  # 1.02 rad in a step of 0.01 s
+    assert torch.equal(engine.state[3], before[3])
+
+
 def test_a_fault_stays_until_it_is_lowered() -> None:
     engine = build(2)
     engine.state[0, 0] = float("inf")

@@ -9,7 +9,7 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joint_robot import JointRandomization
+from sim.joint_randomization import JointRandomization
 from sim.mujoco_simulation import MujocoSimulation
 from sim.scene import SceneConfig
 from sim.task import Start

@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from robot_rl.core.robot_parts import SensorSpec
 from sim.physics.mujoco_model import load_model
 from tests.sim.arms import panda
 from tests.sim.robots.published import assert_same_mechanism, published_model
@@ -160,3 +161,35 @@ def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.
         model, published_model("panda.xml"), bodies={name: name for name in names},
         inertia_atol=2e-6, place_atol=3e-6,
     )  # fmt: skip
+
+
+def test_the_wrench_is_left_out_of_worlds_that_do_not_measure_it(model: mujoco.MjModel) -> None:
+    names = [model.sensor(i).name for i in range(model.nsensor)]
+    assert names == ["end_effector_position_b", "end_effector_orientation_b"]
+
+
+def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
+    """Pointing down: 0.76 kg are held, and the hand's 0.73 kg are 1 cm beside the tool."""
+    robot = panda()
+    robot.spec.sensors["wrench_ee"] = SensorSpec()
+    model = load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
+    data = mujoco.MjData(model)
+    data.qpos[:] = [joint.default_position for joint in robot.spec.joints]
+    hand = model.body("hand").id
+    wrench = []
+    for pull in (0.0, 3.0):
+        data.xfrc_applied[hand, 2] = -pull  # [N], down
+        # An arm that stands still: what would accelerate it is taken away at the joints.
+        data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+        data.qfrc_applied[:] = 0
+        for _ in range(3):
+            mujoco.mj_forward(model, data)
+            torque = np.zeros(model.nv)
+            mujoco.mj_mulM(model, data, torque, data.qacc)
+            data.qfrc_applied[:] -= torque
+        mujoco.mj_forward(model, data)
+        wrench.append(data.sensordata[3:9].copy())
+    down = np.array([0.0, 0.0, 1.0])  # the tool's z axis points down
+    np.testing.assert_allclose(wrench[0][:3], -0.76 * 9.81 * down, atol=1e-6)
+    np.testing.assert_allclose(wrench[0][3:], [0, -0.73 * 9.81 * 0.01, 0], atol=1e-6)
+    np.testing.assert_allclose(wrench[1][:3] - wrench[0][:3], -3.0 * down, atol=1e-6)

@@ -1,0 +1,1 @@
+"""Parts of `view.py`: agents, and what is done with them."""

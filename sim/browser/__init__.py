@@ -1,0 +1,1 @@
+"""The viewer in the browser of this machine (viser, extra `ui`)."""

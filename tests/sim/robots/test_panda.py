@@ -174,13 +174,13 @@ def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
     robot.spec.sensors["wrench_ee"] = SensorSpec()
     model = load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
     data = mujoco.MjData(model)
-    data.qpos[:] = [joint.default_position for joint in robot.spec.joints]
+    data.qpos[:7] = [joint.default_position for joint in robot.spec.joints]
     hand = model.body("hand").id
     wrench = []
     for pull in (0.0, 3.0):
         data.xfrc_applied[hand, 2] = -pull  # [N], down
         # An arm that stands still: what would accelerate it is taken away at the joints.
-        data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+        data.ctrl[:7] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
         data.qfrc_applied[:] = 0
         for _ in range(3):
             mujoco.mj_forward(model, data)

@@ -11,11 +11,13 @@ from cli import exit_with_sentence
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
-_PARTS = ("physics", "env", "learner")
-_ABOUT = """Measures the speed of this machine, on one thread.
+_PARTS = ("physics", "env", "sim", "learner")
+_ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
   env        the hover task with observation, reward, noise, history and resets
+  sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
+             beside Gymnasium's vector environments and envpool where it is installed
   learner    collecting (act, step, store), updates of SAC, and the share of each in training
   all        everything; the default
 
@@ -28,8 +30,8 @@ _L2F_BAR = 8.0
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line says."""
     options = _parser().parse_args(arguments)
-    if options.rounds < 1 or min(options.num_envs) < 1:
-        raise ConfigError("--rounds and --num-envs must be at least 1")
+    if options.rounds < 1 or options.threads < 1 or min(options.num_envs) < 1:
+        raise ConfigError("--rounds, --threads and --num-envs must be at least 1")
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     keep_freed_memory()
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _physics(options: argparse.Namespace) -> dict[str, float]:
-    from bench_physics import run
+    from benchmarks.multirotor_physics import run
 
     speeds = run(
         64 if options.quick else 4096, rounds=options.rounds, l2f_python=options.l2f_python
@@ -79,6 +81,18 @@ def _env(options: argparse.Namespace) -> list[dict[str, Any]]:
     return sections
 
 
+def _sim(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.simulation import measure_simulation
+
+    records = []
+    for section, bars in measure_simulation(
+        rounds=options.rounds, threads=options.threads, quick=options.quick
+    ):
+        print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
+        records.append({**section.record(), "bars": bars})
+    return records
+
+
 def _learner(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.learning import LearningBench
 
@@ -92,7 +106,7 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     return {"sections": [section.record() for section in sections], "notes": notes}
 
 
-_MEASURE = {"physics": _physics, "env": _env, "learner": _learner}
+_MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "learner": _learner}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--num-envs", type=int, nargs="+", default=[1024, 4096], help="worlds of env (1024 4096)"
     )
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of sim (2)")
     parser.add_argument(
         "--l2f-python", metavar="PYTHON", help="a Python that has l2f, if this one does not"
     )

@@ -156,7 +156,7 @@ class _GainColumns:
         """Of all worlds, (N, J) each."""
         for field, gain in zip(self._fields, gains, strict=True):
             chosen = self._slice if self._alike else self._motors
-            field[:, chosen] = self._sign * gain[:, chosen]
+            field[:, chosen] = (self._sign * gain[:, chosen]).to(field.dtype)
 
     def put(self, rows: Rows, *gains: Tensor) -> None:
         """Of the picked worlds, (count, J) each."""

@@ -172,7 +172,7 @@ class MujocoSimulation:
         """Place the picked robots and draw their physical parameters."""
         self._plants.begin(rows, generator)
         self._tune_sensors(rows)
-        position = self._start_position.repeat(rows.count, 1)
+        position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
         position[:, self.layout.position] = robot["joint_position"].double()

@@ -47,7 +47,8 @@ HOMES = {
     # package: wings that may wrap it, each in one file
     "aiohttp": {"hardware"},
     "av": {"sim", "robot_rl", "scripts"},
-    "gymnasium": {"sim", "configs"},
+    "envpool": {"sim"},
+    "gymnasium": {"sim", "configs", "scripts"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "scripts"},
     "l2f": {"scripts"},
@@ -76,13 +77,16 @@ HOMES = {
 SEVERAL_FILES = {
     # (package, wing): the files that share it, because one would hold two ideas
     ("gymnasium", "sim"): {
+        "sim.adapters.envpool_worlds",
         "sim.adapters.gymnasium_env",
         "sim.adapters.gymnasium_make",
         "sim.adapters.gymnasium_spaces",
         "sim.adapters.gymnasium_worlds",
+        "sim.adapters.mujoco_worlds.make",
     },
     ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
+        "sim.adapters.mujoco_worlds.make",
         "sim.film.canvas",
         "sim.film.recording",
         "sim.film.stage",

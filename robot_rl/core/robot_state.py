@@ -16,7 +16,7 @@ STATE_FIELDS = {
     "joint_velocity": "(N, J), [rad/s] or [m/s], joint order of the spec",
     "joint_effort": "(N, J), [N m] or [N], joint order of the spec",
     "foot_force": "normal force at every foot, (N, F), [N], foot order of the spec",
-    "wrench_ee": "(N, 6), force [N], then torque [N m] that the arm holds the end effector with, its axes",
+    "wrench_ee": "(N, 6), force [N] and torque [N m] that the end effector is held with, its axes",
 }
 """Every field that a `RobotState` can have. A robot declares those that it measures as sensors."""
 
@@ -90,7 +90,7 @@ class RobotState:
 
     @property
     def wrench_ee(self) -> Array:
-        """Force [N], then torque [N m] that the arm holds the end effector with, (N, 6), its axes."""
+        """Force [N], then torque [N m] that the end effector is held with, (N, 6), its axes."""
         return self.field("wrench_ee")
 
     def field(self, name: str) -> Array:

@@ -1,9 +1,23 @@
 """Settings of a Gymnasium environment; readable without Gymnasium."""
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from robot_rl.core.errors import ConfigError
+
+
+class WorldEngine(Enum):
+    """Who steps the worlds."""
+
+    auto = "auto"
+    """`batch` where it knows the id and every setting, else `gymnasium`."""
+    batch = "batch"
+    """Our own engine, all worlds at once, for the ids of `mujoco_worlds/facts.py`."""
+    gymnasium = "gymnasium"
+    """Gymnasium's environments, one after the other or in processes."""
+    envpool = "envpool"
+    """The package envpool, for its ids."""
 
 
 @dataclass(kw_only=True)
@@ -12,6 +26,10 @@ class GymnasiumConfig:
 
     id: str = ""
     """Registered id, such as Hopper-v5; `module:Name-v0` imports the module first."""
+    engine: WorldEngine = WorldEngine.auto
+    """Who steps the worlds: auto, batch, gymnasium or envpool."""
+    physics_threads: int = 0
+    """CPU threads of the engines batch and envpool; 0 for one per core."""
     kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     """Arguments of `gymnasium.make`, such as env.kwargs.max_episode_steps=500."""
     processes: bool = False
@@ -34,6 +52,8 @@ class GymnasiumConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no environment has."""
+        if self.physics_threads < 0:
+            raise ConfigError(f"env.physics_threads must be at least 0, got {self.physics_threads}")
         if not 0 <= self.control_dt < float("inf"):
             raise ConfigError(f"env.control_dt must be >= 0 s, got {self.control_dt}")
         if "actor" not in self.groups and self.groups:

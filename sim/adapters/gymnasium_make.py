@@ -12,20 +12,23 @@ import torch
 from gymnasium.envs.registration import EnvSpec as Registered
 from gymnasium.vector import AutoresetMode
 
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
-from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.envpool_worlds import EnvpoolWorlds
+from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
+from sim.adapters.mujoco_worlds.make import can_make, make_mujoco_worlds
 
 _SUCCESS_KEYS = ("success", "is_success")
 
 
 def make_gymnasium_env(
     config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
-) -> GymnasiumEnv:
+) -> BatchEnv:
     """N worlds of a registered environment.
 
     Args:
-        config: Which environment, and how to read it.
+        config: Which environment, whose engine, and how to read it.
         num_envs: N.
         device: Where the tensors live.
         seed: Of the worlds.
@@ -33,6 +36,11 @@ def make_gymnasium_env(
     Raises:
         ConfigError: The id is unknown, its arguments do not fit, or it cannot be learned from.
     """
+    batch = config.engine is WorldEngine.batch
+    if batch or (config.engine is WorldEngine.auto and can_make(config)):
+        return make_mujoco_worlds(config, num_envs=num_envs, device=device, seed=seed)
+    if config.engine is WorldEngine.envpool:
+        return _make_envpool(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
     with _sentences(config):
         if registered.entry_point is not None:
@@ -48,6 +56,19 @@ def make_gymnasium_env(
                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
                 **{"disable_env_checker": True, **config.kwargs},
             )
+    return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+def _make_envpool(
+    config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
+) -> GymnasiumEnv:
+    if config.processes:
+        raise ConfigError("env.processes has no meaning with env.engine=envpool, which has threads")
+    worlds = EnvpoolWorlds(
+        config.id, num_envs, threads=config.physics_threads, kwargs=config.kwargs
+    )
+    told = [key for key in _SUCCESS_KEYS if key in worlds.first_info]
+    config = replace(config, success=config.success or told)
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
 
 

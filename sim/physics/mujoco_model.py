@@ -33,7 +33,7 @@ _PROBE_HEIGHT = 10.0
 _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 """After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
 _COSTLY = ("wrench_ee",)
-"""Fields whose sensors cost an arm some percent of its speed: left out where nobody measures them."""
+"""Fields whose sensors cost an arm some percent of its speed: left out where not measured."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _FREE = mujoco.mjtJoint.mjJNT_FREE
 

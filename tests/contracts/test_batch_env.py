@@ -1,5 +1,6 @@
 """The environment contract over every environment: a new one is one more `EnvCase`."""
 
+import importlib.util
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from robot_rl.core.env import BatchEnv, GroupSpec
-from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
@@ -48,11 +49,21 @@ def drifting(mode: AutoresetMode, kind: str = "box", **config: Any) -> Any:
     return make
 
 
-def registered(name: str, limit: int) -> Any:
-    config = GymnasiumConfig(id=name, kwargs={"max_episode_steps": limit})
+def registered(name: str, limit: int, engine: WorldEngine = WorldEngine.gymnasium) -> Any:
+    config = GymnasiumConfig(id=name, engine=engine, kwargs={"max_episode_steps": limit})
     return lambda num_envs, seed, device: make_gymnasium_env(
         config, num_envs=num_envs, device=device, seed=seed
     )
+
+
+def planar(name: str, limit: int, **case: Any) -> EnvCase:
+    """Gymnasium's world on our engine; those that never end by themselves have an endless copy."""
+    make = registered(name, limit, WorldEngine.batch)
+    if not case.get("terminates", True):
+        case["endless"] = lambda num_envs, device: registered(name, 10**9, WorldEngine.batch)(
+            num_envs, 0, device
+        )
+    return EnvCase(f"{name} in a batch", make, limit, noiseless=True, **case)
 
 
 CASES = (
@@ -84,6 +95,11 @@ CASES = (
     ),
     EnvCase("gymnasium goal", drifting(AutoresetMode.SAME_STEP, "goal"), LIMIT),
     EnvCase("Hopper-v5", registered("Hopper-v5", 20), 20),
+    planar("HalfCheetah-v5", 20, terminates=False),
+    planar("Hopper-v5", 40),
+    planar("InvertedPendulum-v5", 10),
+    planar("Swimmer-v5", 20, terminates=False),
+    planar("Walker2d-v5", 30),
     EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
 )  # fmt: skip
 
@@ -109,6 +125,11 @@ ON_THE_CPU_ONLY = (
         lift_limit, noiseless=True,
     ),
 )  # fmt: skip
+
+
+if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_worlds.py tells if not
+    pooled = registered("Hopper-v5", 40, WorldEngine.envpool)
+    ON_THE_CPU_ONLY += (EnvCase("Hopper-v5 of envpool", pooled, 40, late=True),)
 
 
 class TestOnTheCPU(BatchEnvContract):

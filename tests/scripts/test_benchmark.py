@@ -47,6 +47,14 @@ def test_ratio_is_the_median_of_the_ratios_of_each_round(timing):
     assert section.record()["rows"][1]["median"] == 4
 
 
+def test_bar_compares_the_rounds_of_two_contenders(timing):
+    simulation = importlib.import_module("benchmarks.simulation")
+    section = interleaved(timing, [])  # b / a: 4, 2, 3
+    bar = simulation.Bar(ours="b", other="a", least=3)
+    assert bar.verdict(section) == "b / a: 3.00, bar 3: reached"
+    assert simulation.Bar(ours="a", other="b", least=0.5).verdict(section).endswith("missed")
+
+
 def test_table_is_aligned_and_ends_with_notes(timing):
     title, head, a, b = interleaved(timing, []).lines()
     assert title == "both"
@@ -83,13 +91,17 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert "l2f" in answer.out  # its figures, or that it is absent
     assert "hover, 16 worlds, one thread" in answer.out
     assert "learning, " in answer.out
+    assert "reach with the Panda, 8 worlds, 2 threads" in answer.out
+    assert "ours / AsyncVectorEnv: " in answer.out
     record = json.loads(Path("new/out.json").read_text())
     assert record["physics"]["physics"] > 0
     rows = record["env"][0]["rows"]
     assert rows[0]["ratio"] == 1
+    names = [row["name"] for row in record["sim"][1]["rows"]]
+    assert names[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
     assert all(row["median"] > 0 for row in rows)
     assert record["machine"]["threads"] == 1
 
 
 def test_sizes_that_measure_nothing_are_refused(refused):
-    assert "--rounds and --num-envs" in refused("benchmark", "env", "--rounds", "0")
+    assert "--rounds, --threads and --num-envs" in refused("benchmark", "env", "--rounds", "0")

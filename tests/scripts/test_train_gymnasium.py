@@ -18,7 +18,7 @@ TINY = (
     "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
     "logging.interval_seconds=1000",
 )  # fmt: skip
-HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20")
+HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.engine=gymnasium")
 
 
 def only_run() -> Path:
@@ -64,6 +64,18 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, refused, her
 
 
 @pytest.mark.slow
+def test_worlds_of_our_engine_are_resumed_where_they_stood(command, here):
+    batch = tuple(entry for entry in HOPPER if entry != "env.engine=gymnasium")
+    answer = command("train", *batch)
+    assert answer.code == 0, answer.err
+    assert "begin new episodes" not in answer.out
+    answer = command("train", f"resume={only_run()}", "env=gymnasium", "training.total_steps=600")
+    assert answer.code == 0, answer.err
+    assert "begin new episodes" not in answer.out
+    assert "eval/x_velocity" in read_metrics(only_run() / "metrics.jsonl")[-1]
+
+
+@pytest.mark.slow
 def test_success_that_an_environment_tells_is_trained_for(command, here):
     answer = command("train", *TINY, "env.id=tests.gymnasium_worlds:robot_rl_tests/Drift-v0")
     assert answer.code == 0, answer.err
@@ -93,6 +105,8 @@ def test_pendulum_is_swung_up_within_five_thousand_steps(command, here):
         ([], "env.id is empty; say which environment: env.id=Hopper-v5"),
         (["env.id=CartPole-v1"], "expected a Box of real numbers"),
         (["env.id=Hopper-v5", "env.kwargs.legs=2"], "'legs'"),
+        (["env.id=Ant-v5", "env.engine=batch"], "known: HalfCheetah-v5, Hopper-v5, Inverted"),
+        (["env.id=Hopper-v5", "env.engine=batsh"], "batch"),
         (["env.id=Pendulum-v1", "task=hover"], "'task=hover' has no meaning with env=gymnasium"),
         (["env.id=Pendulum-v1", "robot.plant=paper"], "'robot.plant=paper' has no meaning"),
         (["env.id=Pendulum-v1", "env.process=true"], "did you mean 'env.processes'"),

@@ -14,14 +14,7 @@ from configs.catalog import choices
 from robot_rl.core.process import clean_environ
 from tests.scripts.test_bad_input import WITHOUT, shell
 from tests.scripts.tiny_run import SCRIPTS
-
-ROBOTS = {
-    # a robot for every task; a new task gets a line here
-    "hover": "crazyflie",
-    "reach": "panda",
-    "tracking": "crazyflie",
-    "velocity": "go2",
-}
+from tests.sim.viewing.shown import ROBOTS
 
 
 def pictures(path: Path) -> list[np.ndarray]:
@@ -29,7 +22,7 @@ def pictures(path: Path) -> list[np.ndarray]:
         return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
 
 
-def test_every_task_has_a_line_in_this_table():
+def test_every_task_has_a_line_in_the_table_of_robots():
     assert ROBOTS.keys() == choices("task").keys()
 
 

@@ -107,7 +107,8 @@ def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1
 def arm_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
     lowest_height: float = 0.45, evaluation: bool = True,
-    curriculum: CurriculumConfig | None = None, **changes: Any,
+    curriculum: CurriculumConfig | None = None, make_task: Callable[..., Any] = ReachTask,
+    **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Reach in a dozen steps; the default pose is little above the height that ends an episode."""
     terms = [TermConfig(term=name) for name in TERMS]
@@ -125,7 +126,7 @@ def arm_worlds(
         critic=[*terms, TermConfig(term="sensed/plant")],
     )
     return build_env(
-        replace(task, **changes), robot, make_task=ReachTask, make_simulation=MujocoSimulation,
+        replace(task, **changes), robot, make_task=make_task, make_simulation=MujocoSimulation,
         num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 

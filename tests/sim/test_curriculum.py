@@ -9,6 +9,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import Rows
 from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
 from sim.mujoco_simulation import MujocoSimulation
+from sim.tasks.reach import ReachTask
 from tests.sim.arms import STEPS, arm_worlds
 
 CPU = torch.device("cpu")
@@ -125,6 +126,30 @@ def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_rang
     evaluation.reset(seed=0)
     assert LEVEL not in evaluation.spec.metric_names
     assert float(drawn(evaluation)["payload"].max()) > 0.9
+
+
+class ClimbingReach(ReachTask):
+    """Reach with a level for every world."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.curriculum = WorldLevels(kwargs["num_worlds"], 5, CPU, start=2)
+
+
+@pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
+def test_a_task_with_levels_of_its_own_hears_of_every_end(
+    success_distance: float, level: int
+) -> None:
+    env = arm_worlds(
+        3, make_task=ClimbingReach, success_distance=success_distance, lowest_height=-9.0
+    )
+    task = env.task
+    assert isinstance(task, ClimbingReach)
+    env.reset(seed=0)
+    for _ in range(STEPS):
+        assert task.curriculum.level.tolist() == [2, 2, 2]
+        env.step(torch.zeros(3, 7))
+    assert task.curriculum.level.tolist() == [level] * 3
 
 
 def drawn(env: Any) -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import psutil
@@ -64,6 +65,13 @@ def listening() -> set[tuple[str, int]]:
     }
 
 
+def step(page: Any, player: Player) -> None:
+    """Press the button of a paused page, and wait until the page tells the next moment."""
+    told = f"{player.seconds(0) + player.control_dt:.2f} of"
+    page.get_by_role("button", name="Step", exact=True).click()
+    page.get_by_text(told).wait_for()
+
+
 def robot_pixels(picture: Path) -> int:
     """Pixels as dark as a Go2's legs in the middle third of the page, where only the scene is."""
     with av.open(str(picture)) as film:
@@ -89,15 +97,12 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
         page.get_by_role("button", name="Pause", exact=True).click()
         page.get_by_text("paused").wait_for()
         stood = player.time
-        page.get_by_role("button", name="Step", exact=True).click()
-        stepped = f"{player.seconds(0) + player.control_dt:.2f} of"
-        page.get_by_text(stepped).wait_for()
+        step(page, player)
         assert player.time == pytest.approx(stood + player.control_dt)
 
         before = float(player.env.simulation.truth.fields["linear_velocity_w"][0, 0])
         page.get_by_role("button", name="Push", exact=True).click()
-        page.get_by_role("button", name="Step", exact=True).click()
-        page.get_by_text(f"{player.seconds(0) + player.control_dt:.2f} of").wait_for()
+        step(page, player)
         after = float(player.env.simulation.truth.fields["linear_velocity_w"][0, 0])
         assert after - before > 0.3  # pushed by 1 m/s; the feet brake
 
@@ -110,8 +115,7 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
             page.wait_for_timeout(50)  # lets the page work
             turns += 1
             assert turns < PATIENCE / 50
-        page.get_by_role("button", name="Step", exact=True).click()
-        page.get_by_text(f"{player.seconds(0) + player.control_dt:.2f} of").wait_for()
+        step(page, player)
         assert player.goal(0)["velocity_b"].tolist() == [0.5, *others]
 
         page.screenshot(path=str(tmp_path / "page.png"))

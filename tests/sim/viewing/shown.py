@@ -11,7 +11,7 @@ from sim.viewing.player import Player
 
 CPU = torch.device("cpu")
 ROBOTS = {"hover": "crazyflie", "tracking": "crazyflie", "reach": "panda", "velocity": "go2"}
-"""A robot for every task of configs/task."""
+"""A robot for every task of configs/task; a new task gets a line, and is filmed."""
 
 
 class StillAgent:

@@ -1,4 +1,4 @@
-"""Serves step times of the `l2f` package to `bench_physics.py`; needs only l2f and numpy.
+"""Serves step times of the `l2f` package to `multirotor_physics.py`; needs only l2f and numpy.
 
 l2f is the simulator of Eschmann et al. 2024, "Learning to Fly in Seconds", compiled from its source
 distribution at installation. For every line on stdin, one measurement goes out on stdout.

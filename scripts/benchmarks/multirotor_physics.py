@@ -1,6 +1,6 @@
 """Speed of the multirotor engine on one thread, beside the `l2f` package where it is installed.
 
-    python scripts/bench_physics.py --l2f-python /path/to/venv/bin/python
+    python scripts/benchmarks/multirotor_physics.py --l2f-python /path/to/venv/bin/python
 
 All contenders fly the same number of worlds and take turns, so that a busy machine slows all of
 them; a figure is the median of the rounds. l2f steps its dynamics alone, as does the first row.
@@ -96,7 +96,7 @@ class L2f:
 
     def __init__(self, python: str, num_worlds: int) -> None:
         """Start the other interpreter; raises FileNotFoundError where it has no l2f."""
-        script = Path(__file__).with_name("bench_l2f.py")
+        script = Path(__file__).with_name("l2f_server.py")
         self._process = subprocess.Popen(
             [python, str(script), str(num_worlds)],
             stdin=subprocess.PIPE,

@@ -185,7 +185,7 @@ class StandUpTask:
                 upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
                 upright**4 / (1 + pose / config.close**2),
                 nearly * (0.5 + 0.5 * calm),
-                speed,  # [rad^2/s^2]
+                speed.log1p(),  # trembling costs much of what flailing does
                 (effort * effort).mean(-1),
                 (action - last_action).square().mean(-1),
             ],

@@ -93,7 +93,7 @@ def build_env(
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,
-        action_map=robot.action_map,
+        action_map=robot.action_map(task),
         initial_action=robot.initial_action,
         seed=seed,
         stagger=not evaluation,

@@ -25,13 +25,22 @@ def choices(group: str) -> dict[str, str]:
     return {path.stem: _first_comment(path) for path in sorted((CONFIGS / group).glob("*.yaml"))}
 
 
+def task_robot(task: str) -> str:
+    """Robot that a task is made for, where its YAML file says so: `# @robot panda`; else empty."""
+    text = (CONFIGS / "task" / f"{task}.yaml").read_text(encoding="utf-8")
+    found = re.search(r"^# @robot (\w+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def describe_choices() -> str:
-    """The choices of all groups, one line each."""
+    """The choices of all groups, one line each; of a task also the robot that it brings."""
     lines: list[str] = []
     for group in GROUPS:
         found = choices(group)
         lines.append(f"{group}:")
         width = max(map(len, found), default=0)
+        if group == "task":
+            found = {name: f"{text}{_brings(name)}" for name, text in found.items()}
         lines += [f"  {name:<{width}}  {text}" for name, text in found.items()]
     return "\n".join(lines)
 
@@ -72,6 +81,11 @@ def describe_fields(config: Any) -> str:
         if entry.meaning:
             lines.append(f"    {entry.meaning}")
     return "\n".join(lines)
+
+
+def _brings(task: str) -> str:
+    robot = task_robot(task)
+    return f" Brings robot={robot}." if robot else ""
 
 
 def _first_comment(path: Path) -> str:

@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.catalog import CONFIGS, GROUPS, choices
+from configs.catalog import CONFIGS, GROUPS, choices, task_robot
 from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.provenance import plain
@@ -57,7 +57,7 @@ def compose(overrides: Sequence[str]) -> Composition:
         name = f"{component.name}_schema"
         ConfigStore.instance().store(group=component.group, name=name, node=component.config)
     ConfigStore.instance().store(name="run_schema", node=RunConfig)
-    lines = [str(one.input_line) for one in groups]
+    lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
     try:
         with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
             tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
@@ -69,6 +69,13 @@ def compose(overrides: Sequence[str]) -> Composition:
     _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+def _robot_of_the_task(groups: Sequence[Override]) -> list[str]:
+    """The robot that a task on the command line brings, if none is chosen there."""
+    chosen = {one.key_or_group: str(_value(one)) for one in groups}
+    robot = task_robot(chosen["task"]) if "task" in chosen else ""
+    return [f"robot={robot}"] if robot and "robot" not in chosen else []
 
 
 def _check_parts(

@@ -26,7 +26,10 @@ from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.joint_robot import JointRobotConfig
 from sim.mujoco_simulation import MujocoSimulation
 from sim.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.tasks.drawer import DrawerConfig, DrawerTask
 from sim.tasks.hover import HoverConfig, HoverTask
+from sim.tasks.lift import LiftConfig, LiftTask
+from sim.tasks.peg import PegConfig, PegTask
 from sim.tasks.reach import ReachConfig, ReachTask
 from sim.tasks.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.tracking import TrackingConfig, TrackingTask
@@ -99,6 +102,9 @@ COMPONENTS = (
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "reach", ReachConfig, ReachTask),
+    Component("task", "lift", LiftConfig, LiftTask),
+    Component("task", "peg", PegConfig, PegTask),
+    Component("task", "drawer", DrawerConfig, DrawerTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),

@@ -36,7 +36,7 @@ def draw_inputs(
     for group, widths in groups.items():
         for name, width in widths.items():
             draw = 0.4 * rng.standard_normal((GOLDEN_STEPS, GOLDEN_WORLDS, width))
-            if name == "orientation_w":
+            if name in ("orientation_w", "end_effector_orientation_b"):
                 draw = quaternion.from_rotation_vector(draw[..., :3])
             golden[f"{group}/{name}"] = draw.astype(np.float32)
     golden["reset"] = np.zeros((GOLDEN_STEPS, GOLDEN_WORLDS), bool)

@@ -15,6 +15,15 @@ def uniform(shape: Sequence[int], low: float, high: float, generator: torch.Gene
     return low + (high - low) * unit
 
 
+def box(
+    count: int, low: Sequence[float], high: Sequence[float], generator: torch.Generator
+) -> Tensor:
+    """Points uniform in a box between two corners, (count, len(low))."""
+    unit = torch.rand((count, len(low)), generator=generator, device=generator.device)
+    corner = torch.tensor(low, device=unit.device)
+    return corner + (torch.tensor(high, device=unit.device) - corner) * unit
+
+
 def normal(shape: Sequence[int], deviation: float, generator: torch.Generator) -> Tensor:
     """Normal numbers with mean zero."""
     return deviation * torch.randn(tuple(shape), generator=generator, device=generator.device)

@@ -10,6 +10,8 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.rows import Rows
+from sim.gripper import Gripper
+from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_motor import AFFINE_GAINS, DC_GAINS, RESISTANCE, delay_times
 
@@ -25,15 +27,22 @@ class JointMotors:
     and a bristle stiffness of 1e4 N m/rad chatters under a load of 0.5 N m.
     """
 
-    def __init__(self, robot: RobotSpec, engine: MujocoEngine, joints: slice) -> None:
+    def __init__(self, robot: RobotSpec, engine: MujocoEngine, layout: JointLayout) -> None:
         """Begin with the motors of the spec in every world.
 
         Args:
-            robot: Whose joints have motors; their actuators are the model's first.
+            robot: Whose joints have motors; their actuators are the model's first, then those of
+                its gripper.
             engine: The worlds.
-            joints: The robot's joints among the velocities of the engine.
+            layout: Where the robot's joints stand in the engine's state.
         """
+        joints = layout.velocity
         self._robot, self._engine, self._joints = robot, engine, joints
+        self.gripper: Gripper | None = None
+        """The fingers; None for a robot without a gripper."""
+        if robot.gripper is not None:
+            fingers = engine.qpos[:, layout.fingers]
+            self.gripper = Gripper(robot.gripper, fingers, engine.control_dt)
         count = robot.num_joints
         lined = torch.tensor([joint.has_speed_line for joint in robot.joints], dtype=torch.bool)
         self._gains = [
@@ -64,11 +73,19 @@ class JointMotors:
             gains.set(kp, kd)
         control = kp * command.q + kd * command.dq + command.tau
         self._engine.control[:, : self._robot.num_joints] = control
+        if self.gripper is not None:
+            fingers = self.gripper.move(command.gripper)
+            self._engine.control[:, self._robot.num_joints :] = fingers
         if self._coulomb.numel():
             self._rub()
 
-    def begin(self, rows: Rows, position: Tensor) -> Tensor:
+    def begin(self, rows: Rows, position: Tensor, fingers: Tensor | None = None) -> Tensor:
         """Give the picked worlds the gains of the spec; nobody has commanded them yet.
+
+        Args:
+            rows: Worlds that begin.
+            position: Of the joints, (count, J).
+            fingers: Of the gripper's joints, (count, F), where there is one.
 
         Returns:
             Controls without torque at rest at `position` (count, J), (count, nu), float64.
@@ -79,6 +96,8 @@ class JointMotors:
             gains.put(rows, kp, kd)
         control = torch.zeros(rows.count, self._engine.control.shape[1], dtype=torch.float64)
         control[:, : self._robot.num_joints] = kp * position
+        if self.gripper is not None and fingers is not None:
+            control[:, self._robot.num_joints :] = self.gripper.begin(rows, fingers)
         return control
 
     def scale_gains(self, rows: Rows, stiffness: Tensor, damping: Tensor) -> None:
@@ -121,12 +140,15 @@ class JointMotors:
         rows.put(self._engine.model_field("dof_frictionloss")[:, self._joints], coulomb)
 
     def state_dict(self) -> dict[str, Any]:
-        """Coulomb friction where it is not what the engine holds; all else is the engine's."""
-        return {"coulomb": self._coulomb.clone()}
+        """What the engine does not hold: Coulomb friction, and what is asked of the gripper."""
+        gripper = {} if self.gripper is None else self.gripper.state_dict()
+        return {"coulomb": self._coulomb.clone(), "gripper": gripper}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._coulomb.copy_(state["coulomb"])
+        if self.gripper is not None:
+            self.gripper.load_state_dict(state["gripper"])
 
     def _rub(self) -> None:
         speed = self._engine.qvel[:, self._joints] / self._stribeck

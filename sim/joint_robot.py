@@ -45,10 +45,9 @@ class JointRobotConfig:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
 
-    @property
-    def action_map(self) -> ActionMap:
-        """Joint position targets around the default pose."""
-        return ActionMap.joint_positions(self.spec, self.action_scale)
+    def action_map(self, task: Any) -> ActionMap:
+        """Joint position targets as the task wants them."""
+        return task.action.action_map(self.spec, self.action_scale)
 
     @property
     def initial_action(self) -> float:

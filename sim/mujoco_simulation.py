@@ -90,8 +90,10 @@ class MujocoSimulation:
             model, num_worlds, decimation=config.decimation, threads=config.physics_threads
         )
         self.control_dt = self.engine.control_dt
-        self.layout = JointLayout.of(model, config.spec.num_joints)
+        fingers = config.spec.gripper.joints if config.spec.gripper else []
+        self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
+        self._motors = JointMotors(self.robot, self.engine, self.layout)
         self._start_position = torch.tensor(model.qpos0)
         # Single precision copies of the engine's state; what tasks and sensors read are views.
         self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
@@ -115,7 +117,6 @@ class MujocoSimulation:
             derive_seed(seed, "scene noise"),
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
-        self._motors = JointMotors(self.robot, self.engine, self.layout.velocity)
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
         self.curriculum: RangeCurriculum | None = None
         """What widens the ranges while training succeeds; None where they are whole."""
@@ -181,10 +182,19 @@ class MujocoSimulation:
             position[:, columns] = robot[name].double()
         for columns, name in _BASE_VELOCITY if self.layout.floating else ():
             velocity[:, columns] = robot[name].double()
+        if self._motors.gripper is not None:
+            opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
+            position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
+        fixtures: dict[int, Tensor] = {}
         for name, value in start.scene.items():
-            position[:, self.layout.scene[name]] = value.double()
-        control = self._motors.begin(rows, position[:, self.layout.position])
-        self.engine.reset(rows, position, velocity, control)
+            if name in self.layout.fixtures:
+                fixtures[self.layout.fixtures[name]] = value
+            else:
+                position[:, self.layout.scene[name]] = value.double()
+        control = self._motors.begin(
+            rows, position[:, self.layout.position], position[:, self.layout.fingers]
+        )
+        self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
         self._look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -263,6 +273,8 @@ class MujocoSimulation:
         self._qvel.copy_(self.engine.qvel)
         self._sensordata.copy_(self.engine.sensordata)
         self._effort.copy_(self.engine.actuator_force)
+        if self._motors.gripper is not None:
+            self._motors.gripper.look()
         if self._scan is not None:
             self._scan.look(self._truth)
 
@@ -317,6 +329,8 @@ class MujocoSimulation:
             "joint_velocity": self._qvel[:, self.layout.velocity],
             "joint_effort": self._effort[:, : self.robot.num_joints],
         }
+        if self._motors.gripper is not None:
+            views["gripper_opening"] = self._motors.gripper.opening
         if self.layout.floating:
             views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
             views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}

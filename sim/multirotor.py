@@ -103,8 +103,7 @@ class MultirotorConfig:
         """The plant that is simulated."""
         return self.plants[self.plant]
 
-    @property
-    def action_map(self) -> ActionMap:
+    def action_map(self, task: Any) -> ActionMap:
         """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
         count = len(self.spec.rotors)
         return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)

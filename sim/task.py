@@ -79,8 +79,9 @@ class Start:
     robot: RobotState
     """True state of the robot, fields (count, width)."""
     scene: Mapping[str, Tensor] = field(default_factory=dict)
-    """Positions of the scene's joints by name, (count, 7) for a free body (position and quaternion
-    wxyz, world) and (count, 1) for others; joints left out begin where the model has them."""
+    """Positions of the scene's joints and fixtures by name: (count, 7) for a free body or a fixture
+    (position and quaternion wxyz, world) and (count, 1) for others; what is left out begins where
+    the model has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

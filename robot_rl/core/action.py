@@ -41,6 +41,8 @@ class ActionMap:
     """Proportional gains that go with joint positions, (A), [N m/rad]."""
     damping: list[float] = field(default_factory=list[float])
     """Derivative gains that go with joint positions, (A), [N m s/rad]."""
+    gripper: bool = False
+    """Whether one more entry, the last, is the gripper's opening; gains are the joints' only."""
 
     def __post_init__(self) -> None:
         """Refuse ranges without extent and kinds that no map makes yet."""
@@ -58,7 +60,12 @@ class ActionMap:
             )
         if self.limit and len(self.limit) != self.size:
             raise ConfigError(f"action map: got {len(self.limit)} limits for {self.size} entries")
-        gains = self.size if self.kind is CommandKind.joint else 0
+        if self.gripper and (self.kind is not CommandKind.joint or self.size < 2):
+            raise ConfigError(
+                f"an action map to '{self.kind.value}' commands with {self.size} entries has no "
+                "room for a gripper; joint commands with two entries or more have"
+            )
+        gains = self.size - self.gripper if self.kind is CommandKind.joint else 0
         if (len(self.stiffness), len(self.damping)) != (gains, gains):
             raise ConfigError(
                 f"an action map to '{self.kind.value}' commands with {self.size} entries needs "
@@ -67,21 +74,26 @@ class ActionMap:
             )
 
     @classmethod
-    def joint_positions(cls, robot: RobotSpec, scale: float) -> "ActionMap":
+    def joint_positions(
+        cls, robot: RobotSpec, scale: float, *, gripper: bool = False
+    ) -> "ActionMap":
         """Joint position targets around the default pose: default + scale * action, in the limits.
 
         Args:
             robot: Joints with default position, limits and gains.
             scale: What an action of 1 adds to the default position [rad] or [m].
+            gripper: Add an entry for the gripper: closed at -1, open at +1.
         """
         joints = robot.joints
+        opening = int(gripper)  # this often, from closed to open
         return cls(
             kind=CommandKind.joint,
-            low=[joint.default_position - scale for joint in joints],
-            high=[joint.default_position + scale for joint in joints],
-            limit=[list(joint.position_limit) for joint in joints],
+            low=[joint.default_position - scale for joint in joints] + opening * [0.0],
+            high=[joint.default_position + scale for joint in joints] + opening * [1.0],
+            limit=[list(joint.position_limit) for joint in joints] + opening * [[0.0, 1.0]],
             stiffness=[joint.stiffness for joint in joints],
             damping=[joint.damping for joint in joints],
+            gripper=gripper,
         )
 
     @property
@@ -96,7 +108,12 @@ class ActionMap:
                 f"the action map makes '{self.kind.value}' commands, "
                 f"but robot '{robot.name}' accepts '{robot.command.value}'"
             )
-        sizes = {CommandKind.rotors: len(robot.rotors), CommandKind.joint: robot.num_joints}
+        if self.gripper and robot.gripper is None:
+            raise SpecMismatchError(
+                f"the action map has an entry for a gripper, but robot '{robot.name}' has none"
+            )
+        joints = robot.num_joints + self.gripper
+        sizes = {CommandKind.rotors: len(robot.rotors), CommandKind.joint: joints}
         entries = sizes.get(self.kind, 4)
         if self.size != entries:
             raise SpecMismatchError(
@@ -120,7 +137,7 @@ class ActionMap:
 
     def from_command(self, command: RobotCommand) -> Array:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
-        values = _READERS[self.kind](command)
+        values = _READERS[self.kind](self, command)
         low, high = self._range(values)
         return 2 * (values - low) / (high - low) - 1
 
@@ -169,28 +186,35 @@ def _body_rates(_: ActionMap, values: Array) -> RobotCommand:
 def _joint(action_map: ActionMap, values: Array) -> RobotCommand:
     xp = array_namespace(values)
     gains = _constants(xp, tuple(action_map.stiffness), tuple(action_map.damping), *_like(values))
-    stiffness, damping = (xp.broadcast_to(gain, values.shape) for gain in gains)
-    still = xp.zeros_like(values)
-    return JointCommand(q=values, dq=still, tau=still, kp=stiffness, kd=damping)
+    q, opening = (values[..., :-1], values[..., -1:]) if action_map.gripper else (values, None)
+    stiffness, damping = (xp.broadcast_to(gain, q.shape) for gain in gains)
+    still = xp.zeros_like(q)
+    return JointCommand(q=q, dq=still, tau=still, kp=stiffness, kd=damping, gripper=opening)
 
 
-def _read_rotors(command: RobotCommand) -> Array:
+def _read_rotors(_: ActionMap, command: RobotCommand) -> Array:
     if not isinstance(command, RotorCommand):
         raise SpecMismatchError(f"expected a RotorCommand, got a {type(command).__name__}")
     return command.speed
 
 
-def _read_body_rates(command: RobotCommand) -> Array:
+def _read_body_rates(_: ActionMap, command: RobotCommand) -> Array:
     if not isinstance(command, BodyRateCommand):
         raise SpecMismatchError(f"expected a BodyRateCommand, got a {type(command).__name__}")
     xp = array_namespace(command.rates_b)
     return xp.concat([command.rates_b, command.thrust], axis=-1)
 
 
-def _read_joint(command: RobotCommand) -> Array:
+def _read_joint(action_map: ActionMap, command: RobotCommand) -> Array:
     if not isinstance(command, JointCommand):
         raise SpecMismatchError(f"expected a JointCommand, got a {type(command).__name__}")
-    return command.q
+    if not action_map.gripper:
+        return command.q
+    if command.gripper is None:
+        raise SpecMismatchError(
+            "the action map has an entry for a gripper, but the command says nothing of one"
+        )
+    return array_namespace(command.q).concat([command.q, command.gripper], axis=-1)
 
 
 _MAKERS = {

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import STATE_FIELDS
 
@@ -30,6 +31,8 @@ class RobotSpec:
     """Names of the rotors in order; empty for everything that does not fly."""
     feet: list[str] = field(default_factory=list[str])
     """Names of the feet in order; empty for a robot that does not walk."""
+    gripper: GripperSpec | None = None
+    """Its gripper; None for a robot without one."""
     sensors: dict[str, SensorSpec] = field(default_factory=dict[str, SensorSpec])
     """What the robot measures: a field of `RobotState` -> how."""
     command: CommandKind = CommandKind.rotors
@@ -42,9 +45,10 @@ class RobotSpec:
         for sensor in self.sensors:
             if sensor not in STATE_FIELDS:
                 raise ConfigError(unknown_name("sensor", sensor, STATE_FIELDS))
-        names = [*self.joint_names, *self.rotors]
+        fingers = self.gripper.joints if self.gripper else []
+        names = [*self.joint_names, *fingers, *self.rotors]
         if len(set(names)) != len(names) or "" in names:
-            raise ConfigError(f"joints and rotors need distinct names, got {names}")
+            raise ConfigError(f"joints, fingers and rotors need distinct names, got {names}")
         if len(set(self.feet)) != len(self.feet) or "" in self.feet:
             raise ConfigError(f"feet need distinct names, got {self.feet}")
 
@@ -61,7 +65,8 @@ class RobotSpec:
     @property
     def state_widths(self) -> dict[str, int]:
         """Fields of `RobotState` that the sensors fill, with their widths."""
-        wide = {"orientation_w": 4, "foot_force": len(self.feet), "wrench_ee": 6}
+        wide = {"orientation_w": 4, "end_effector_orientation_b": 4, "gripper_opening": 1}
+        wide |= {"foot_force": len(self.feet), "wrench_ee": 6}
         for name in ("joint_position", "joint_velocity", "joint_effort"):
             wide[name] = self.num_joints
         return {name: wide.get(name, 3) for name in self.sensors}
@@ -69,7 +74,13 @@ class RobotSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has no infinity: an absent limit is 'inf' or '-inf'."""
         joints = [{k: _written(v) for k, v in asdict(joint).items()} for joint in self.joints]
-        return {**asdict(self), "joints": joints, "command": self.command.value}
+        gripper = asdict(self.gripper) if self.gripper else None
+        return {
+            **asdict(self),
+            "joints": joints,
+            "gripper": gripper and {k: _written(v) for k, v in gripper.items()},
+            "command": self.command.value,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RobotSpec":
@@ -79,6 +90,10 @@ class RobotSpec:
             JointSpec(**{k: v if k == "name" else _number(v) for k, v in joint.items()})
             for joint in plain["joints"]
         ]
+        if plain.get("gripper"):  # older descriptions do not speak of it
+            fingers = plain["gripper"]["joints"]
+            limits = {k: _number(v) for k, v in plain["gripper"].items() if k != "joints"}
+            plain["gripper"] = GripperSpec(joints=fingers, **limits)
         plain["sensors"] = {name: SensorSpec(**value) for name, value in plain["sensors"].items()}
         plain["command"] = CommandKind(plain["command"])
         return cls(**plain)
@@ -90,7 +105,8 @@ class RobotSpec:
             other: The robot at hand.
 
         Raises:
-            SpecMismatchError: Name, version, joint, rotor or foot order, command or sensors differ.
+            SpecMismatchError: Name, version, joint, rotor or foot order, fingers, command or
+                sensors differ.
         """
         pairs: dict[str, tuple[object, object]] = {
             "name": (self.name, other.name),
@@ -100,6 +116,9 @@ class RobotSpec:
             "foot order": (self.feet, other.feet),
             "command": (self.command.value, other.command.value),
         }
+        if self.gripper:  # without one a policy does not care about fingers
+            fingers = other.gripper.joints if other.gripper else []
+            pairs["gripper"] = (self.gripper.joints, fingers)
         for what, (expected, got) in pairs.items():
             if expected != got:
                 raise SpecMismatchError(

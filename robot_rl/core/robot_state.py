@@ -12,6 +12,8 @@ STATE_FIELDS = {
     "angular_velocity_b": "angular velocity of the base, (N, 3), [rad/s], body axes",
     "linear_acceleration_b": "specific force at the IMU, (N, 3), [m/s^2], body axes",
     "end_effector_position_b": "position of the end effector, (N, 3), [m], base axes",
+    "end_effector_orientation_b": "attitude of the end effector, (N, 4), wxyz, base axes",
+    "gripper_opening": "opening of the gripper as a fraction of the largest, (N, 1)",
     "joint_position": "(N, J), [rad] or [m], joint order of the spec",
     "joint_velocity": "(N, J), [rad/s] or [m/s], joint order of the spec",
     "joint_effort": "(N, J), [N m] or [N], joint order of the spec",
@@ -67,6 +69,16 @@ class RobotState:
     def end_effector_position_b(self) -> Array:
         """Position of the end effector, (N, 3), [m], base axes."""
         return self.field("end_effector_position_b")
+
+    @property
+    def end_effector_orientation_b(self) -> Array:
+        """Attitude of the end effector, unit quaternion wxyz, (N, 4), base axes."""
+        return self.field("end_effector_orientation_b")
+
+    @property
+    def gripper_opening(self) -> Array:
+        """Opening of the gripper as a fraction of the largest, (N, 1)."""
+        return self.field("gripper_opening")
 
     @property
     def joint_position(self) -> Array:

@@ -59,7 +59,8 @@ class Flight:
         self._engine.params[:] = CRAZYFLIE.row()
         self._engine.params[:, PARAM_COLUMNS["action_delay"]] = float(delay)
         self._engine.params[:, PARAM_COLUMNS["latency"]] = float(delay)
-        self._setpoint = 0.8 + 0.1 * torch.rand(num_worlds, 4, device=device)
+        # Alike for a world's rotors: who tumbles for seconds is taken out of service.
+        self._setpoint = (0.8 + 0.1 * torch.rand(num_worlds, 1, device=device)).repeat(1, 4)
         self._normals = torch.randn(num_worlds, NOISE_WIDTH, device=device)
         self._noise = noise
 

@@ -1,4 +1,4 @@
-"""Plots and films of what a policy does: of flights, of walks; of others there are none."""
+"""Plots and films of what a policy does: of flights, and of robots with joints."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,6 @@ from torch import Tensor
 
 from robot_rl.core.env import Obs
 from sim.env import SimEnv
-from sim.tasks.velocity import GOAL
 
 
 def draw_policy(
@@ -25,7 +24,7 @@ def draw_policy(
         env: Evaluation worlds.
         act: Policy, groups (N, ...) -> (N, A).
         seed: Chooses starts, goals and physical parameters.
-        video: Also film; takes about ten seconds.
+        video: Also film; takes ten seconds to a minute.
 
     Returns:
         What was drawn -> where it is, or why it is not.
@@ -35,8 +34,6 @@ def draw_policy(
         from flight_report import report_flight
 
         return report_flight(folder, env, act, seed=seed, video=video)
-    if robot is not None and robot.feet and GOAL in env.task.goal:
-        from walk_report import report_walk
+    from joint_report import report_joints
 
-        return report_walk(folder, env, act, seed=seed)
-    return {}
+    return report_joints(folder, env, act, seed=seed, video=video)

@@ -23,7 +23,7 @@ _VELOCITY_SIZE = {
 
 @dataclass(frozen=True)
 class JointLayout:
-    """Columns of `qpos` and `qvel`: the robot's base where it floats, its joints, then the scene.
+    """Columns of `qpos` and `qvel`: the robot's base where it floats, joints, fingers, the scene.
 
     A floating base takes the first columns: position (world, [m]) and quaternion wxyz, and linear
     velocity (world axes, [m/s]) and angular velocity (body axes, [rad/s]).
@@ -35,19 +35,23 @@ class JointLayout:
     """The robot's joints in `qpos`."""
     velocity: slice
     """The robot's joints in `qvel`."""
+    fingers: slice
+    """The gripper's joints in `qpos`; empty without a gripper."""
     scene: dict[str, slice]
     """Joints of the scene in `qpos`, by name: 7 columns for a free body, 1 for a hinge or slide."""
     scene_velocity: dict[str, slice]
     """Joints of the scene in `qvel`, by name."""
+    fixtures: dict[str, int]
+    """Bodies of the scene that are placed anew in every episode: name -> row of `mocap_pos`."""
 
     @classmethod
-    def of(cls, model: mujoco.MjModel, num_joints: int) -> "JointLayout":
-        """Read it from a model whose first joints are the robot's."""
+    def of(cls, model: mujoco.MjModel, num_joints: int, num_fingers: int = 0) -> "JointLayout":
+        """Read it from a model whose first joints are the robot's, then its gripper's."""
         floating = model.njnt > 0 and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
         first, first_velocity = (7, 6) if floating else (0, 0)
         scene: dict[str, slice] = {}
         scene_velocity: dict[str, slice] = {}
-        for i in range(num_joints + floating, model.njnt):
+        for i in range(num_joints + num_fingers + floating, model.njnt):
             kind = mujoco.mjtJoint(model.jnt_type[i])
             start, start_velocity = int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i])
             name = model.joint(i).name
@@ -57,6 +61,12 @@ class JointLayout:
             floating=bool(floating),
             position=slice(first, first + num_joints),
             velocity=slice(first_velocity, first_velocity + num_joints),
+            fingers=slice(first + num_joints, first + num_joints + num_fingers),
             scene=scene,
             scene_velocity=scene_velocity,
+            fixtures={
+                model.body(i).name: int(model.body_mocapid[i])
+                for i in range(model.nbody)
+                if model.body_mocapid[i] >= 0
+            },
         )

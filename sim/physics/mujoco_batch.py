@@ -91,6 +91,8 @@ class MujocoEngine:
         """Generalised velocities, (N, nv)."""
         self.control = torch.from_numpy(self._batch.bind("ctrl"))
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        self.fixtures = _fixtures(self._batch, model.nmocap)
+        """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
         self._waiting, self._waiting_for = waiting_columns(model)
         self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
@@ -126,7 +128,15 @@ class MujocoEngine:
         if self._warnings.any() or not all(math.isfinite(part.sum()) for part in self._moving):
             self._take_out_of_service()
 
-    def reset(self, rows: Rows, qpos: Tensor, qvel: Tensor, control: Tensor) -> None:
+    def reset(
+        self,
+        rows: Rows,
+        qpos: Tensor,
+        qvel: Tensor,
+        control: Tensor,
+        *,
+        fixtures: Mapping[int, Tensor] | None = None,
+    ) -> None:
         """Place the picked worlds and lower their flags; nothing of their past remains.
 
         Args:
@@ -135,6 +145,8 @@ class MujocoEngine:
             qvel: (count, nv).
             control: (count, nu), what the first forces and accelerations are felt with, and what
                 motors with a delay obey until a new one reaches them.
+            fixtures: Poses of mocap bodies by their number, (count, 7), position and quaternion
+                wxyz; those left out stand where the model has them.
         """
         ids = _ids(rows.mask)
         if ids.size == 0:
@@ -144,6 +156,9 @@ class MujocoEngine:
         rows.put(self.qpos, qpos.to(self.qpos.dtype))
         rows.put(self.qvel, qvel.to(self.qvel.dtype))
         rows.put(self.control, control.to(self.control.dtype))
+        for body, pose in (fixtures or {}).items():
+            for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
+                rows.put(part[:, body], pose[:, columns].to(part.dtype))
         if self._waiting.size:  # delayed controls too: nothing of the past is on its way
             self._history[ids[:, None], self._waiting] = control.numpy()[:, self._waiting_for]
         rows.put(self.fault, False)
@@ -236,6 +251,11 @@ class MujocoEngine:
         values = self._batch.bind(name).view()
         values.flags.writeable = True  # a load puts back what a forward does not compute
         return values
+
+
+def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
+    names = ("mocap_pos", "mocap_quat") if count else ()
+    return tuple(torch.from_numpy(batch.bind(name)) for name in names)
 
 
 def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:

@@ -1,7 +1,8 @@
 """A robot's MJCF joined with its `RobotSpec` and a scene: mechanism, motors and surroundings.
 
 The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
-before all others; then come the joints of the spec, in its order, then those of the scene.
+before all others; then come the joints of the spec, in its order, those of its gripper, then those
+of the scene.
 
 Motors are described in `mujoco_motor`.
 """
@@ -15,10 +16,11 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import JointSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_motor import add_motor
-from sim.physics.mujoco_terrain import add_terrain
+from sim.physics.mujoco_scene import empty_prefix, furnish
 from sim.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
@@ -71,17 +73,15 @@ def load_model(
     tree.option.timestep = physics_dt
     for joint in robot.joints:
         add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
+    for finger in _fingers(robot):
+        add_motor(tree, finger, longest_delay=0.0)
     _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
-    if scene is not None and scene.file:
-        surroundings = _tree(scene.file, SCENES, "scene")
-        unnamed = [joint for joint in surroundings.joints if not joint.name]
-        if unnamed:
-            raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
-        tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
-        name = f"{name} with {Path(scene.file).name}"
-    if scene is not None and scene.terrain is not None:
-        add_terrain(tree, scene.terrain)
-    return _compile(tree, f"robot '{robot.name}'", name)
+    if scene is None:
+        return _compile(tree, f"robot '{robot.name}'", name)
+    with empty_prefix():
+        furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
+        name = " with ".join(filter(None, (name, scene.tool, scene.file)))
+        return _compile(tree, f"robot '{robot.name}'", name)
 
 
 def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
@@ -130,13 +130,21 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             "axis; only the first joint may be free, that of a floating base"
         )
     found = [joint.name for joint in joints]
-    if found != robot.joint_names:
-        missing = [name for name in robot.joint_names if name not in found]
+    asked = [joint.name for joint in [*robot.joints, *_fingers(robot)]]
+    if found != asked:
+        missing = [name for name in asked if name not in found]
         what = f"lacks {missing}" if missing else "has them in another order or more of them"
         raise SpecMismatchError(
-            f"robot '{robot.name}' has joints {robot.joint_names}, but {file} {what}: {found}"
+            f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
         )
-    for ours, theirs in zip(robot.joints, joints, strict=True):
+    for finger, theirs in zip(_fingers(robot), joints[robot.num_joints :], strict=True):
+        low, high = finger.position_limit
+        if low < theirs.range[0] - _LIMIT_TOLERANCE or high > theirs.range[1] + _LIMIT_TOLERANCE:
+            raise SpecMismatchError(
+                f"robot '{robot.name}': finger '{finger.name}' goes from {low} to {high} in the "
+                f"spec, beyond its range {list(theirs.range)} in {file}"
+            )
+    for ours, theirs in zip(robot.joints, joints, strict=False):
         pairs = zip(ours.position_limit, theirs.range, strict=True)
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
             raise SpecMismatchError(
@@ -146,17 +154,38 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
             )
 
 
+def _fingers(robot: RobotSpec) -> list[JointSpec]:
+    """Fingers as the joints that they are in the model; their motors hold them open at first."""
+    hand = robot.gripper
+    if hand is None:
+        return []
+    return [
+        JointSpec(
+            name=name,
+            position_limit=sorted((hand.closed, hand.open)),
+            effort_limit=hand.force_limit,
+            default_position=hand.open,
+            stiffness=hand.stiffness,
+            damping=hand.damping,
+        )
+        for name in hand.joints
+    ]
+
+
 def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
     """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
     data = mujoco.MjData(model)
-    layout = JointLayout.of(model, robot.num_joints)
+    fingers = _fingers(robot)
+    layout = JointLayout.of(model, robot.num_joints, len(fingers))
     gravity = model.opt.gravity.copy()
     if layout.floating:
         model.opt.gravity[:] = 0
         data.qpos[2] = _PROBE_HEIGHT
     pose = [joint.default_position for joint in robot.joints]
     data.qpos[layout.position] = [position + _PROBE_OFFSET for position in pose]
-    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.joints]
+    data.qpos[layout.fingers] = [finger.default_position for finger in fingers]
+    motors = [*robot.joints, *fingers]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in motors]
     steps = max(10, round(_PROBE_SECONDS / model.opt.timestep))
     for _ in range(steps):
         mujoco.mj_step1(model, data)  # in two halves: these do not reset a bad state

@@ -12,6 +12,7 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
+from sim.joint_action import JointActionConfig
 from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
@@ -45,6 +46,8 @@ class ReachConfig:
     """Time at the episode's end over which success is judged [s]."""
     success_distance: float = 0.02
     """Largest mean distance within the window [m]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the arm is moved."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode."""
     scene: SceneConfig = field(default_factory=SceneConfig)

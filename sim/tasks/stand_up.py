@@ -16,6 +16,7 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.fallen import FallenConfig
+from sim.joint_action import JointActionConfig
 from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
@@ -49,6 +50,8 @@ class StandUpConfig:
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
     """How the robots fell that episodes begin with."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the legs are moved."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode, and pushes."""
     scene: SceneConfig = field(default_factory=SceneConfig)

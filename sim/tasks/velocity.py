@@ -16,6 +16,7 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.curriculum import FollowsSuccess
+from sim.joint_action import JointActionConfig
 from sim.joint_randomization import JointRandomization
 from sim.scene import SceneConfig
 from sim.task import Judgement, Start
@@ -79,6 +80,8 @@ class VelocityConfig:
     """Largest mean error of the horizontal velocity over the episode [m/s]."""
     success_turn_error: float = 0.2
     """Largest mean error of the turning rate over the episode [rad/s]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the legs are moved."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode, and pushes."""
     scene: SceneConfig = field(default_factory=SceneConfig)

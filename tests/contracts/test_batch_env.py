@@ -17,6 +17,7 @@ from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
+from tests.sim.hands import endless_handling, handling
 from tests.sim.legs import climb, endless_climb, endless_get_up, endless_walk, get_up, walk
 
 IMAGES = {
@@ -105,6 +106,10 @@ CASES = (
 
 ON_THE_CPU_ONLY = (
     EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
+    *(
+        EnvCase(name, handling(name), STEPS, endless_handling(name), lift_limit)
+        for name in ("lift", "peg", "drawer")
+    ),
     EnvCase(
         "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
         noiseless=True,

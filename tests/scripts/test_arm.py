@@ -25,6 +25,7 @@ def test_an_arm_is_trained_evaluated_and_exported_without_a_flight(command, trai
     run, said = trained
     assert f"bundle    {run}/bundle" in said
     assert "flight" not in said
+    assert (run / "videos" / "episodes.mp4").is_file() or "video     none: " in said
     assert (run / "plots" / "learning_curve.png").is_file()
     answer = command("evaluate", f"run={run}", "episodes=8", "video=true", "out=trial")
     assert answer.code == 0

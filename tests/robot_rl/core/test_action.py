@@ -1,6 +1,7 @@
 """The action map and its inverse."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
+from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec
 
 ROTORS = ActionMap(kind=CommandKind.rotors, low=[0.0, 0.2], high=[1.0, 0.6])
@@ -33,6 +35,8 @@ ARM = RobotSpec(
     ],
 )
 JOINTS = ActionMap.joint_positions(ARM, scale=1.0)
+HANDED = replace(ARM, gripper=GripperSpec(joints=["left", "right"]))
+GRASPING = ActionMap.joint_positions(HANDED, scale=1.0, gripper=True)
 
 
 def command_values(command: Any) -> np.ndarray:
@@ -86,6 +90,26 @@ def test_joint_targets_lie_around_the_default_pose_within_the_limits_by_hand() -
     assert not command.tau.any()
 
 
+def test_the_last_entry_opens_the_gripper_where_the_map_has_one_by_hand() -> None:
+    command = GRASPING.to_command(np.array([[0.5, -0.5, -1.0], [0.0, 0.0, 0.5], [0, 0, 7.0]]))
+    assert isinstance(command, JointCommand)
+    np.testing.assert_allclose(command.q, [[1.5, -0.3], [1, 0.2], [1, 0.2]])
+    assert command.gripper is not None
+    np.testing.assert_allclose(command.gripper, [[0.0], [0.75], [1.0]])
+    np.testing.assert_array_equal(command.kp, [[600, 40]] * 3)
+    back = GRASPING.from_command(command)
+    np.testing.assert_allclose(back[1:], [[0, 0, 0.5], [0, 0, 1]], atol=1e-12)
+    with pytest.raises(SpecMismatchError, match="the command says nothing of one"):
+        GRASPING.from_command(replace(command, gripper=None))
+
+
+def test_a_map_with_a_gripper_needs_a_robot_with_one() -> None:
+    GRASPING.check_robot(HANDED)
+    JOINTS.check_robot(HANDED)  # a policy need not move the fingers
+    with pytest.raises(SpecMismatchError, match="entry for a gripper, but robot 'arm' has none"):
+        GRASPING.check_robot(ARM)
+
+
 @given(entries=st.lists(st.floats(-1, 1), min_size=2, max_size=2))
 def test_inverse_of_a_clipped_joint_target_makes_the_same_command(entries: list[float]) -> None:
     command = JOINTS.to_command(np.array([entries]))
@@ -96,7 +120,7 @@ def test_inverse_of_a_clipped_joint_target_makes_the_same_command(entries: list[
     )
 
 
-@pytest.mark.parametrize("action_map", [ROTORS, RATES, JOINTS])
+@pytest.mark.parametrize("action_map", [ROTORS, RATES, JOINTS, GRASPING])
 def test_numpy_and_torch_agree(action_map: ActionMap) -> None:
     rng = np.random.default_rng(0)
     action = rng.uniform(-1.2, 1.2, (20, action_map.size)).astype(np.float32)
@@ -122,7 +146,7 @@ def test_gradient_flows_even_after_use_in_inference_mode() -> None:
     torch.testing.assert_close(action.grad, torch.tensor([[0.0615]]))
 
 
-@pytest.mark.parametrize("action_map", [RATES, JOINTS])
+@pytest.mark.parametrize("action_map", [RATES, JOINTS, GRASPING])
 def test_map_survives_json(action_map: ActionMap) -> None:
     assert ActionMap.from_dict(json.loads(json.dumps(action_map.to_dict()))) == action_map
 
@@ -130,6 +154,9 @@ def test_map_survives_json(action_map: ActionMap) -> None:
 def test_map_of_an_older_bundle_is_read() -> None:
     old = {"kind": "rotors", "low": [0.0, 0.2], "high": [1.0, 0.6]}
     assert ActionMap.from_dict(old) == ROTORS
+    joints = JOINTS.to_dict()
+    del joints["gripper"]
+    assert ActionMap.from_dict(joints) == JOINTS
 
 
 @pytest.mark.parametrize(
@@ -143,6 +170,7 @@ def test_map_of_an_older_bundle_is_read() -> None:
         ({"low": [0.0], "high": [1.0], "limit": [[0, 1], [0, 1]]}, "2 limits for 1 entries"),
         ({"low": [0.0], "high": [1.0], "stiffness": [1.0]}, "needs 0 gains"),
         ({"kind": CommandKind.joint, "low": [0.0], "high": [1.0]}, "needs 1 gains"),
+        ({"low": [0.0] * 4, "high": [1.0] * 4, "gripper": True}, "no room for a gripper"),
         ({"kind": CommandKind.pose, "low": [0.0], "high": [1.0]}, "'pose' .* rotors, body_rates"),
     ],
 )

@@ -29,6 +29,7 @@ def make_inputs(rng: np.random.Generator, kind: str = "numpy") -> ObservationInp
                 "linear_velocity_w": draw(3),
                 "angular_velocity_b": draw(3),
                 "end_effector_position_b": draw(3),
+                "end_effector_orientation_b": orientation,
                 "joint_position": draw(2),
                 "joint_velocity": draw(2),
             }
@@ -247,3 +248,14 @@ def test_history_of_another_shape_is_refused() -> None:
     observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
     with pytest.raises(ShapeError, match=r"expected shape \(2, 9\), got \(2, 6\)"):
         observation_map.load_state_dict({"0": np.zeros((2, 6)), "1": np.zeros((2, 6))})
+
+
+def test_fields_and_goals_are_terms_as_they_are() -> None:
+    state = RobotState({"gripper_opening": np.full((2, 1), 0.25, np.float32)})
+    goal = {"cube": np.full((2, 3), 0.5, np.float32)}
+    inputs = ObservationInputs(state=state, goal=goal, last_action=np.zeros((2, 1), np.float32))
+    terms = [TermConfig(term="state/gripper_opening"), TermConfig(term="goal/cube", scale=2.0)]
+    made = ObservationMap(terms, inputs).update(inputs)
+    np.testing.assert_array_equal(made, [[0.25, 1, 1, 1]] * 2)
+    with pytest.raises(SpecMismatchError, match=r"reads the goal 'ball'.*\['cube'\]"):
+        ObservationMap([TermConfig(term="goal/ball")], inputs)

@@ -10,8 +10,11 @@ import pytest
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+
+HAND = GripperSpec(joints=["finger"])
 
 
 def arm(**changes: Any) -> RobotSpec:
@@ -26,7 +29,8 @@ def arm(**changes: Any) -> RobotSpec:
 
 def test_description_survives_strict_json_even_without_limits() -> None:
     free = JointSpec(name="free", position_limit=[-math.inf, math.inf])
-    spec = arm(joints=[free, JointSpec(name="inf")])
+    hand = GripperSpec(joints=["inf_finger"], speed=math.inf, force_limit=70.0)
+    spec = arm(joints=[free, JointSpec(name="inf")], gripper=hand)
     again = RobotSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert again == spec
     assert again.joints[0].velocity_limit == math.inf
@@ -77,12 +81,12 @@ def test_state_widths_follow_sensors_and_joints() -> None:
     everything = RobotSpec(
         name="x", feet=["left", "right"], sensors={name: SensorSpec() for name in STATE_FIELDS}
     )
-    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 0, 0, 0, 2, 6]
+    assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 4, 1, 0, 0, 0, 2, 6]
 
 
-def test_a_description_written_before_there_were_feet_can_be_read() -> None:
+def test_a_description_written_before_there_were_feet_and_grippers_can_be_read() -> None:
     written = arm().to_dict()
-    del written["feet"]
+    del written["feet"], written["gripper"]
     assert RobotSpec.from_dict(written) == arm()
 
 
@@ -95,6 +99,7 @@ def test_a_description_written_before_there_were_feet_can_be_read() -> None:
         ({"rotors": ["a"]}, "distinct names"),
         ({"joints": [JointSpec()]}, "distinct names"),
         ({"feet": ["left", "left"]}, "feet need distinct names"),
+        ({"gripper": GripperSpec(joints=["b"])}, "distinct names"),
     ],
 )
 def test_impossible_robots_are_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -122,13 +127,33 @@ def test_impossible_sensors_are_refused(values: dict[str, float]) -> None:
         ({"joints": [JointSpec(name="b"), JointSpec(name="a")]}, "joint order"),
         ({"rotors": ["r"]}, "rotor order"),
         ({"feet": ["f"]}, "foot order"),
+        ({"gripper": None}, r"gripper \['finger'\], but the robot at hand has gripper \[\]"),
         ({"command": CommandKind.pose}, "command joint, but the robot at hand has command pose"),
         ({"sensors": {"joint_position": SensorSpec()}}, r"reads \['orientation_w'\]"),
     ],
 )
 def test_another_robot_is_told_apart(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SpecMismatchError, match=sentence):
-        arm().check_compatible(arm(**changes))
+        arm(gripper=HAND).check_compatible(arm(**({"gripper": HAND} | changes)))
+
+
+def test_a_policy_that_knows_no_gripper_does_not_mind_one() -> None:
+    arm().check_compatible(arm(gripper=HAND))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"joints": []}, "distinct finger joints"),
+        ({"joints": ["a", "a"]}, "distinct finger joints"),
+        ({"joints": ["a"], "open": 0.0}, "open and closed must differ"),
+        ({"joints": ["a"], "force_limit": 0.0}, "force_limit must be > 0"),
+        ({"joints": ["a"], "damping": -1.0}, "damping must be >= 0"),
+    ],
+)
+def test_impossible_grippers_are_refused(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        GripperSpec(**values)
 
 
 def test_robot_that_measures_more_is_compatible() -> None:

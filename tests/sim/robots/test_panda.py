@@ -24,8 +24,9 @@ DH = (
     (0.088, 0.0, np.pi / 2),
     (0.0, 0.107, 0.0),
 )
-HAND_TURN, TOOL_LENGTH = -np.pi / 4, 0.1034
-"""franka_description, hand.xacro: rpy of the hand on the flange, z of hand_tcp on the hand [m]."""
+HAND_TURN, TOOL_LENGTH, FINGER_HEIGHT = -np.pi / 4, 0.1034, 0.0584
+"""franka_description, hand.xacro: rpy of the hand on the flange, z of hand_tcp and of the fingers
+on the hand [m]."""
 
 # franka_description, inertial.yaml (after Gaz et al. 2019): mass [kg], centre of mass [m],
 # inertia xx, yy, zz, xy, xz, yz about it [kg m^2].
@@ -72,20 +73,27 @@ def test_every_frame_lies_where_the_published_parameters_put_it(model: mujoco.Mj
     rng = np.random.default_rng(0)
     for _ in range(20):
         data.qpos[:] = rng.uniform(*model.jnt_range.T)
+        joints, fingers = data.qpos[:7], data.qpos[7:]
         mujoco.mj_forward(model, data)
         pose = np.eye(4)
-        for i, theta in enumerate([*data.qpos, HAND_TURN]):
+        for i, theta in enumerate([*joints, HAND_TURN]):
             pose = pose @ craig(*DH[i], theta)
             body = data.body(f"link{i + 1}" if i < 7 else "hand")
             np.testing.assert_allclose(body.xpos, pose[:3, 3], atol=1e-9)
             np.testing.assert_allclose(body.xmat.reshape(3, 3), pose[:3, :3], atol=1e-9)
         tool = pose @ np.array([0, 0, TOOL_LENGTH, 1])
         np.testing.assert_allclose(data.sensor("end_effector_position_b").data, tool[:3], atol=1e-9)
+        turn = np.zeros(9)
+        mujoco.mju_quat2Mat(turn, data.sensor("end_effector_orientation_b").data)
+        np.testing.assert_allclose(turn.reshape(3, 3), pose[:3, :3], atol=1e-9)
+        for finger, side, stroke in zip(("left", "right"), (1, -1), fingers, strict=True):
+            origin = pose @ np.array([0, side * stroke, FINGER_HEIGHT, 1])
+            np.testing.assert_allclose(data.body(f"{finger}_finger").xpos, origin[:3], atol=1e-9)
 
 
 def test_ready_pose_holds_the_tool_where_geometry_by_hand_puts_it(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
-    data.qpos[:] = [joint.default_position for joint in panda().spec.joints]
+    data.qpos[:7] = [joint.default_position for joint in panda().spec.joints]
     mujoco.mj_forward(model, data)
     # In the plane y = 0. The upper arm leans back by 45 degrees and the forearm points forward, so
     # that the elbow's second offset goes up; the hand points down.
@@ -118,9 +126,10 @@ def test_the_whole_arm_weighs_what_its_parts_do(model: mujoco.MjModel) -> None:
 def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel) -> None:
     assert [model.joint(i).name for i in range(7)] == [f"joint{i}" for i in range(1, 8)]
     limits = [(-2.8973, 2.8973), (-1.7628, 1.7628), (-2.8973, 2.8973), (-3.0718, -0.0698),
-              (-2.8973, 2.8973), (-0.0175, 3.7525), (-2.8973, 2.8973)]  # fmt: skip
+              (-2.8973, 2.8973), (-0.0175, 3.7525), (-2.8973, 2.8973),
+              (0.0, 0.04), (0.0, 0.04)]  # fmt: skip
     np.testing.assert_allclose(model.jnt_range, limits)
-    efforts = [87.0] * 4 + [12.0] * 3
+    efforts = [87.0] * 4 + [12.0] * 3 + [70.0] * 2  # the hand: 70 N continuous
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], efforts)
     speeds = [joint.velocity_limit for joint in panda().spec.joints]
     assert speeds == [2.175] * 4 + [2.61] * 3
@@ -138,7 +147,7 @@ def test_the_model_is_made_of_primitive_shapes_only(model: mujoco.MjModel) -> No
 
 def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
-    data.qpos[:] = [0, 0.9, 0, -2.2, 0, 2.4, 0.785]
+    data.qpos[:] = [0, 0.9, 0, -2.2, 0, 2.4, 0.785, 0.04, 0.04]
     data.ctrl[:] = 0
     for _ in range(400):
         mujoco.mj_step(model, data)
@@ -146,8 +155,8 @@ def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
 
 
 def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:
-    # Its attitudes and inertias are written with six digits; its fingers move and ours stand.
-    names = [f"link{i}" for i in range(8)] + ["hand"]
+    # Its attitudes and inertias are written with six digits; the last joints are the fingers.
+    names = [f"link{i}" for i in range(8)] + ["hand", "left_finger", "right_finger"]
     assert_same_mechanism(
         model, published_model("panda.xml"), bodies={name: name for name in names},
         inertia_atol=2e-6, place_atol=3e-6,
@@ -155,7 +164,8 @@ def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.
 
 
 def test_the_wrench_is_left_out_of_worlds_that_do_not_measure_it(model: mujoco.MjModel) -> None:
-    assert [model.sensor(i).name for i in range(model.nsensor)] == ["end_effector_position_b"]
+    names = [model.sensor(i).name for i in range(model.nsensor)]
+    assert names == ["end_effector_position_b", "end_effector_orientation_b"]
 
 
 def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
@@ -164,13 +174,13 @@ def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:
     robot.spec.sensors["wrench_ee"] = SensorSpec()
     model = load_model(robot.model, robot.spec, physics_dt=robot.physics_dt)
     data = mujoco.MjData(model)
-    data.qpos[:] = [joint.default_position for joint in robot.spec.joints]
+    data.qpos[:7] = [joint.default_position for joint in robot.spec.joints]
     hand = model.body("hand").id
     wrench = []
     for pull in (0.0, 3.0):
         data.xfrc_applied[hand, 2] = -pull  # [N], down
         # An arm that stands still: what would accelerate it is taken away at the joints.
-        data.ctrl[:] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+        data.ctrl[:7] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
         data.qfrc_applied[:] = 0
         for _ in range(3):
             mujoco.mj_forward(model, data)

@@ -1,0 +1,1 @@
+"""Scripted controllers that know the whole truth: ceilings, and prior data for learners."""

@@ -1,0 +1,79 @@
+"""Scripted hands: every task can be done, and doing nothing or anything does not do it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from sim.env import SimEnv
+from sim.experts.arm import nearest_turn
+from sim.experts.drawer import DrawerExpert
+from sim.experts.lift import LiftExpert
+from sim.experts.peg import PegExpert
+from tests.sim.hands import hand_worlds
+
+EXPERTS = {"lift": LiftExpert, "peg": PegExpert, "drawer": DrawerExpert}
+WORLDS = 40
+
+
+def success(env: SimEnv, act: Any) -> float:
+    """Share of worlds that succeed in one episode each, none of which may end early."""
+    env.reset(seed=1)
+    succeeded = torch.zeros(env.spec.num_envs, dtype=torch.bool)
+    first = torch.ones_like(succeeded)
+    for _ in range(env.task.episode_steps):
+        step = env.step(act())
+        assert step.valid.all()
+        succeeded |= step.success & first
+        first &= ~(step.terminated | step.truncated)
+    assert not first.any()
+    return float(succeeded.float().mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERTS)
+def test_a_scripted_hand_does_every_task_in_nine_of_ten_starts(name: str) -> None:
+    env = hand_worlds(name, WORLDS)
+    expert = EXPERTS[name](env.simulation, env.task, env.action_map)
+    asked = []
+
+    def act() -> torch.Tensor:
+        asked.append(expert.act())
+        return asked[-1]
+
+    assert success(env, act) >= 0.9
+    assert torch.stack(asked).abs().max() <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERTS)
+def test_neither_stillness_nor_chance_does_a_task(name: str) -> None:
+    env = hand_worlds(name, WORLDS)
+    still = torch.zeros(WORLDS, env.spec.action_size)
+    assert success(env, lambda: still) == 0.0
+    source = torch.Generator().manual_seed(0)
+    shape = (WORLDS, env.spec.action_size)
+    # A drawer may be knocked open by arms that flail at full speed: about one in a hundred.
+    assert success(env, lambda: 2 * torch.rand(shape, generator=source) - 1) <= 0.05
+
+
+def test_the_nearest_of_equal_headings_is_taken_by_hand() -> None:
+    angle, near = torch.tensor([3.0, -0.1, 1.0]), torch.zeros(3)
+    turned = nearest_turn(angle, torch.pi / 2, near)
+    torch.testing.assert_close(turned, torch.tensor([3.0 - torch.pi, -0.1, 1.0 - torch.pi / 2]))
+
+
+def test_a_lift_begins_to_go_over_the_cube() -> None:
+    env = hand_worlds("lift", 4)
+    env.reset(seed=0)
+    expert = LiftExpert(env.simulation, env.task, env.action_map)
+    sensors, truth = env.simulation.sensors, env.simulation.truth
+
+    def beside() -> torch.Tensor:
+        way = sensors["cube_position"] - truth.end_effector_position_b
+        return way[:, :2].norm(dim=-1)
+
+    before = beside()
+    for _ in range(12):
+        env.step(expert.act())
+    assert (beside() < 0.5 * before + 0.005).all()

@@ -1,0 +1,53 @@
+"""Worlds in which an arm handles things, for the tests of sim, as configs/task has them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.builders import build_env
+from configs.compose import compose
+from configs.schema import component_of
+from sim.env import SimEnv
+from sim.mujoco_simulation import MujocoSimulation
+from tests.sim.arms import CPU, STEPS, panda
+
+ENDING = {"lift": 0.14, "peg": 0.19, "drawer": 0.3}
+"""Heights of the end effector, a little below where it begins: going lower ends an episode."""
+FOREVER = -9.0
+
+
+def hand_worlds(
+    name: str, num_envs: int, *, seed: int = 0, device: torch.device = CPU, latency: float = 0.0,
+    **changes: Any,
+) -> Any:  # fmt: skip
+    """A `SimEnv` of a task with a few fields changed; tests look into its task and its engine."""
+    task = replace(compose([f"task={name}"]).config.task, **changes)
+    return build_env(
+        task, panda(latency=latency), make_task=component_of(task).build,
+        make_simulation=MujocoSimulation, num_envs=num_envs, device=device, seed=seed,
+        evaluation=True,
+    )  # fmt: skip
+
+
+def _short(
+    name: str, count: int, seed: int, device: torch.device, lowest_height: float, **changes: Any
+) -> SimEnv:
+    robot = panda()
+    return hand_worlds(
+        name, count, seed=seed, device=device, latency=0.04, lowest_height=lowest_height,
+        episode_length=STEPS * robot.physics_dt * robot.decimation, success_window=0.2,
+        **changes,
+    )  # fmt: skip
+
+
+def handling(name: str) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`: a dozen steps."""
+    return lambda count, seed, device: _short(name, count, seed, device, ENDING[name])
+
+
+def endless_handling(name: str) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`: no height is too low, no cube too far."""
+    changes = {"farthest": 1e9} if name == "lift" else {}
+    return lambda count, device: _short(name, count, 0, device, FOREVER, **changes)

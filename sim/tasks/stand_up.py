@@ -33,7 +33,7 @@ class StandUpConfig:
     """The stand-up task: success is standing upright, high and calm through the last moments."""
 
     train_steps: int = 10_000_000
-    """World-steps of training that suffice with the default learner."""
+    """World-steps of training: a budget, nobody has measured yet what suffices."""
     episode_length: float = 5.0
     """Time limit [s]."""
     success_window: float = 0.5
@@ -188,7 +188,7 @@ class StandUpTask:
                 upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
                 upright**4 / (1 + pose / config.close**2),
                 nearly * (0.5 + 0.5 * calm),
-                speed.log1p(),  # trembling costs much of what flailing does
+                speed,  # [rad^2/s^2]
                 (effort * effort).mean(-1),
                 (action - last_action).square().mean(-1),
             ],

@@ -71,11 +71,12 @@ def terms(verdict: Judgement) -> dict[str, float]:
     return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
 
 
-def test_a_standing_robot_is_paid_fully_and_costs_are_means_over_the_joints() -> None:
+def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joints() -> None:
     paid = terms(judge(task(), state(speed=0.4)))
     assert paid == pytest.approx(
         {
-            "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 1.0, "speed": 0.16,
+            "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 0.5 + 0.5 / 1.64,
+            "speed": 0.16,
             "effort": 0.25, "smoothness": 0.04,
         }
     )  # fmt: skip
@@ -87,8 +88,9 @@ def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
     assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
     assert half["pose"] == pytest.approx(0.5**4 * 0.5)
     on_its_back = terms(judge(task(), state(tilt=math.pi, height=0.28)))
-    for name in ("upright", "height", "pose", "stand"):
+    for name in ("upright", "height", "pose"):
         assert on_its_back[name] == pytest.approx(0.0, abs=1e-6)
+    assert on_its_back["stand"] < 0.01
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
     ],
 )  # fmt: skip
 def test_standing_is_upright_high_and_calm(changes: dict[str, float], stands: bool) -> None:
-    assert terms(judge(task(), state(**changes)))["stand"] == float(stands)
+    assert (float(judge(task(), state(**changes)).metrics["stood"]) > 0) is stands
 
 
 def test_success_is_standing_through_the_whole_window() -> None:
@@ -112,6 +114,16 @@ def test_success_is_standing_through_the_whole_window() -> None:
     made.start(Rows(torch.tensor([True])), torch.Generator().manual_seed(0))
     assert not bool(judge(made, state()).success)
     assert not bool(judge(made, state(tilt=math.pi)).terminated)
+
+
+def test_nearly_standing_pays_by_how_near_it_is() -> None:
+    made = task(max_tilt=0.2, height_tolerance=0.05, calm=0.5)
+    assert terms(judge(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
+    for changes, paid in (
+        ({"tilt": 0.2}, 0.5), ({"height": 0.33}, 0.5), ({"tilt": 0.4, "height": 0.23}, 0.2 * 0.5),
+        ({"speed": 0.5}, 0.75), ({"tilt": 0.2, "speed": 1.0}, 0.5 * 0.6),
+    ):  # fmt: skip
+        assert terms(judge(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
 
 
 def test_metrics_of_a_step_stay_when_the_worlds_move_on() -> None:

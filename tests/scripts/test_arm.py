@@ -1,6 +1,5 @@
 """An arm from training to a bundle: the commands take a robot that does not fly as any other."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -24,11 +23,7 @@ def trained(command, here) -> tuple[Path, str]:
 
 def test_an_arm_is_trained_evaluated_and_exported_without_a_flight(command, trained):
     run, said = trained
-<<<<<<< HEAD
     assert (run / "bundle" / "policy.onnx").is_file(), said
-=======
-    assert re.search(rf"bundle +{re.escape(str(run))}/bundle", said)
->>>>>>> wt-arm
     assert "flight" not in said
     assert (run / "videos" / "episodes.mp4").is_file() or "none: " in said
     assert (run / "plots" / "learning_curve.png").is_file()

@@ -23,17 +23,17 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.joint_robot import JointRobotConfig
-from sim.mujoco_simulation import MujocoSimulation
-from sim.multirotor import MultirotorConfig, MultirotorSimulation
-from sim.tasks.drawer import DrawerConfig, DrawerTask
-from sim.tasks.hover import HoverConfig, HoverTask
-from sim.tasks.lift import LiftConfig, LiftTask
-from sim.tasks.peg import PegConfig, PegTask
-from sim.tasks.reach import ReachConfig, ReachTask
-from sim.tasks.stand_up import StandUpConfig, StandUpTask
-from sim.tasks.tracking import TrackingConfig, TrackingTask
-from sim.tasks.velocity import VelocityConfig, VelocityTask
+from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.multirotors.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
+from sim.tasks.arms.lift import LiftConfig, LiftTask
+from sim.tasks.arms.peg import PegConfig, PegTask
+from sim.tasks.arms.reach import ReachConfig, ReachTask
+from sim.tasks.flights.hover import HoverConfig, HoverTask
+from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
+from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 
 
 @dataclass(kw_only=True)

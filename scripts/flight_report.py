@@ -13,8 +13,8 @@ from sim.env import SimEnv
 from sim.flights.plots import plot_flight
 from sim.flights.recording import FlightRecorder, FlightRecording
 from sim.flights.video import render_flight
-from sim.tasks.hover import HoverTask
-from sim.tasks.tracking import TrackingTask
+from sim.tasks.flights.hover import HoverTask
+from sim.tasks.flights.tracking import TrackingTask
 
 _LOG = logging.getLogger(__name__)
 FLIGHTS = 4

@@ -11,7 +11,7 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.tasks.velocity import GOAL
+from sim.tasks.legs.velocity import GOAL
 from sim.walks.plots import plot_walk
 from sim.walks.recording import WalkRecorder
 

@@ -269,7 +269,7 @@ class TestTheCheckItself:
                 "import importlib\nimportlib.import_module('hardware.io')",
                 "hardware.io",
             ),
-            ("sim/tasks/hover.py", "from configs import schema", "configs"),
+            ("sim/tasks/flights/hover.py", "from configs import schema", "configs"),
             ("hardware/driver.py", "import sim.twin", "sim.twin"),
             ("hardware/loop.py", "from policies.mlp import Mlp", "policies.mlp"),
             ("policies/local.py", "def f():\n    from sim import tasks", "sim"),

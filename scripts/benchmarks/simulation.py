@@ -20,7 +20,7 @@ from sim.adapters.envpool_worlds import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.mujoco_worlds.make import deprecations_unsaid, make_mujoco_worlds
 from sim.env import SimEnv
-from sim.mujoco_simulation import MujocoSimulation
+from sim.joints.mujoco_simulation import MujocoSimulation
 
 ARM_BARS = {64: 0.70, 256: 0.85}
 """Worlds of the task reach, and the share of the bare engine's speed that is asked for."""

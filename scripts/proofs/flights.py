@@ -17,8 +17,8 @@ from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.run_folder import RunFolder
 from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
-from sim.multirotor import MultirotorSimulation
-from sim.multirotor_expert import MultirotorExpert
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_expert import MultirotorExpert
 
 TEST_SEED = 2_000_003
 """Starts of every trial: those of `scripts/evaluate.py`, never those of validation."""

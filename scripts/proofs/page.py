@@ -136,9 +136,9 @@ def _conditions(proof: Proof) -> str:
         lines.append(f"- **{one.name}**: {one.about}{changes}")
     if proof.expert:
         lines.append(
-            "- **controller with full knowledge**: `sim/multirotor_expert.py` on the true state, "
-            "with the mass, inertia, rotor lag and disturbances of its own world, which no policy "
-            "sees."
+            "- **controller with full knowledge**: `sim/multirotors/multirotor_expert.py` on the "
+            "true state, with the mass, inertia, rotor lag and disturbances of its own world, "
+            "which no policy sees."
         )
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.robot_command import JointCommand
-from sim.mujoco_simulation import MujocoSimulation
+from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.physics.arm_kinematics import ArmKinematics
 
 _ITERATIONS = 3

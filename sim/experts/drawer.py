@@ -5,8 +5,8 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.drawer import DrawerTask
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.tasks.arms.drawer import DrawerTask
 
 _OVER = 0.05
 """Height over the place behind the handle from which the hand comes down [m]."""

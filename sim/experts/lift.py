@@ -7,8 +7,8 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert, nearest_turn
-from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.lift import GOAL, LiftTask
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.tasks.arms.lift import GOAL, LiftTask
 
 _OVER = 0.1
 """Height over the cube's middle from which the hand comes down [m]."""

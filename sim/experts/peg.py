@@ -5,8 +5,8 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.peg import GRIP, HOLE_DEPTH, PegTask
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.tasks.arms.peg import GRIP, HOLE_DEPTH, PegTask
 
 _PEG_LENGTH = 0.06
 """From the end effector to the peg's tip, as in sim/scenes/peg.xml [m]."""

@@ -21,7 +21,7 @@ from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_motor import add_motor
 from sim.physics.mujoco_scene import empty_prefix, furnish
-from sim.scene import SceneConfig
+from sim.scenes.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[1] / "robots"
 """Folder of our own robots."""

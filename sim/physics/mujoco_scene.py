@@ -11,7 +11,7 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from sim.physics.mujoco_terrain import add_terrain
-from sim.scene import SceneConfig
+from sim.scenes.scene import SceneConfig
 
 
 def furnish(

@@ -6,7 +6,7 @@
 import mujoco
 import torch
 
-from sim.terrain import Terrain, TerrainConfig
+from sim.scenes.terrain import Terrain, TerrainConfig
 
 NAME = "terrain"
 """Of the height field and of its geom."""

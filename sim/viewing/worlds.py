@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
-from sim.mujoco_simulation import MujocoSimulation
-from sim.multirotor import MultirotorSimulation
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.multirotors.multirotor import MultirotorSimulation
 from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     LINEAR_VELOCITY,

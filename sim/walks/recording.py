@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
-from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.gait import heading_velocity
-from sim.tasks.velocity import GOAL
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.velocity import GOAL
 
 if TYPE_CHECKING:
     from robot_rl.core.env import EnvStep

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import sim.tasks.hover
+import sim.tasks.flights.hover
 from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.run_folder import RunFolder, RunState
@@ -95,17 +95,17 @@ def assert_goes_on(command, run):
 
 @pytest.mark.slow
 def test_reward_that_is_not_a_number_names_world_and_term(command, here, monkeypatch):
-    original, calls = sim.tasks.hover.reward_terms, []
+    original, calls = sim.tasks.flights.hover.reward_terms, []
 
     def broken(error, *rest):
         terms = original(error, *rest)
         calls.append(len(error))
         if len(error) == 16 and calls.count(16) > 60:
-            terms[7, sim.tasks.hover.REWARD_NAMES.index("effort")] = float("nan")
+            terms[7, sim.tasks.flights.hover.REWARD_NAMES.index("effort")] = float("nan")
         return terms
 
     with monkeypatch.context() as patch:
-        patch.setattr(sim.tasks.hover, "reward_terms", broken)
+        patch.setattr(sim.tasks.flights.hover, "reward_terms", broken)
         answer = command("train", *TINY)
     assert answer.code == 2
     assert answer.err.startswith("error: reward term 'effort' was NaN or infinite in 1 world")

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from scripts.flight_report import report_flight
-from sim.multirotor_expert import MultirotorExpert
-from sim.tasks.hover import HoverConfig
+from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.tasks.flights.hover import HoverConfig
 from tests.sim.flight_worlds import flight_env, multirotors
 
 SHORT = HoverConfig(episode_length=0.3, success_window=0.1)

@@ -15,11 +15,11 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
-from sim.joint_randomization import JointRandomization
-from sim.joint_robot import JointRobotConfig
-from sim.mujoco_simulation import MujocoSimulation
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.task import Start
-from sim.tasks.reach import ReachConfig, ReachTask
+from sim.tasks.arms.reach import ReachConfig, ReachTask
 
 CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")

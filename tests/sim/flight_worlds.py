@@ -12,10 +12,10 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.multirotors.multirotor import MultirotorConfig, MultirotorSimulation
 from sim.physics.multirotor_model import MultirotorModel
-from sim.tasks.hover import HoverConfig, HoverTask
-from sim.tasks.tracking import TrackingConfig, TrackingTask
+from sim.tasks.flights.hover import HoverConfig, HoverTask
+from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 
 _YAML = Path(__file__).resolve().parents[2] / "configs" / "robot" / "crazyflie.yaml"
 CPU = torch.device("cpu")

@@ -10,11 +10,15 @@ from configs.builders import build_env
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.multirotor import MultirotorConfig, MultirotorRandomization, MultirotorSimulation
-from sim.tasks.curves import CurveConfig
-from sim.tasks.flight import FlightStartConfig, RewardWeightsConfig
-from sim.tasks.hover import HoverConfig, HoverTask
-from sim.tasks.tracking import TrackingConfig, TrackingTask
+from sim.multirotors.multirotor import (
+    MultirotorConfig,
+    MultirotorRandomization,
+    MultirotorSimulation,
+)
+from sim.tasks.flights.curves import CurveConfig
+from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
+from sim.tasks.flights.hover import HoverConfig, HoverTask
+from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from tests.sim.flight_worlds import CPU, crazyflie
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")

@@ -10,7 +10,7 @@ from configs.builders import build_env
 from configs.compose import compose
 from configs.schema import component_of
 from sim.env import SimEnv
-from sim.mujoco_simulation import MujocoSimulation
+from sim.joints.mujoco_simulation import MujocoSimulation
 from tests.sim.arms import CPU, STEPS, panda
 
 ENDING = {"lift": 0.14, "peg": 0.19, "drawer": 0.3}

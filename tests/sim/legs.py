@@ -11,15 +11,15 @@ from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.fallen import FallenConfig
-from sim.joint_randomization import JointRandomization
-from sim.joint_robot import JointRobotConfig
-from sim.mujoco_simulation import MujocoSimulation
+from sim.joints.fallen import FallenConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.pushes import PushConfig
-from sim.scene import SceneConfig
-from sim.tasks.stand_up import StandUpConfig, StandUpTask
-from sim.tasks.velocity import VelocityConfig, VelocityTask
-from sim.terrain import TerrainConfig
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import TerrainConfig
+from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
+from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 
 CPU = torch.device("cpu")
 STEPS = 12

@@ -8,8 +8,8 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import Rows
 from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
-from sim.mujoco_simulation import MujocoSimulation
-from sim.tasks.reach import ReachTask
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.tasks.arms.reach import ReachTask
 from tests.sim.arms import STEPS, arm_worlds
 
 CPU = torch.device("cpu")

@@ -8,8 +8,8 @@ import torch
 from robot_rl.core.errors import NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
-from sim.multirotor import MultirotorSimulation
-from sim.tasks.flight import REWARD_NAMES
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.tasks.flights.flight import REWARD_NAMES
 from tests.sim.flying import flight_worlds, robot_config, task_config
 
 ALIVE = REWARD_NAMES.index("alive")

@@ -9,9 +9,9 @@ import torch
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.evaluation import evaluate
 from sim.flights.recording import FlightRecorder, FlightRecording
-from sim.multirotor_expert import MultirotorExpert
-from sim.tasks.hover import HoverConfig
-from sim.tasks.tracking import TrackingConfig
+from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.tasks.flights.hover import HoverConfig
+from sim.tasks.flights.tracking import TrackingConfig
 from tests.sim.flight_worlds import flight_env, multirotors
 
 SHORT = HoverConfig(episode_length=0.3, success_window=0.1, success_distance=1.0, success_speed=5.0)

@@ -10,8 +10,8 @@ import torch
 
 from sim.physics.mujoco_model import load_model
 from sim.physics.mujoco_terrain import add_terrain
-from sim.scene import SceneConfig
-from sim.terrain import Terrain, TerrainConfig
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import Terrain, TerrainConfig
 from tests.sim.legs import go2
 
 CPU = torch.device("cpu")

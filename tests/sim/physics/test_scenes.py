@@ -9,9 +9,9 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joint_randomization import JointRandomization
-from sim.mujoco_simulation import MujocoSimulation
-from sim.scene import SceneConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.scenes.scene import SceneConfig
 from sim.task import Start
 from tests.sim.arms import CPU, panda
 

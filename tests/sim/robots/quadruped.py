@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from configs.compose import compose
-from sim.joint_robot import JointRobotConfig
+from sim.joints.joint_robot import JointRobotConfig
 
 
 def quadruped(name: str) -> JointRobotConfig:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.rows import Rows
-from sim.joint_robot import JointRobotConfig
+from sim.joints.joint_robot import JointRobotConfig
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import ROBOTS, load_model
 from tests.sim.legs import leg_worlds

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
-from sim.tasks.gait import heading_velocity
-from sim.tasks.velocity import GOAL
+from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.velocity import GOAL
 from sim.walks.plots import plot_walk
 from sim.walks.recording import WalkRecorder, WalkRecording
 from tests.sim.arms import arm_worlds

@@ -1,0 +1,1 @@
+"""Robots with joints: how they are configured, simulated, moved and randomised."""

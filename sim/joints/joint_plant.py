@@ -1,0 +1,227 @@
+"""Physical parameters of robots with joints: drawn per episode, written into the engine."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.joints.joint_motors import JointMotors
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.joint_robot import JointRobotConfig
+from sim.physics.joint_layout import JointLayout
+from sim.physics.mujoco_batch import MujocoEngine
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A parameter: how many numbers a world draws, from where, and what it is undisturbed."""
+
+    width: int
+    low: float
+    high: float
+    nominal: float
+
+    @property
+    def drawn(self) -> bool:
+        return self.high > self.low
+
+    @property
+    def nominal_unit(self) -> float:
+        """The undisturbed value, or the end of the range that is nearest to it, in [-1, 1]."""
+        nearest = min(max(self.nominal, self.low), self.high)
+        return 2 * (nearest - self.low) / (self.high - self.low) - 1
+
+
+class JointPlants:
+    """What differs between N robots of one kind, and remembers what was drawn.
+
+    Only parameters whose range has an extent take part, so a critic does not see idle columns.
+    """
+
+    def __init__(
+        self,
+        config: JointRobotConfig,
+        ranges: JointRandomization,
+        engine: MujocoEngine,
+        layout: JointLayout,
+        motors: JointMotors,
+    ) -> None:
+        """Begin with the robot of the model in every world.
+
+        Args:
+            config: The robot.
+            ranges: What is drawn.
+            engine: Whose worlds get the parameters.
+            layout: Where the robot's joints stand in the engine's state.
+            motors: Those of the robot.
+
+        Raises:
+            ConfigError: A payload or its place is drawn, but no body carries it, or it is negative
+                and exceeds the body.
+        """
+        model = engine.model
+        self._engine, self._motors, self._joints = engine, motors, layout.velocity
+        self._bodies = _robot_bodies(engine, layout)
+        carries = [name for name in ("payload", "centre_of_mass") if any(getattr(ranges, name))]
+        self._payload_body = _payload_body(config, ranges, engine, carries) if carries else 0
+        links, joints = len(self._bodies), config.spec.num_joints
+        friction = float(torch.tensor(model.dof_frictionloss[self._joints]).mean())
+        self._ranges = {
+            "payload": _Range(1, *ranges.payload, nominal=0.0),
+            "link_mass": _around_one(links, ranges.link_mass),
+            "centre_of_mass": _Range(3, *ranges.centre_of_mass, nominal=0.0),
+            "contact_friction": _Range(1, *ranges.contact_friction, nominal=1.0),
+            "joint_damping": _around_one(joints, ranges.joint_damping),
+            "joint_friction": _Range(joints, *ranges.joint_friction, nominal=friction),
+            "motor_strength": _Range(joints, *ranges.motor_strength, nominal=1.0),
+            "stiffness": _around_one(1, ranges.stiffness),
+            "damping": _around_one(1, ranges.damping),
+            "actuator_delay": _Range(1, *ranges.actuator_delay, nominal=0.0),
+            "sensor_noise": _Range(1, *ranges.sensor_noise, nominal=1.0),
+            "sensor_bias": _Range(1, *ranges.sensor_bias, nominal=1.0),
+            "latency": _Range(1, *ranges.latency, nominal=0.0),
+            "sensor_jitter": _Range(1, *ranges.sensor_jitter, nominal=1.0),
+        }
+        self._columns: dict[str, slice] = {}
+        width = 0
+        nominal: list[float] = []
+        for name, entry in self._ranges.items():
+            if entry.drawn:
+                self._columns[name] = slice(width, width + entry.width)
+                nominal += [entry.nominal_unit] * entry.width
+                width += entry.width
+        self.drawn = torch.zeros(engine.num_worlds, width)
+        """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
+        self._undisturbed = torch.tensor(nominal)
+        self.level: Tensor | None = None
+        """Part of the ranges that is drawn from, 0-dim, live; None for the whole."""
+        self._nominal = {
+            name: torch.tensor(getattr(model, name))
+            for name in ("body_mass", "body_inertia", "body_ipos", "body_gravcomp", "dof_damping",
+                         "geom_friction", "pair_friction")
+        }  # fmt: skip
+
+    def begin(self, rows: Rows, generator: torch.Generator) -> None:
+        """Draw new parameters for the picked worlds, write those of mechanism and motors."""
+        unit = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator)
+        if self.level is not None:
+            unit = self._undisturbed + self.level * (unit - self._undisturbed)
+        rows.put(self.drawn, unit)
+        if "joint_damping" in self._columns:
+            damping = self._nominal["dof_damping"][self._joints] * self.value("joint_damping", rows)
+            rows.put(self._engine.model_field("dof_damping")[:, self._joints], damping)
+        if self._ranges["joint_friction"].high > 0:
+            joints = self._ranges["joint_friction"].width
+            self._motors.set_friction(rows, self.value("joint_friction", rows).expand(-1, joints))
+        if self.changes("contact_friction"):
+            self._put_contact_friction(rows, self.value("contact_friction", rows))
+        if self.changes("payload", "link_mass", "centre_of_mass"):
+            self._put_masses(rows)
+        if self.changes("stiffness", "damping"):
+            self._tune_gains(rows)
+        if self.changes("motor_strength"):
+            joints = self._ranges["motor_strength"].width
+            self._motors.scale_strength(rows, self.value("motor_strength", rows).expand(-1, joints))
+        if self.changes("actuator_delay"):
+            self._motors.add_delay(rows, self.value("actuator_delay", rows))
+
+    def value(self, name: str, rows: Rows) -> Tensor:
+        """Values of a parameter in the picked worlds, (count, width), float64, its own unit."""
+        entry = self._ranges[name]
+        if name not in self._columns:
+            return torch.full((rows.count, 1), entry.low, dtype=torch.float64)
+        unit = rows.take(self.drawn[:, self._columns[name]]).double()
+        return entry.low + (entry.high - entry.low) * 0.5 * (unit + 1)
+
+    def changes(self, *names: str) -> bool:
+        """Whether any of these parameters is ever another than undisturbed."""
+        entries = [self._ranges[name] for name in names]
+        return any((entry.low, entry.high) != (entry.nominal,) * 2 for entry in entries)
+
+    def drawn_parameters(self) -> dict[str, Tensor]:
+        """What was drawn by name, (N, width) each, in the unit of its range."""
+        every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
+        return {name: self.value(name, every) for name in self._columns}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was drawn; the engine keeps what was written."""
+        return {"drawn": self.drawn.clone(), "motors": self._motors.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.drawn.copy_(state["drawn"])
+        self._motors.load_state_dict(state["motors"])
+        self._tune_gains(Rows(torch.ones(len(self.drawn), dtype=torch.bool)))
+
+    def _tune_gains(self, rows: Rows) -> None:
+        self._motors.scale_gains(rows, self.value("stiffness", rows), self.value("damping", rows))
+
+    def _put_contact_friction(self, rows: Rows, factor: Tensor) -> None:
+        """MuJoCo takes the larger friction of two geoms, or that of priority: both scale alike."""
+        geoms = self._engine.model_field("geom_friction")[:, :, 0]
+        rows.put(geoms, factor * self._nominal["geom_friction"][:, 0])
+        if len(self._nominal["pair_friction"]):
+            pairs = self._engine.model_field("pair_friction")[:, :, :2]
+            rows.put(pairs, factor[..., None] * self._nominal["pair_friction"][:, :2])
+
+    def _put_masses(self, rows: Rows) -> None:
+        """Masses with factors and payload; the compensation goes on carrying the nominal ones."""
+        nominal, field = self._nominal, self._engine.model_field
+        factor = self.value("link_mass", rows)  # (count, links) or (count, 1)
+        mass = nominal["body_mass"].repeat(rows.count, 1)
+        mass[:, self._bodies] *= factor
+        inertia = nominal["body_inertia"].repeat(rows.count, 1, 1)
+        inertia[:, self._bodies] *= factor[..., None]
+        if self._payload_body:
+            mass[:, self._payload_body] += self.value("payload", rows)[:, 0]
+        if self.changes("centre_of_mass"):
+            place = nominal["body_ipos"].repeat(rows.count, 1, 1)
+            place[:, self._payload_body] += self.value("centre_of_mass", rows)
+            rows.put(field("body_ipos"), place)
+        carried = nominal["body_mass"] * nominal["body_gravcomp"]
+        rows.put(field("body_mass"), mass)
+        rows.put(field("body_inertia"), inertia)
+        rows.put(field("body_gravcomp"), torch.where(mass > 0, carried / mass, 0.0))
+        self._engine.update_constants(rows)
+
+
+def _around_one(width: int, share: float) -> _Range:
+    return _Range(width, 1 - share, 1 + share, nominal=1.0)
+
+
+def _robot_bodies(engine: MujocoEngine, layout: JointLayout) -> list[int]:
+    """Bodies of the trees that the robot's joints are in; a scene's are none of them."""
+    model = engine.model
+    first = layout.velocity.start - (6 if layout.floating else 0)
+    owners = {int(body) for body in model.dof_bodyid[first : layout.velocity.stop]}
+    roots = {int(model.body_rootid[body]) for body in owners}
+    return [body for body in range(1, model.nbody) if int(model.body_rootid[body]) in roots]
+
+
+def _payload_body(
+    config: JointRobotConfig, ranges: JointRandomization, engine: MujocoEngine, carries: list[str]
+) -> int:
+    model = engine.model
+    names = [model.body(i).name for i in range(model.nbody)]
+    if config.payload_body not in names:
+        raise ConfigError(
+            f"randomization.{carries[0]} needs robot.payload_body to be a body of "
+            f"{config.model}, got '{config.payload_body}'; known: {', '.join(names[1:])}"
+        )
+    body = names.index(config.payload_body)
+    lightest = float(model.body_mass[body]) * (1 - ranges.link_mass) + ranges.payload[0]
+    if not lightest > 0:
+        raise ConfigError(
+            f"randomization.payload {ranges.payload} leaves body '{config.payload_body}' of "
+            f"{model.body_mass[body]:g} kg without mass; the lowest must exceed "
+            f"{-float(model.body_mass[body]) * (1 - ranges.link_mass):g} kg"
+        )
+    return body

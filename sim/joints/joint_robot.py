@@ -1,0 +1,72 @@
+"""A robot with joints as it is configured."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot import RobotSpec
+from sim.joints.fallen import BeginsFallen
+from sim.joints.joint_randomization import JointRandomization
+
+
+@dataclass(kw_only=True)
+class JointRobotConfig:
+    """A robot with joints: what it is for a policy, and how it is simulated."""
+
+    randomization_type: ClassVar[type] = JointRandomization
+
+    spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="robot"))
+    """The description that simulation, policy and driver share."""
+    model: str = ""
+    """MJCF with the mechanism and the sensors: a file in sim/robots, or a whole path; "menagerie"
+    for the published mechanism with the surroundings and sensors of our file."""
+    menagerie: str = ""
+    """Folder and file of the published model in MuJoCo Menagerie."""
+    physics_dt: float = 0.005
+    """Integration step [s]."""
+    decimation: int = 8
+    """Integration steps per control step."""
+    physics_threads: int = 0
+    """CPU threads that step the worlds; 0 for one per core."""
+    action_scale: float = 1.0
+    """What an action of 1 adds to a joint's default position [rad]."""
+    payload_body: str = ""
+    """Body of the model that carries a payload; needed where one is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse steps and scales without extent."""
+        for name, lowest in (("decimation", 1), ("physics_threads", 0)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(
+                    f"robot.{name} must be at least {lowest}, got {getattr(self, name)}"
+                )
+        for name in ("physics_dt", "action_scale"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
+
+    def action_map(self, task: Any) -> ActionMap:
+        """Joint position targets as the task wants them."""
+        return task.action.action_map(self.spec, self.action_scale)
+
+    @property
+    def initial_action(self) -> float:
+        """The "last action" at an episode's start: the default pose."""
+        return 0.0
+
+    def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
+        """What a task for robots with joints says of its worlds; evaluation has whole ranges."""
+        return {
+            "scene": task.scene,
+            "curriculum": None if evaluation else task.randomization.curriculum,
+        }
+
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+        """What a task for robots with joints is built with: the robot, true sensors to read.
+
+        A task that begins with fallen robots is told where they came to lie.
+        """
+        parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
+        if isinstance(task, BeginsFallen):
+            parts["fallen"] = simulation.fallen(task.fallen)
+        return parts

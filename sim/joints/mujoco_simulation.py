@@ -1,0 +1,349 @@
+"""Simulated robots with joints: MuJoCo worlds, motors, sensors, and parameters drawn per world."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from robot_rl.core.rows import Rows
+from robot_rl.core.seeding import derive_seed
+from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.joints.fallen import FallenConfig, dropped
+from sim.joints.joint_motors import JointMotors
+from sim.joints.joint_plant import JointPlants
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.joint_robot import JointRobotConfig
+from sim.physics.joint_layout import JointLayout
+from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_settle import settle
+from sim.pushes import PushConfig, Pushes
+from sim.scenes.height_scan import SCAN, HeightScan
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import Terrain
+from sim.sensing import SimulatedSensors
+from sim.task import Start
+
+_BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
+_BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
+"""Columns of a floating base and the fields of `RobotState` that they are."""
+
+
+class MujocoSimulation:
+    """N robots with joints, on fixed or floating bases, behind the `Simulation` protocol.
+
+    The truth holds the base's pose and velocities where it floats, joint positions, velocities and
+    efforts, and every sensor of the model that is named after a field of `RobotState`. What is
+    measured is what the `RobotSpec` declares, noisy and late. Other sensors of the model are in
+    `sensors`, for tasks and critics.
+    """
+
+    def __init__(
+        self,
+        config: JointRobotConfig,
+        randomization: JointRandomization,
+        *,
+        num_worlds: int,
+        device: torch.device,
+        seed: int,
+        scene: SceneConfig | None = None,
+        curriculum: CurriculumConfig | None = None,
+    ) -> None:
+        """Build the worlds; `reset` must place the robots before the first step.
+
+        Args:
+            config: Robot and model.
+            randomization: Ranges drawn at every reset.
+            num_worlds: N.
+            device: The CPU.
+            seed: Seed of sensor noise and pushes.
+            scene: What stands around the robot.
+            curriculum: How the ranges widen; None draws from all of them.
+
+        Raises:
+            ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
+            DeviceError: Another device was asked for.
+            SpecMismatchError: Joints, limits or sensors of spec and model differ.
+        """
+        if device.type != "cpu":
+            raise DeviceError(
+                f"robot '{config.spec.name}' is simulated on the CPU only, device '{device}' was "
+                "asked for; use device=cpu"
+            )
+        self.config = config
+        self.randomization = randomization
+        self.device = device
+        self.num_worlds = num_worlds
+        scene = scene or SceneConfig()
+        model = load_model(
+            config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
+            further_delay=randomization.actuator_delay[1],
+            menagerie=config.menagerie,
+        )  # fmt: skip
+        self.engine = MujocoEngine(
+            model, num_worlds, decimation=config.decimation, threads=config.physics_threads
+        )
+        self.control_dt = self.engine.control_dt
+        fingers = config.spec.gripper.joints if config.spec.gripper else []
+        self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
+        """Where robot and scene stand in the engine's state."""
+        self._motors = JointMotors(self.robot, self.engine, self.layout)
+        self._start_position = torch.tensor(model.qpos0)
+        # Single precision copies of the engine's state; what tasks and sensors read are views.
+        self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
+        self._sensordata = self.engine.sensordata.float()
+        self._effort = self.engine.actuator_force.float()
+        views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
+        self._truth = RobotState(self._state_views(views))
+        self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
+        scan where there is a terrain: for tasks."""
+        self._scan = self._make_scan(scene)
+        if self._scan is not None:
+            self.sensors[SCAN] = self._scan.values
+        self._robot_sensors = self._make_sensors(
+            config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
+            derive_seed(seed, "sensor noise"),
+        )  # fmt: skip
+        self._measured = RobotState(self._robot_sensors.views)
+        self._scene_sensors = self._make_sensors(
+            scene.measured, self._scene_widths(scene), self.engine.quaternions,
+            derive_seed(seed, "scene noise"),
+        )  # fmt: skip
+        self._pushes = self._make_pushes(randomization.pushes, seed)
+        self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self.curriculum: RangeCurriculum | None = None
+        """What widens the ranges while training succeeds; None where they are whole."""
+        if curriculum is not None and curriculum.active:
+            self.curriculum = RangeCurriculum(curriculum, device)
+            self._plants.level = self.curriculum.level
+        self._privileged = {**self.sensors, "plant": self._plants.drawn}
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot in every world."""
+        return self.config.spec
+
+    @property
+    def truth(self) -> RobotState:
+        """The true state."""
+        return self._truth
+
+    @property
+    def measured(self) -> RobotState:
+        """What the sensors say."""
+        return self._measured
+
+    @property
+    def fault(self) -> Tensor:
+        """(N,) bool: MuJoCo warned, reset a world by itself, or failed."""
+        return self.engine.fault
+
+    @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What is measured of the scene, by the names of `SceneConfig.measured`."""
+        return self._scene_sensors.views
+
+    @property
+    def privileged(self) -> Mapping[str, Tensor]:
+        """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
+        return self._privileged
+
+    def step(self, command: RobotCommand) -> None:
+        """Simulate one control period."""
+        if not isinstance(command, JointCommand):
+            raise SpecMismatchError(
+                f"a simulated robot with joints takes joint commands, got {type(command).__name__}"
+            )
+        if self._pushes is not None:
+            self._pushes.push(self.engine.qvel[:, :6])
+        self._motors.command(command)
+        self.engine.step()
+        self._look()
+        self._robot_sensors.measure(self._sensed())
+        self._scene_sensors.measure(self._scene_truth())
+
+    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+        """Place the picked robots and draw their physical parameters."""
+        self._plants.begin(rows, generator)
+        self._tune_sensors(rows)
+        position = self._start_position.expand(rows.count, -1).clone()
+        velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
+        robot = start.robot.fields
+        position[:, self.layout.position] = robot["joint_position"].double()
+        velocity[:, self.layout.velocity] = robot["joint_velocity"].double()
+        for columns, name in _BASE_POSITION if self.layout.floating else ():
+            position[:, columns] = robot[name].double()
+        for columns, name in _BASE_VELOCITY if self.layout.floating else ():
+            velocity[:, columns] = robot[name].double()
+        if self._motors.gripper is not None:
+            opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
+            position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
+        fixtures: dict[int, Tensor] = {}
+        for name, value in start.scene.items():
+            if name in self.layout.fixtures:
+                fixtures[self.layout.fixtures[name]] = value
+            else:
+                position[:, self.layout.scene[name]] = value.double()
+        control = self._motors.begin(
+            rows, position[:, self.layout.position], position[:, self.layout.fingers]
+        )
+        self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
+        self._look()
+        self._robot_sensors.reset(rows, self._sensed())
+        self._scene_sensors.reset(rows, self._scene_truth())
+
+    def push(self, world: int, velocity: Tensor) -> None:
+        """Change a robot's velocity at once: a person's push.
+
+        Args:
+            world: Which one.
+            velocity: Added to the base's linear (world axes) and angular velocity where it floats,
+                (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
+        """
+        columns = slice(0, 6) if self.layout.floating else self.layout.velocity
+        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
+
+    def fallen(self, config: FallenConfig) -> Tensor:
+        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        return settle(
+            self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
+            damping=config.damping,
+        )  # fmt: skip
+
+    def reseed(self, seed: int) -> None:
+        """Restart the streams of sensor noise and pushes."""
+        self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
+        self._scene_sensors.reseed(derive_seed(seed, "scene noise"))
+        if self._pushes is not None:
+            self._pushes.reseed(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Worlds, drawn parameters, samples in flight and the streams of noise and pushes."""
+        return {
+            "engine": self.engine.state_dict(),
+            "sensors": self._robot_sensors.state_dict(),
+            "scene_sensors": self._scene_sensors.state_dict(),
+            "plants": self._plants.state_dict(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
+            "pushes": {} if self._pushes is None else self._pushes.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.engine.load_state_dict(state["engine"])
+        self._robot_sensors.load_state_dict(state["sensors"])
+        self._scene_sensors.load_state_dict(state["scene_sensors"])
+        self._plants.load_state_dict(state["plants"])
+        if self._pushes is not None:
+            self._pushes.load_state_dict(state["pushes"])
+        if self.curriculum is not None and state["curriculum"]:
+            self.curriculum.load_state_dict(state["curriculum"])
+        self._look()
+
+    def drawn_parameters(self) -> dict[str, Tensor]:
+        """What this episode of every world drew, by name, (N, width) each, in real units.
+
+        Ranges of `JointRandomization` under their names; the bias of each sensor, as it is now,
+        under `bias/<sensor>` in the unit of its noise.
+        """
+        drawn = self._plants.drawn_parameters()
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
+        return drawn
+
+    def _tune_sensors(self, rows: Rows) -> None:
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            for name, target in (
+                ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
+                ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
+            ):  # fmt: skip
+                if self._plants.changes(name):
+                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
+
+    def _look(self) -> None:
+        """Bring the truth up to date with the engine."""
+        self._qpos.copy_(self.engine.qpos)
+        self._qvel.copy_(self.engine.qvel)
+        self._sensordata.copy_(self.engine.sensordata)
+        self._effort.copy_(self.engine.actuator_force)
+        if self._motors.gripper is not None:
+            self._motors.gripper.look()
+        if self._scan is not None:
+            self._scan.look(self._truth)
+
+    def _sensed(self) -> list[Tensor]:
+        return [self._truth.fields[name] for name in self._robot_sensors.columns]
+
+    def _scene_truth(self) -> list[Tensor]:
+        return [self.sensors[name] for name in self._scene_sensors.columns]
+
+    def _make_sensors(
+        self, sensors: Mapping[str, SensorSpec], widths: Mapping[str, int],
+        attitudes: Mapping[str, Sequence[int]], seed: int,
+    ) -> SimulatedSensors:  # fmt: skip
+        return SimulatedSensors(
+            sensors, widths, attitudes=attitudes, num_worlds=self.num_worlds,
+            control_dt=self.control_dt, longest_extra_latency=self.randomization.latency[1],
+            largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
+            seed=seed,
+        )  # fmt: skip
+
+    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
+        if scene.terrain is None:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"scene.terrain was asked for under robot '{self.robot.name}', whose base is "
+                "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
+        return HeightScan(Terrain(scene.terrain, self.device), self.num_worlds, self.device)
+
+    def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
+        if not config.active:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"randomization.pushes asks to push the base of robot '{self.robot.name}', which "
+                "is fixed; leave pushes.speed and pushes.turn at 0"
+            )
+        return Pushes(config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed)
+
+    def _scene_widths(self, scene: SceneConfig) -> dict[str, int]:
+        for name in scene.measured:
+            if name not in self.sensors:
+                told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
+                raise SpecMismatchError(told)
+        return {name: self.sensors[name].shape[1] for name in scene.measured}
+
+    def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Fields of the true state."""
+        views = {
+            "joint_position": self._qpos[:, self.layout.position],
+            "joint_velocity": self._qvel[:, self.layout.velocity],
+            "joint_effort": self._effort[:, : self.robot.num_joints],
+        }
+        if self._motors.gripper is not None:
+            views["gripper_opening"] = self._motors.gripper.opening
+        if self.layout.floating:
+            views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
+            views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}
+        views |= {name: view for name, view in sensors.items() if name in STATE_FIELDS}
+        for name, width in self.robot.state_widths.items():
+            if name not in views:
+                told = unknown_name(f"robot '{self.robot.name}': sensor", name, views)
+                raise SpecMismatchError(
+                    f"{told}; declare a sensor of that name in {self.config.model}"
+                )
+            if views[name].shape[1] != width:
+                raise SpecMismatchError(
+                    f"robot '{self.robot.name}': sensor '{name}' of {self.config.model} has "
+                    f"{views[name].shape[1]} entries, expected {width}"
+                )
+        return views

@@ -1,0 +1,53 @@
+"""Heights of the ground around robots, in a grid that turns with their heading."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.robot_state import RobotState
+from sim.scenes.terrain import ScanConfig, Terrain
+
+SCAN = "height_scan"
+"""Name of the sensor."""
+_DEEPEST = 1.0
+"""Heights in a scan lie within +- this [m]."""
+
+
+class HeightScan:
+    """What a perfect depth camera would see of a terrain."""
+
+    def __init__(self, terrain: Terrain, num_worlds: int, device: torch.device) -> None:
+        """Prepare scans of zeros.
+
+        Args:
+            terrain: The ground under all worlds.
+            num_worlds: N.
+            device: Where the worlds live.
+        """
+        self._terrain = terrain
+        self._points = scan_points(terrain.config.scan).to(device)
+        self.values = torch.zeros(num_worlds, len(self._points), device=device)
+        """Heights of the ground relative to the base, (N, K), [m], in the order of `scan_points`;
+        overwritten in place."""
+
+    def look(self, truth: RobotState) -> None:
+        """Scan around the bases of all worlds."""
+        place = truth.position_w
+        ahead = quaternion.rotation_matrix(truth.orientation_w)[:, 0:4:3]  # (N, 2): x axis of body
+        ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+        left = torch.stack([-ahead[:, 1], ahead[:, 0]], dim=-1)
+        forward, sideways = self._points[:, :1], self._points[:, 1:]  # (K, 1) each
+        around = forward * ahead[:, None] + sideways * left[:, None]  # (N, K, 2)
+        heights = self._terrain.height(place[:, None, :2] + around)
+        torch.clamp(heights - place[:, 2:], -_DEEPEST, _DEEPEST, out=self.values)
+
+
+def scan_points(config: ScanConfig) -> Tensor:
+    """Points of a scan, (K, 2), [m] ahead and to the left: from right to left, rear line first."""
+    lines = []
+    for size in (config.length, config.width):
+        count = math.floor(size / config.spacing + 1e-6) + 1
+        lines.append((torch.arange(count) - (count - 1) / 2) * config.spacing)
+    return torch.cartesian_prod(*lines)

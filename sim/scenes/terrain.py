@@ -1,0 +1,193 @@
+"""Uneven ground: a height field of tiles, one row for each level and one column for each kind.
+
+Made from a seed by numpy alone; engines take the grid as it is, tasks look heights up in it. Kinds
+lie along x and levels along y, the first level at the lowest y; the field's centre is the world's
+origin, and around all tiles runs a flat border of height 0.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.seeding import derive_seed
+from sim.scenes.terrain_tiles import KINDS, PLATFORM, RIM, Tile, TileLimits
+
+_FOOTPRINT = 0.5
+"""A robot that begins at a tile's centre covers no more ground than this to each side [m]."""
+
+
+@dataclass(kw_only=True)
+class ScanConfig:
+    """Heights of the ground around a robot, in a grid that turns with it."""
+
+    length: float = 1.6
+    """Ahead and behind together [m]."""
+    width: float = 0.8
+    """To both sides together [m]."""
+    spacing: float = 0.2
+    """Between two points [m]."""
+
+    def __post_init__(self) -> None:
+        """Refuse grids without extent."""
+        for name in ("length", "width", "spacing"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"terrain.scan.{name} must be > 0, got {getattr(self, name)}")
+
+
+@dataclass(kw_only=True)
+class TerrainConfig:
+    """Which ground, and how hard its levels are."""
+
+    kinds: list[str] = field(default_factory=lambda: list(KINDS))
+    """A column of tiles for each; a name may stand there twice."""
+    levels: int = 6
+    """Rows of tiles: level k of L asks for (k + 1) / L of `limits`."""
+    limits: TileLimits = field(default_factory=TileLimits)
+    """What the last level asks for."""
+    tile: float = 8.0
+    """Side of a tile [m]."""
+    resolution: float = 0.1
+    """Distance between two heights [m]; a step's face is a ramp of this width."""
+    border: float = 6.0
+    """Width of the flat ground around all tiles [m]."""
+    seed: int = 0
+    """Of everything random in the ground; training and evaluation walk on the same."""
+    scan: ScanConfig = field(default_factory=ScanConfig)
+    """Grid of the sensor `height_scan`: critics may read it, actors where `scene.measured` names
+    it with its noise and latency."""
+
+    def __post_init__(self) -> None:
+        """Refuse ground that cannot be made."""
+        if not self.kinds:
+            raise ConfigError(f"terrain.kinds is empty; known: {', '.join(KINDS)}")
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise ConfigError(unknown_name("kind of terrain", kind, KINDS))
+        for name, least in (("levels", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"terrain.{name} must be >= {least}, got {getattr(self, name)}")
+        for name in ("resolution", "border"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"terrain.{name} must be > 0, got {getattr(self, name)}")
+        if self.tile < 2 * (PLATFORM + RIM):
+            raise ConfigError(
+                f"terrain.tile must be at least {2 * (PLATFORM + RIM):g} m, platform and rim of "
+                f"its slopes, got {self.tile}"
+            )
+        for name, length in (("tile", self.tile), ("border", self.border)):
+            cells = length / self.resolution
+            if abs(cells - round(cells)) > 1e-6:
+                raise ConfigError(
+                    f"terrain.{name} must be a multiple of terrain.resolution, got {length} and "
+                    f"{self.resolution}"
+                )
+
+
+class Terrain:
+    """A height field and where its tiles are."""
+
+    def __init__(self, config: TerrainConfig, device: torch.device) -> None:
+        """Make the ground: the same seed makes the same.
+
+        Args:
+            config: Which ground.
+            device: Where heights are looked up.
+        """
+        self.config = config
+        self.grid = _grid(config)
+        """Heights, (rows, columns) float32, [m]: rows along y, columns along x."""
+        rows, columns = self.grid.shape
+        self.half_size = (
+            0.5 * (columns - 1) * config.resolution,
+            0.5 * (rows - 1) * config.resolution,
+        )
+        """The field reaches from minus to plus this along x and y [m]."""
+        self._columns = columns
+        self._heights = torch.from_numpy(self.grid).flatten().to(device)
+        self._offset = torch.tensor(self.half_size, device=device)
+        self._last = torch.tensor([columns - 1, rows - 1], device=device)
+        self._origins = torch.from_numpy(_origins(config, self.grid)).to(device)
+
+    def origin(self, level: Tensor, kind: Tensor) -> Tensor:
+        """Centres of tiles, with the greatest height that a robot there may touch.
+
+        Args:
+            level: Row, (...), int64.
+            kind: Column, (...), int64.
+
+        Returns:
+            (..., 3), [m], world.
+        """
+        return self._origins[level, kind]
+
+    def height(self, place: Tensor) -> Tensor:
+        """Height of the ground, on the two triangles of a cell as MuJoCo has them.
+
+        Args:
+            place: x and y, (..., 2), [m], world; outside the field the nearest edge counts.
+
+        Returns:
+            (...), [m].
+        """
+        cells = (place + self._offset) / self.config.resolution
+        cells = torch.minimum(cells.clamp_min(0.0), self._last)
+        corner = torch.minimum(cells.long(), self._last - 1)  # lowest x and y of the cell
+        x, y = (cells - corner).unbind(-1)  # in [0, 1]
+        start = corner[..., 1] * self._columns + corner[..., 0]
+        # The cell is cut from its lowest to its highest corner; the third one is beside the cut.
+        third = start + torch.where(x > y, 1, self._columns)
+        near, far = torch.maximum(x, y), torch.minimum(x, y)
+        heights = self._heights
+        return (
+            (1 - near) * heights[start]
+            + (near - far) * heights[third]
+            + far * heights[start + self._columns + 1]
+        )
+
+    def outside(self, place: Tensor, margin: float) -> Tensor:
+        """(...) bool: nearer than `margin` [m] to the edge of the field, or beyond it.
+
+        Args:
+            place: x and y, (..., 2), [m], world.
+            margin: Width of the strip along the edge that counts as outside [m].
+        """
+        return (place.abs() > self._offset - margin).any(-1)
+
+
+def _grid(config: TerrainConfig) -> np.ndarray:
+    cells, border = (round(d / config.resolution) for d in (config.tile, config.border))
+    shape = (config.levels * cells + 2 * border + 1, len(config.kinds) * cells + 2 * border + 1)
+    grid = np.zeros(shape, dtype=np.float32)
+    line = (np.arange(cells + 1) - cells / 2) * config.resolution
+    x, y = np.meshgrid(line, line)
+    for level in range(config.levels):
+        for column, kind in enumerate(config.kinds):
+            tile = Tile(
+                x=x,
+                y=y,
+                half=config.tile / 2,
+                difficulty=(level + 1) / config.levels,
+                limits=config.limits,
+                random=np.random.default_rng(derive_seed(config.seed, f"{level} {column}")),
+            )
+            top, left = border + level * cells, border + column * cells
+            grid[top : top + cells + 1, left : left + cells + 1] = KINDS[kind](tile)
+    return grid
+
+
+def _origins(config: TerrainConfig, grid: np.ndarray) -> np.ndarray:
+    """(levels, kinds, 3) float32."""
+    cells, border = (round(d / config.resolution) for d in (config.tile, config.border))
+    reach = round(_FOOTPRINT / config.resolution)
+    origins = np.zeros((config.levels, len(config.kinds), 3), dtype=np.float32)
+    middle = (np.array(grid.shape) - 1) / 2
+    for level in range(config.levels):
+        for column in range(len(config.kinds)):
+            row, col = (border + k * cells + cells // 2 for k in (level, column))
+            around = grid[row - reach : row + reach + 1, col - reach : col + reach + 1]
+            y, x = (np.array([row, col]) - middle) * config.resolution
+            origins[level, column] = x, y, around.max()
+    return origins

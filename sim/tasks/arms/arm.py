@@ -1,0 +1,141 @@
+"""What the tasks of an arm with a gripper share: poses to begin from, costs, an end to be held."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from sim.joints.joint_action import JointActionConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.scenes.scene import SceneConfig
+
+END_EFFECTOR = "end_effector_position_b"
+COST_NAMES = ("speed", "overspeed", "smoothness")
+"""Costs of moving, the last terms of every such task; weighted negatively."""
+
+
+@dataclass(kw_only=True)
+class ArmTaskConfig:
+    """Fields of every task for an arm with a gripper; lengths in base axes [m]."""
+
+    train_steps: int = 1_000_000
+    """World-steps of training that a run takes; not shown to suffice."""
+    episode_length: float = 4.0
+    """Time limit [s]."""
+    start_position: float = 0.1
+    """Half-width of the joint positions that episodes begin from, around the task's pose [rad]."""
+    lowest_height: float = 0.004
+    """Height of the end effector below which the episode terminates [m]; fingers that touch the
+    floor hold it at 0.009."""
+    success_window: float = 0.4
+    """Time at the episode's end over which success is judged [s]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the arm is moved."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the arm."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot and a camera measure."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        self.check_positive("episode_length", "success_window")
+        if self.start_position < 0:
+            raise ConfigError(f"task.start_position must be >= 0, got {self.start_position}")
+        if self.success_window > self.episode_length:
+            raise ConfigError(
+                f"task.success_window {self.success_window} s is longer than the episode "
+                f"({self.episode_length} s)"
+            )
+
+    def check_positive(self, *names: str) -> None:
+        """Refuse fields that are not above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+
+    def check_box(self, low: str, high: str, size: int) -> None:
+        """Refuse two fields that are not opposite corners of a box."""
+        corners = getattr(self, low), getattr(self, high)
+        if any(len(one) != size for one in corners) or any(
+            a > b for a, b in zip(*corners, strict=True)
+        ):
+            raise ConfigError(
+                f"task.{low} and {high} must be points of {size} numbers with low <= high, got "
+                f"{corners[0]} and {corners[1]}"
+            )
+
+    def check_reward(self, known: tuple[str, ...]) -> None:
+        """Refuse weights of terms that the task does not have."""
+        for name in self.reward:
+            if name not in known:
+                raise ConfigError(unknown_name("reward term", name, known))
+
+
+class Arm:
+    """The arm of a task: where it begins and what its motion costs."""
+
+    def __init__(self, config: ArmTaskConfig, robot: RobotSpec, device: torch.device) -> None:
+        """Read the robot.
+
+        Raises:
+            SpecMismatchError: It has no gripper or does not know its end effector.
+        """
+        if robot.gripper is None or END_EFFECTOR not in robot.sensors:
+            raise SpecMismatchError(
+                f"the task asks robot '{robot.name}' for a gripper and a sensor '{END_EFFECTOR}'; "
+                f"it has {'a' if robot.gripper else 'no'} gripper and declares the sensors "
+                f"{sorted(robot.sensors)}"
+            )
+        self._spread = config.start_position
+        self._pose = torch.tensor(config.action.middle(robot), device=device)
+        limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
+
+    def start(self, count: int, generator: torch.Generator, opening: float = 1.0) -> RobotState:
+        """Arms at rest around the task's pose with the gripper at an opening, (count, ...)."""
+        shape = (count, len(self._pose))
+        unit = torch.rand(shape, generator=generator, device=generator.device)
+        position = self._pose + self._spread * (2 * unit - 1)
+        position = torch.clamp(position, self._lowest, self._highest)
+        return RobotState({
+            "joint_position": position,
+            "joint_velocity": torch.zeros_like(position),
+            "gripper_opening": torch.full_like(position[:, :1], opening),
+        })  # fmt: skip
+
+    def costs(self, truth: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
+        """Terms `COST_NAMES`, (N,) each.
+
+        They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
+        their speed limits, one for each at most, and the square of the action's change.
+        """
+        rates, change = truth.joint_velocity, action - last_action
+        excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
+        return [(rates * rates).sum(-1), excess.sum(-1), (change * change).sum(-1)]
+
+
+def closeness(distance: Tensor, half: float) -> Tensor:
+    """1 at distance 0, one half at `half`, towards 0 far away; as of the distance's shape."""
+    return 1 / (1 + (distance / half) ** 2)
+
+
+def standing(position: Tensor, yaw: Tensor) -> Tensor:
+    """Poses of things that stand upright, (count, 7), position and quaternion wxyz.
+
+    Args:
+        position: (count, 3), [m], world.
+        yaw: Turn about the vertical, (count, 1), [rad].
+    """
+    none = torch.zeros_like(yaw)
+    return torch.cat([position, (0.5 * yaw).cos(), none, none, (0.5 * yaw).sin()], dim=-1)

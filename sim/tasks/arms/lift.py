@@ -1,0 +1,164 @@
+"""Lift: pick a cube up from the floor, bring it to a point and hold it there."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.task import Judgement, Start
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks.record import EndRecord
+
+REWARD_NAMES = ("alive", "approach", "grasp", "lift", "hold", *COST_NAMES)
+"""Reward terms in order; the first five are gains."""
+
+GOAL = "cube_position"
+HALF_EDGE = 0.0225
+"""Half the cube's edge, as in sim/scenes/cube.xml [m]."""
+HELD = 0.03
+"""Farthest that the end effector is from the middle of a cube that it holds [m]."""
+
+
+@dataclass(kw_only=True)
+class LiftConfig(ArmTaskConfig):
+    """The lift task: success is a cube that is up, held, and on average near its goal."""
+
+    cube_low: list[float] = field(default_factory=lambda: [0.40, -0.12])
+    """Corner of the rectangle that the cube begins in [m]."""
+    cube_high: list[float] = field(default_factory=lambda: [0.54, 0.12])
+    """Opposite corner [m]."""
+    cube_yaw: float = math.pi / 4
+    """Half-width of the cube's first heading [rad]; a quarter turn in all is every heading."""
+    goal_low: list[float] = field(default_factory=lambda: [0.42, -0.1, 0.15])
+    """Corner of the box that goals for the cube's middle are drawn from [m]."""
+    goal_high: list[float] = field(default_factory=lambda: [0.52, 0.1, 0.25])
+    """Opposite corner [m]."""
+    line: float = 0.1
+    """Height of the cube's middle above which it counts as lifted [m]."""
+    success_distance: float = 0.05
+    """Largest mean distance of the cube from its goal within the window [m]."""
+    farthest: float = 0.3
+    """Horizontal distance from the middle of the rectangle beyond which a cube is lost: the
+    episode terminates [m]."""
+    close: float = 0.05
+    """Distance at which `approach` and `hold`, 1 at their best, have fallen to one half [m]."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        super().__post_init__()
+        self.check_positive("line", "success_distance", "farthest", "close")
+        self.check_box("cube_low", "cube_high", 2)
+        self.check_box("goal_low", "goal_high", 3)
+        self.check_reward(REWARD_NAMES)
+
+
+class LiftTask:
+    """Pick a cube up and hold it at a point."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("distance", "height", "held", "mean_distance")
+
+    def __init__(
+        self,
+        config: LiftConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: The arm.
+            sensors: True sensors of the worlds, those of sim/scenes/cube.xml among them.
+            device: Where the worlds live.
+            evaluation: Taken as from every task; training and evaluation draw alike here.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._arm = Arm(config, robot, device)
+        self._cube = sensors["cube_position"]
+        first = self.episode_steps - round(config.success_window / control_dt)
+        self._distance = EndRecord(num_worlds, device, first)
+        self._loose = EndRecord(num_worlds, device, first)
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        corners = torch.tensor([config.cube_low, config.cube_high], device=device)
+        self._middle = corners.mean(0)
+        self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw goals, cubes on the floor, and poses above them with an open gripper."""
+        config, count = self.config, rows.count
+        for record in (self._distance, self._loose):
+            record.clear(rows)
+        robot = self._arm.start(count, generator)
+        rows.put(self.goal[GOAL], draws.box(count, config.goal_low, config.goal_high, generator))
+        place = draws.box(count, config.cube_low, config.cube_high, generator)
+        yaw = draws.uniform((count, 1), -config.cube_yaw, config.cube_yaw, generator)
+        on_floor = torch.cat([place, torch.full_like(yaw, HALF_EDGE)], dim=-1)
+        return Start(robot=robot, scene={"cube": standing(on_floor, yaw)})
+
+    def advance(self, episode_step: Tensor) -> None:
+        """The goal stays where it is."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward the way from the hand at the cube to the cube at its goal."""
+        config, hand = self.config, truth.end_effector_position_b
+        reach = (self._cube - hand).norm(dim=-1)
+        distance = (self._cube - self.goal[GOAL]).norm(dim=-1)
+        height = self._cube[:, 2].clone()  # a view, which the next episode overwrites
+        held = ((reach < HELD) & (height > config.line)).to(reach.dtype)
+        between = (reach < HELD).to(reach.dtype)  # the cube is where the fingers can hold it
+        raised = ((height - HALF_EDGE) / (config.line - HALF_EDGE)).clamp(0.0, 1.0)
+        terms = [
+            torch.ones_like(reach),
+            closeness(reach, config.close),
+            between * (1 - truth.gripper_opening[:, 0]).clamp(0.0, 1.0),
+            between * raised,
+            held * closeness(distance, config.close),
+            *self._arm.costs(truth, action, last_action),
+        ]
+        self._distance.add(distance, reach, episode_step)
+        self._loose.add(1 - held, reach, episode_step)
+        mean = self._distance.mean_distance
+        away = (self._cube[:, :2] - self._middle).norm(dim=-1)
+        low = hand[:, 2] < config.lowest_height
+        return Judgement(
+            reward_terms=torch.stack(terms, dim=-1),
+            terminated=low | (away > config.farthest),
+            success=(mean < config.success_distance) & (self._loose.mean_distance == 0),
+            metrics={"distance": distance, "height": height, "held": held, "mean_distance": mean},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals and running sums."""
+        return {
+            "goal": self.goal[GOAL].clone(),
+            "distance": self._distance.state_dict(),
+            "loose": self._loose.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.goal[GOAL].copy_(state["goal"])
+        self._distance.load_state_dict(state["distance"])
+        self._loose.load_state_dict(state["loose"])

@@ -1,0 +1,157 @@
+"""Peg: put a square peg that the hand holds into a hole half a millimetre wider on every side."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.task import Judgement, Start
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks.record import EndRecord
+
+REWARD_NAMES = ("inserted", "approach", "align", "insert", *COST_NAMES)
+"""Reward terms in order; the first four are gains."""
+
+HOLE_DEPTH = 0.04
+"""Depth of the hole, as in sim/scenes/hole.xml [m]."""
+GRIP = 0.253
+"""Opening of the gripper whose fingers lie at a peg of 20 mm."""
+_INSIDE = 0.0015
+"""Farthest that a tip within the hole is from its middle, per axis [m]: three times the clearance.
+"""
+_NEAR_MOUTH = 0.01
+"""Height over the hole's mouth below which the tip's alignment pays [m]."""
+
+
+class RewardKind(Enum):
+    """What a policy is rewarded for."""
+
+    sparse = "sparse"
+    shaped = "shaped"
+
+
+@dataclass(kw_only=True)
+class PegConfig(ArmTaskConfig):
+    """The peg task: success is a tip that stays deep enough in the hole until the end."""
+
+    hole_low: list[float] = field(default_factory=lambda: [0.48, -0.03])
+    """Corner of the rectangle that the hole stands in [m]."""
+    hole_high: list[float] = field(default_factory=lambda: [0.52, 0.03])
+    """Opposite corner [m]."""
+    hole_height: float = 0.1
+    """Height of the hole's mouth [m]."""
+    hole_yaw: float = 0.15
+    """Half-width of the hole's turn about the vertical [rad]."""
+    kind: RewardKind = RewardKind.shaped
+    """sparse pays the term `inserted` alone, as task.reward weighs it; shaped pays all terms."""
+    success_depth: float = 0.03
+    """Depth of the tip below the mouth from which the peg counts as inserted [m]."""
+    close: float = 0.03
+    """Distance of the tip from the hole's ground at which `approach` has fallen to one half [m]."""
+    aligned: float = 0.002
+    """Distance of the tip from the hole's axis at which `align` has fallen to one half [m]."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        super().__post_init__()
+        self.check_positive("success_depth", "close", "aligned", "hole_height")
+        self.check_box("hole_low", "hole_high", 2)
+        self.check_reward(REWARD_NAMES)
+
+
+class PegTask:
+    """Put a peg into a hole."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("depth", "beside", "inserted")
+
+    def __init__(
+        self,
+        config: PegConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: The arm.
+            sensors: True sensors of the worlds, those of sim/scenes/hole.xml among them.
+            device: Where the worlds live.
+            evaluation: Taken as from every task; training and evaluation draw alike here.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._arm = Arm(config, robot, device)
+        self._tip = sensors["peg_position"]
+        first = self.episode_steps - round(config.success_window / control_dt)
+        self._outside = EndRecord(num_worlds, device, first)
+        paid = REWARD_NAMES[:1] if config.kind is RewardKind.sparse else REWARD_NAMES
+        weights = {name: config.reward.get(name, 0.0) for name in paid}
+        self._weights = [weights.get(name, 0.0) for name in REWARD_NAMES]
+        self._ground = torch.tensor([0.0, 0.0, -HOLE_DEPTH], device=device)
+        self.goal: Mapping[str, Tensor] = {}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw holes, and poses above them with the fingers at the peg."""
+        config, count = self.config, rows.count
+        self._outside.clear(rows)
+        robot = self._arm.start(count, generator, opening=GRIP)
+        place = draws.box(count, config.hole_low, config.hole_high, generator)
+        yaw = draws.uniform((count, 1), -config.hole_yaw, config.hole_yaw, generator)
+        mouth = torch.cat([place, torch.full_like(yaw, config.hole_height)], dim=-1)
+        return Start(robot=robot, scene={"hole": standing(mouth, yaw)})
+
+    def advance(self, episode_step: Tensor) -> None:
+        """The hole stays where it is."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward the way of the tip to the hole, over its mouth, and into it."""
+        config, tip = self.config, self._tip
+        beside = tip[:, :2].norm(dim=-1)
+        inside = (tip[:, :2].abs() < _INSIDE).all(-1)
+        depth = torch.where(inside, -tip[:, 2], 0.0).clamp_min(0.0)
+        inserted = (depth >= config.success_depth).to(depth.dtype)
+        low = (tip[:, 2] < _NEAR_MOUTH).to(depth.dtype)
+        terms = [
+            inserted,
+            closeness((tip - self._ground).norm(dim=-1), config.close),
+            low * closeness(beside, config.aligned),
+            (depth / config.success_depth).clamp_max(1.0),
+            *self._arm.costs(truth, action, last_action),
+        ]
+        self._outside.add(1 - inserted, beside, episode_step)
+        return Judgement(
+            reward_terms=torch.stack(terms, dim=-1),
+            terminated=truth.end_effector_position_b[:, 2] < config.lowest_height,
+            success=self._outside.mean_distance == 0,
+            metrics={"depth": depth, "beside": beside, "inserted": inserted},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Running sums."""
+        return {"outside": self._outside.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._outside.load_state_dict(state["outside"])

@@ -1,0 +1,198 @@
+"""Reach: bring the end effector of an arm to a point and hold it there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.joints.joint_action import JointActionConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.scenes.scene import SceneConfig
+from sim.task import Judgement, Start
+from sim.tasks.record import EndRecord
+
+REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
+"""Reward terms in order; all but the first two are costs, weighted negatively."""
+
+GOAL = "end_effector_position_b"
+
+
+@dataclass(kw_only=True)
+class ReachConfig:
+    """The reach task: success is a mean distance over the end of the episode."""
+
+    train_steps: int = 300_000
+    """World-steps of training that suffice with the default learner."""
+    episode_length: float = 3.0
+    """Time limit [s]."""
+    goal_low: list[float] = field(default_factory=lambda: [0.3, -0.3, 0.3])
+    """Corner of the box that goals are drawn from, base axes [m]."""
+    goal_high: list[float] = field(default_factory=lambda: [0.55, 0.3, 0.6])
+    """Opposite corner [m]."""
+    start_position: float = 0.3
+    """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
+    lowest_height: float = 0.03
+    """Height of the end effector below which the episode terminates [m]."""
+    close: float = 0.05
+    """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
+    success_window: float = 0.5
+    """Time at the episode's end over which success is judged [s]."""
+    success_distance: float = 0.02
+    """Largest mean distance within the window [m]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the arm is moved."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the arm."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        for name in ("episode_length", "close", "success_window", "success_distance"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        if self.start_position < 0:
+            raise ConfigError(f"task.start_position must be >= 0, got {self.start_position}")
+        if self.success_window > self.episode_length:
+            raise ConfigError(
+                f"task.success_window {self.success_window} s is longer than the episode "
+                f"({self.episode_length} s)"
+            )
+        corners = list(zip(self.goal_low, self.goal_high, strict=False))
+        sizes = len(self.goal_low), len(self.goal_high)
+        if sizes != (3, 3) or any(low > high for low, high in corners):
+            raise ConfigError(
+                "task.goal_low and goal_high must be points [x, y, z] with low <= high, got "
+                f"{self.goal_low} and {self.goal_high}"
+            )
+        for name in self.reward:
+            if name not in REWARD_NAMES:
+                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+
+
+class ReachTask:
+    """Reach random points with the end effector, in any orientation."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("distance", "joint_speed", "overspeed", "mean_distance")
+
+    def __init__(
+        self,
+        config: ReachConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: The arm; it must know where its end effector is.
+            sensors: True sensors of the worlds; this task reads none.
+            device: Where the worlds live.
+            evaluation: Taken as from every task; training and evaluation draw alike here.
+
+        Raises:
+            SpecMismatchError: The robot has no end effector that it measures.
+        """
+        if GOAL not in robot.sensors:
+            raise SpecMismatchError(
+                f"task reach asks robot '{robot.name}' for its end effector, but it declares no "
+                f"sensor '{GOAL}'; it declares {sorted(robot.sensors)}"
+            )
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        window = round(config.success_window / control_dt)
+        self._record = EndRecord(num_worlds, device, self.episode_steps - window)
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        joints = robot.joints
+        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
+        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._speed_limit = torch.tensor([joint.velocity_limit for joint in joints], device=device)
+        self._goal_low = torch.tensor(config.goal_low, device=device)
+        self._goal_size = torch.tensor(config.goal_high, device=device) - self._goal_low
+        self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw goals in the box, and poses around the default one, at rest."""
+        self._record.clear(rows)
+        size = len(self._default)
+        unit = torch.rand((rows.count, 3 + size), generator=generator, device=generator.device)
+        rows.put(self.goal[GOAL], self._goal_low + self._goal_size * unit[:, :3])
+        offset = self.config.start_position * (2 * unit[:, 3:] - 1)
+        position = torch.clamp(self._default + offset, self._lowest, self._highest)
+        still = torch.zeros_like(position)
+        return Start(robot=RobotState({"joint_position": position, "joint_velocity": still}))
+
+    def advance(self, episode_step: Tensor) -> None:
+        """The goal stays where it is."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward closeness and calm; terminate near the floor."""
+        error = truth.end_effector_position_b - self.goal[GOAL]
+        square = (error * error).sum(-1)
+        distance = square.sqrt()
+        rates = truth.joint_velocity
+        speed = (rates * rates).sum(-1)
+        excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
+        change = action - last_action
+        terms = torch.stack(
+            [
+                torch.ones_like(square),  # an end by the floor must not pay
+                1 / (1 + square / self.config.close**2),
+                distance,  # [m]
+                speed,  # [rad^2/s^2]
+                excess.sum(-1),  # over the limits, as their fraction; one per joint at most
+                (change * change).sum(-1),
+            ],
+            dim=-1,
+        )
+        joint_speed = speed.sqrt()
+        self._record.add(distance, joint_speed, episode_step)
+        mean_distance = self._record.mean_distance
+        return Judgement(
+            reward_terms=terms,
+            terminated=truth.end_effector_position_b[:, 2] < self.config.lowest_height,
+            success=mean_distance < self.config.success_distance,
+            metrics={
+                "distance": distance,
+                "joint_speed": joint_speed,
+                "overspeed": excess.amax(-1),
+                "mean_distance": mean_distance,
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals and running sums."""
+        return {"goal": self.goal[GOAL].clone(), "record": self._record.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.goal[GOAL].copy_(state["goal"])
+        self._record.load_state_dict(state["record"])

@@ -1,0 +1,191 @@
+"""Tracking: follow a moving goal, a lemniscate or a random smooth curve, with a look ahead."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.multirotors.multirotor import MultirotorRandomization
+from sim.task import Judgement, Start
+from sim.tasks.flights.curves import CurveConfig, Curves
+from sim.tasks.flights.flight import (
+    REWARD_NAMES,
+    FlightStartConfig,
+    RewardWeightsConfig,
+    reward_terms,
+)
+from sim.tasks.record import EndRecord
+
+
+@dataclass(kw_only=True)
+class TrackingConfig:
+    """The tracking task: success is a root-mean-square error over the episode."""
+
+    train_steps: int = 6_000_000
+    """World-steps of training that suffice with the default learner."""
+    episode_length: float = 5.5
+    """Time limit [s]: one lap of the lemniscate."""
+    radius: float = 1.5
+    """Distance from the moving goal beyond which a training episode terminates [m]."""
+    evaluation_radius: float = 1.5
+    """The same in evaluation [m]."""
+    max_rates: float = 40.0
+    """Body rate beyond which an episode terminates [rad/s]: who tumbles so is lost, and soon after
+    the integration no longer follows; one such flight's rewards would spoil a critic for good."""
+    settling_time: float = 0.0
+    """Time at the start that is not counted in the error [s]."""
+    success_distance: float = 0.15
+    """Largest root-mean-square position error [m]."""
+    preview: list[float] = field(default_factory=lambda: [0.1, 0.2, 0.4, 0.6])
+    """How far ahead the policy sees the goal [s]."""
+    curve: CurveConfig = field(default_factory=CurveConfig)
+    """Curves flown in training."""
+    evaluation_curve: CurveConfig = field(default_factory=lambda: CurveConfig(lemniscate_share=1.0))
+    """Curves flown in evaluation."""
+    start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where training episodes begin, relative to the curve's first point."""
+    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where evaluation episodes begin, relative to the curve's first point."""
+    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
+    """Physical parameters drawn per episode."""
+    reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
+    """Weights of the reward terms."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures, and the goal."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        for name in (
+            "episode_length",
+            "radius",
+            "evaluation_radius",
+            "max_rates",
+            "success_distance",
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        if not 0 <= self.settling_time < self.episode_length:
+            raise ConfigError(
+                f"task.settling_time must lie in [0, {self.episode_length}) s, "
+                f"got {self.settling_time}"
+            )
+        if not self.preview or min(self.preview) <= 0:
+            raise ConfigError(f"task.preview needs times > 0 s, got {self.preview}")
+
+
+class TrackingTask:
+    """Follow one curve per world."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("distance", "speed", "rms_distance")
+
+    def __init__(
+        self,
+        config: TrackingConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        hover_action: float,
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            hover_action: Action that carries the nominal weight.
+            device: Where the worlds live.
+            evaluation: Use the evaluation's curves and starts.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._evaluation = evaluation
+        self._start = config.evaluation_start if evaluation else config.start
+        self._radius = config.evaluation_radius if evaluation else config.radius
+        curve = config.evaluation_curve if evaluation else config.curve
+        self._curves = Curves(curve, num_worlds, device)
+        self._dt = control_dt
+        self._hover_action = hover_action
+        self._ahead = torch.tensor([0.0, *config.preview], device=device)  # [s]
+        self._record = EndRecord(num_worlds, device, round(config.settling_time / control_dt))
+        self.goal: Mapping[str, Tensor] = self._goal_at(
+            torch.zeros(num_worlds, dtype=torch.int64, device=device)
+        )
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms by the curriculum; evaluation always uses the final ones."""
+        return self.config.reward.at(math.inf if self._evaluation else world_steps)
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw curves, and starts around their first point, moving along."""
+        self._record.clear(rows)
+        self._curves.draw(rows, generator)
+        step = torch.zeros(rows.mask.shape, dtype=torch.int64, device=rows.mask.device)
+        fresh = self._goal_at(step)
+        for name, values in fresh.items():
+            rows.put(self.goal[name], rows.take(values))
+        fields = dict(self._start.draw(rows.count, generator).fields)
+        fields["position_w"] = fields["position_w"] + rows.take(fresh["position_w"])
+        velocity = rows.take(fresh["linear_velocity_w"])
+        fields["linear_velocity_w"] = fields["linear_velocity_w"] + velocity
+        return Start(robot=RobotState(fields))
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Move every goal along its curve."""
+        self.goal = self._goal_at(episode_step)
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward closeness to the moving goal; terminate far from it."""
+        error = truth.position_w - self.goal["position_w"]
+        velocity = truth.linear_velocity_w - self.goal["linear_velocity_w"]
+        terms = reward_terms(error, velocity, truth, action, last_action, self._hover_action)
+        distance = terms[:, REWARD_NAMES.index("distance")]
+        tumbles = terms[:, REWARD_NAMES.index("rates")] > self.config.max_rates**2
+        speed = truth.linear_velocity_w.norm(dim=-1)
+        self._record.add(distance, speed, episode_step)
+        rms_distance = self._record.rms_distance
+        return Judgement(
+            reward_terms=terms,
+            terminated=(distance > self._radius) | tumbles,
+            success=rms_distance < self.config.success_distance,
+            metrics={"distance": distance, "speed": speed, "rms_distance": rms_distance},
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Curves, goals and running sums."""
+        return {
+            "curves": self._curves.state_dict(),
+            "record": self._record.state_dict(),
+            "goal": {name: value.clone() for name, value in self.goal.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._curves.load_state_dict(state["curves"])
+        self._record.load_state_dict(state["record"])
+        self.goal = {
+            name: value.to(self.goal[name].device, copy=True)  # a checkpoint's lie on the CPU
+            for name, value in state["goal"].items()
+        }
+
+    def _goal_at(self, episode_step: Tensor) -> dict[str, Tensor]:
+        time = episode_step[:, None] * self._dt  # (N, 1)
+        points = self._curves.position(time + self._ahead)  # (N, 1 + K, 3)
+        return {
+            "position_w": points[:, 0],
+            "linear_velocity_w": self._curves.velocity(time)[:, 0],
+            "preview_w": points[:, 1:].reshape(points.shape[0], -1),
+        }

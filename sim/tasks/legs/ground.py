@@ -1,0 +1,180 @@
+"""What a legged robot's task stands on: the level floor, or a terrain with levels."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.curriculum import WorldLevels
+from sim.scenes.height_scan import SCAN, scan_points
+from sim.scenes.terrain import Terrain, TerrainConfig
+
+EDGE = 1.0
+"""Who comes so near to the edge of the terrain is lost [m]."""
+_BELOW = 0.3
+"""The ground below a robot is the mean of the scan so near to its base [m]."""
+
+
+class Ground(Protocol):
+    """Where robots begin, and how high they are; follows their success."""
+
+    metric_names: tuple[str, ...]
+
+    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+        """Where the picked worlds begin: points on the ground, (count, 3), [m]."""
+        ...
+
+    def altitude(self, truth: RobotState) -> Tensor:
+        """Height of the bases above the ground below, (N,), [m]."""
+        ...
+
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """Height of the feet's centres above the ground below each, (N, F), [m].
+
+        Args:
+            foot_position_w: (N, F * 3), [m], world axes.
+        """
+        ...
+
+    def lost(self, truth: RobotState) -> Tensor | bool:
+        """Who is about to leave the ground, (N,) bool."""
+        ...
+
+    def metrics(self) -> dict[str, Tensor]:
+        """For logs, (N,) each."""
+        ...
+
+    def follow(self, ended: Tensor, success: Tensor) -> None:
+        """Take note of episodes that ended, (N,) bool, and of those that succeeded."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...
+
+
+class Floor:
+    """The level floor: endless, at height 0, always the same."""
+
+    metric_names: tuple[str, ...] = ()
+
+    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+        """The world's origin."""
+        return torch.zeros(rows.count, 3, device=generator.device)
+
+    def altitude(self, truth: RobotState) -> Tensor:
+        """The base's height."""
+        return truth.position_w[:, 2]
+
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """The feet's heights."""
+        return foot_position_w[:, 2::3]
+
+    def lost(self, truth: RobotState) -> bool:
+        """Nobody."""
+        return False
+
+    def metrics(self) -> dict[str, Tensor]:
+        """None."""
+        return {}
+
+    def follow(self, ended: Tensor, success: Tensor) -> None:
+        """Stay as it is."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class Hills:
+    """A terrain with a kind for every world, and levels that follow its successes.
+
+    In training a world keeps its kind and climbs its levels; in evaluation both are drawn uniformly
+    for every episode.
+    """
+
+    metric_names: tuple[str, ...] = ("level",)
+
+    def __init__(
+        self, config: TerrainConfig, scan: Tensor, *, num_worlds: int, device: torch.device,
+        evaluation: bool,
+    ) -> None:  # fmt: skip
+        """Make the ground and put every world on its lowest level.
+
+        Args:
+            config: Which ground: that of the worlds.
+            scan: Heights around the bases, (N, K), [m], live.
+            num_worlds: N.
+            device: Where the worlds live.
+            evaluation: Draw kinds and levels uniformly.
+        """
+        self._config = config
+        self._evaluation = evaluation
+        self._scan = scan
+        self.terrain = Terrain(config, device)
+        self.levels = WorldLevels(num_worlds, config.levels, device)
+        self.kind = torch.arange(num_worlds, device=device) % len(config.kinds)
+        """(N,) int64, columns of the terrain."""
+        away = scan_points(config.scan).norm(dim=-1)
+        below = away <= max(_BELOW, float(away.min()) + 1e-6)
+        self._below = torch.nonzero(below)[:, 0].to(device)
+
+    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+        """Centres of the worlds' tiles, as high as the ground around them."""
+        if self._evaluation:
+            unit = torch.rand((rows.count, 2), generator=generator, device=generator.device)
+            rows.put(self.levels.level, (unit[:, 0] * self._config.levels).long())
+            rows.put(self.kind, (unit[:, 1] * len(self._config.kinds)).long())
+        else:
+            self.levels.begin(rows, generator)
+        return self.terrain.origin(rows.take(self.levels.level), rows.take(self.kind))
+
+    def altitude(self, truth: RobotState) -> Tensor:
+        """Height above the mean of the ground below the trunk."""
+        return -self._scan[:, self._below].mean(-1)
+
+    def clearance(self, foot_position_w: Tensor) -> Tensor:
+        """Height of every foot above the ground right below its centre."""
+        feet = foot_position_w.unflatten(-1, (-1, 3))  # (N, F, 3)
+        return feet[..., 2] - self.terrain.height(feet[..., :2])
+
+    def lost(self, truth: RobotState) -> Tensor:
+        """Who comes near to the edge, behind which there is nothing to stand on."""
+        return self.terrain.outside(truth.position_w[:, :2], EDGE)
+
+    def metrics(self) -> dict[str, Tensor]:
+        """The level that each world is on, from 0."""
+        return {"level": self.levels.level.float()}
+
+    def follow(self, ended: Tensor, success: Tensor) -> None:
+        """Send worlds up a level after a success, down after a failure."""
+        self.levels.follow(ended, success)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Levels and kinds."""
+        return {"levels": self.levels.state_dict(), "kind": self.kind.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.levels.load_state_dict(state["levels"])
+        self.kind.copy_(state["kind"])
+
+
+def make_ground(
+    config: TerrainConfig | None, sensors: Mapping[str, Tensor], *, num_worlds: int,
+    device: torch.device, evaluation: bool,
+) -> Ground:  # fmt: skip
+    """The ground that a scene asks for: hills, or the floor where it asks for none."""
+    if config is None:
+        return Floor()
+    return Hills(config, sensors[SCAN], num_worlds=num_worlds, device=device, evaluation=evaluation)

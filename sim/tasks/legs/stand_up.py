@@ -1,0 +1,220 @@
+"""Stand up: from wherever it came to lie, on its back too, a robot gets up and stands."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.joints.fallen import FallenConfig
+from sim.joints.joint_action import JointActionConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.scenes.scene import SceneConfig
+from sim.task import Judgement, Start
+
+REWARD_NAMES = ("upright", "height", "pose", "stand", "speed", "effort", "smoothness")
+"""Reward terms in order; the first four pay, each at most 1, the others are costs."""
+
+_EVALUATED = 4
+"""One in so many fallen robots is kept for evaluation."""
+
+
+@dataclass(kw_only=True)
+class StandUpConfig:
+    """The stand-up task: success is standing upright, high and calm through the last moments."""
+
+    train_steps: int = 10_000_000
+    """World-steps of training: a budget, nobody has measured yet what suffices."""
+    episode_length: float = 5.0
+    """Time limit [s]."""
+    success_window: float = 0.5
+    """Time at the end of an episode through which the robot must stand [s]."""
+    height: float = 0.28
+    """Height of the base of a standing robot [m]."""
+    height_tolerance: float = 0.05
+    """Largest deviation from it while standing [m]."""
+    max_tilt: float = 0.25
+    """Largest angle between the base's and the world's vertical while standing [rad]."""
+    calm: float = 0.5
+    """Largest root mean square of the joints' speeds while standing [rad/s]."""
+    close: float = 1.0
+    """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
+    fallen: FallenConfig = field(default_factory=FallenConfig)
+    """How the robots fell that episodes begin with."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the legs are moved."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode, and pushes."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the robot; the ground is the level floor."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        for name in ("episode_length", "success_window", "height", "height_tolerance", "max_tilt",
+                     "calm", "close"):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        if self.success_window > self.episode_length:
+            raise ConfigError(
+                f"task.success_window must not exceed task.episode_length, got "
+                f"{self.success_window} and {self.episode_length}"
+            )
+        if self.scene.terrain is not None:
+            raise ConfigError("task stand_up has a level floor; leave task.scene.terrain out")
+        for name in self.reward:
+            if name not in REWARD_NAMES:
+                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+
+
+class StandUpTask:
+    """Nothing ends an episode before its time: who falls again may get up again."""
+
+    reward_names = REWARD_NAMES
+    metric_names = ("tilt", "height", "joint_speed", "stood")
+
+    def __init__(
+        self,
+        config: StandUpConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        fallen: Tensor,
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: Something with a floating base.
+            sensors: True sensors of the worlds; none is read.
+            fallen: Where robots came to lie: position, quaternion, joints, (M, 7 + J).
+            device: Where the worlds live.
+            evaluation: Begin with the fallen robots that training never sees.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._window_steps = round(config.success_window / control_dt)
+        self._control_dt = control_dt
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        kept = torch.arange(len(fallen)) % _EVALUATED == 0
+        self._fallen = fallen[kept if evaluation else ~kept].to(device)
+        joints = robot.joints
+        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
+        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+        self._stood = torch.zeros(num_worlds, dtype=torch.int64, device=device)
+        self.goal: Mapping[str, Tensor] = {}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Pick fallen robots, turned to any heading."""
+        rows.put(self._stood, 0)
+        unit = draws.uniform((rows.count, 2), 0.0, 1.0, generator)
+        lying = self._fallen[(unit[:, 0] * len(self._fallen)).long()]
+        position = lying[:, :3].clone()
+        position[:, :2] = 0.0
+        turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
+        still = torch.zeros_like(position)
+        joints = torch.clamp(lying[:, 7:], self._lowest, self._highest)
+        return Start(
+            robot=RobotState(
+                {
+                    "position_w": position,
+                    "orientation_w": quaternion.multiply(turn, lying[:, 3:7]),
+                    "linear_velocity_w": still,
+                    "angular_velocity_b": still,
+                    "joint_position": joints,
+                    "joint_velocity": torch.zeros_like(joints),
+                }
+            )
+        )
+
+    def advance(self, episode_step: Tensor) -> None:
+        """There is one goal: to stand."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Pay for being upright, then high, then in the default pose; count who stands."""
+        config = self.config
+        vertical = quaternion.rotation_matrix(truth.orientation_w)[:, 8]  # cosine of the tilt
+        height, speeds = truth.position_w[:, 2], truth.joint_velocity
+        speed = (speeds * speeds).mean(-1)
+        standing = (
+            (vertical > math.cos(config.max_tilt))
+            & ((height - config.height).abs() < config.height_tolerance)
+            & (speed < config.calm**2)
+        )
+        self._stood = (self._stood + 1) * standing
+        upright = 0.5 * (1 + vertical)
+        pose = (truth.joint_position - self._default).square().mean(-1)
+        effort = truth.joint_effort / self._effort_limit
+        # Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
+        # better. Half of it is for being calm.
+        nearly = _closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * _closeness(
+            height - config.height, config.height_tolerance
+        )
+        calm = _closeness(speed.sqrt(), config.calm)
+        # Height and pose pay only to the degree that the robot is upright: a robot on its back
+        # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
+        # and the pose pays from afar: robots were content to sit with their legs apart.
+        terms = torch.stack(
+            [
+                upright,
+                upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
+                upright**4 / (1 + pose / config.close**2),
+                nearly * (0.5 + 0.5 * calm),
+                speed,  # [rad^2/s^2]
+                (effort * effort).mean(-1),
+                (action - last_action).square().mean(-1),
+            ],
+            dim=-1,
+        )
+        return Judgement(
+            reward_terms=terms,
+            terminated=torch.zeros_like(standing),
+            success=self._stood >= self._window_steps,
+            metrics={
+                "tilt": vertical.clamp(-1.0, 1.0).acos(),
+                "height": height.clone(),  # the truth is a live view
+                "joint_speed": speed.sqrt(),
+                "stood": self._stood * self._control_dt,
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """How long each robot has stood."""
+        return {"stood": self._stood.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._stood.copy_(state["stood"])
+
+
+def _closeness(error: Tensor, scale: float) -> Tensor:
+    """1 without an error, one half where it is as large as the scale."""
+    return 1 / (1 + (error / scale) ** 2)

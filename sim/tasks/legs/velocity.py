@@ -1,0 +1,312 @@
+"""Velocity: walk forward, sideways and turn as fast as asked, pushed now and then."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.curriculum import FollowsSuccess
+from sim.joints.joint_action import JointActionConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.scenes.scene import SceneConfig
+from sim.task import Judgement, Start
+from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
+from sim.tasks.legs.ground import make_ground
+from sim.tasks.record import EndRecord
+
+REWARD_NAMES = (
+    "alive", "velocity", "turn", "gait", "swing", "slip", "bounce", "sway", "tilt", "height",
+    "effort", "smoothness", "pose", "collision",
+)  # fmt: skip
+"""Reward terms in order: the first four pay, the others are costs, weighted negatively."""
+
+METRIC_NAMES = (
+    "velocity_error", "turn_error", "mean_velocity_error", "mean_turn_error", "gait_kept",
+)  # fmt: skip
+"""Metrics on any ground."""
+
+GOAL, CLOCK = "velocity_b", "clock"
+"""What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the
+heading frame; and sine and cosine of the gait's clock, zeros for standing still."""
+NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
+"""Sensors of the robot's model that the task reads."""
+
+
+@dataclass(kw_only=True)
+class VelocityConfig:
+    """The velocity task: success is small mean errors of velocity and turning rate, and no fall."""
+
+    train_steps: int = 3_000_000
+    """World-steps of training that suffice with the default learner."""
+    episode_length: float = 10.0
+    """Time limit [s]."""
+    goal_time: float = 5.0
+    """Time after which another goal is asked for [s]."""
+    forward: list[float] = field(default_factory=lambda: [-0.6, 0.6])
+    """Range of the forward velocity [m/s]."""
+    lateral: list[float] = field(default_factory=lambda: [-0.3, 0.3])
+    """Range of the velocity to the left [m/s]."""
+    turn: list[float] = field(default_factory=lambda: [-0.6, 0.6])
+    """Range of the turning rate [rad/s], positive to the left."""
+    standing: float = 0.1
+    """Share of goals that ask to stand still."""
+    height: float = 0.28
+    """Height of the base above the ground below that `height` is measured from [m]."""
+    start_height: float = 0.32
+    """Height of the base above the ground at an episode's start [m]."""
+    start_position: float = 0.1
+    """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
+    start_velocity: float = 0.3
+    """Half-width of the base's velocity at the start, per axis [m/s] and [rad/s]."""
+    max_tilt: float = 1.0
+    """Angle between the base's and the world's vertical beyond which it has fallen [rad]."""
+    lowest_height: float = 0.14
+    """Height of the base above the ground below at which it has fallen [m]."""
+    close: float = 0.25
+    """Error at which the terms `velocity` [m/s] and `turn` [rad/s] have fallen to one half."""
+    gait: GaitConfig = field(default_factory=GaitConfig)
+    """When feet should stand and swing."""
+    success_error: float = 0.15
+    """Largest mean error of the horizontal velocity over the episode [m/s]."""
+    success_turn_error: float = 0.2
+    """Largest mean error of the turning rate over the episode [rad/s]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the legs are moved."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode, and pushes."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the robot, and the ground below it."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures, and the goal."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        for name in ("episode_length", "goal_time", "max_tilt", "close",
+                     "success_error", "success_turn_error"):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        for name in ("start_position", "start_velocity"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"task.{name} must be >= 0, got {getattr(self, name)}")
+        if not 0 <= self.standing <= 1:
+            raise ConfigError(f"task.standing must lie in [0, 1], got {self.standing}")
+        for name in ("forward", "lateral", "turn"):
+            values = getattr(self, name)
+            if len(values) != 2 or not values[0] <= values[1]:
+                raise ConfigError(f"task.{name} must be [low, high], got {values}")
+        for name in self.reward:
+            if name not in REWARD_NAMES:
+                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+
+
+class VelocityTask:
+    """Follow velocities in the heading frame: x where the robot looks, level with the ground."""
+
+    reward_names = REWARD_NAMES
+
+    def __init__(
+        self,
+        config: VelocityConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: Something with feet and a floating base.
+            sensors: True sensors of the worlds; those of `NEEDED` are read.
+            device: Where the worlds live.
+            evaluation: Draw kinds and levels of a terrain uniformly; otherwise levels follow
+                success. On the floor training and evaluation draw alike.
+
+        Raises:
+            SpecMismatchError: The robot has no feet, or its model lacks a sensor.
+        """
+        if not robot.feet:
+            raise SpecMismatchError(
+                f"task velocity needs a robot with feet, robot '{robot.name}' has none; "
+                "name them in its spec (feet: [...]) or choose robot=go2"
+            )
+        for name in NEEDED:
+            if name not in sensors:
+                told = unknown_name(f"task velocity, robot '{robot.name}': sensor", name, sensors)
+                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._goal_steps = round(config.goal_time / control_dt)
+        self._sensors = sensors
+        self.ground = make_ground(
+            config.scene.terrain, sensors, num_worlds=num_worlds, device=device,
+            evaluation=evaluation,
+        )  # fmt: skip
+        self.curriculum: FollowsSuccess = self.ground
+        """What grows harder with success: the ground's levels."""
+        self.metric_names = (*METRIC_NAMES, *self.ground.metric_names)
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        joints = robot.joints
+        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
+        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+        ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
+        self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
+        count = math.ceil(self.episode_steps / self._goal_steps)
+        self._goals = torch.zeros(num_worlds, count, 3, device=device)
+        self._all = torch.arange(num_worlds, device=device)
+        self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
+        self._phase_step = control_dt / config.gait.period
+        self._first_phase = torch.zeros(num_worlds, device=device)
+        self._phase = torch.zeros(num_worlds, device=device)
+        self.goal: Mapping[str, Tensor] = {
+            GOAL: torch.zeros(num_worlds, 3, device=device),
+            CLOCK: torch.zeros(num_worlds, 2, device=device),
+        }
+        self._record = EndRecord(num_worlds, device, first_step=0)
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw the episode's goals, and poses around the default one, looking anywhere."""
+        config, count, size = self.config, rows.count, len(self._default)
+        self._record.clear(rows)
+        goals = draws.uniform((count, self._goals.shape[1], 4), 0.0, 1.0, generator)
+        moving = (goals[..., 3:] >= config.standing).float()
+        rows.put(self._goals, (self._goal_low + self._goal_size * goals[..., :3]) * moving)
+        rows.put(self.goal[GOAL], rows.take(self._goals)[:, 0])
+        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        rows.put(self._first_phase, phase)
+        rows.put(self._phase, phase)
+        clock = self._gait.clock(phase, rows.take(self._moving))
+        rows.put(self.goal[CLOCK], clock)
+        unit = draws.uniform((count, size + 7), -1.0, 1.0, generator)
+        position = self._default + config.start_position * unit[:, :size]
+        base = self.ground.place(rows, generator)
+        base[:, 2] += config.start_height
+        speed = config.start_velocity * unit[:, size : size + 6]
+        return Start(
+            robot=RobotState(
+                {
+                    "position_w": base,
+                    "orientation_w": quaternion.from_yaw(torch.pi * unit[:, size + 6]),
+                    "linear_velocity_w": speed[:, :3],
+                    "angular_velocity_b": speed[:, 3:],
+                    "joint_position": torch.clamp(position, self._lowest, self._highest),
+                    "joint_velocity": torch.zeros_like(position),
+                }
+            )
+        )
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Ask for the goal of this part of the episode, and move the clock on."""
+        part = (episode_step // self._goal_steps).clamp(max=self._goals.shape[1] - 1)
+        self.goal[GOAL].copy_(self._goals[self._all, part])
+        self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
+        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward the right velocity and a calm gait; a fall terminates."""
+        config, goal = self.config, self.goal[GOAL]
+        rotation = quaternion.rotation_matrix(truth.orientation_w)  # (N, 9), row-major
+        error = (heading_velocity(rotation, truth.linear_velocity_w) - goal[:, :2]).norm(dim=-1)
+        rates = truth.angular_velocity_b
+        turn_error = (rates[:, 2] - goal[:, 2]).abs()
+        self._record.add(error, turn_error, episode_step)
+        target = self._gait.target(self._phase, self._moving)
+        contact = self._gait.contact(truth.foot_force)
+        kept = (contact == target.stands).float().mean(-1)
+        foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
+        height = self.ground.altitude(truth)
+        effort = truth.joint_effort / self._effort_limit
+        vertical = truth.linear_velocity_w[:, 2]
+        terms = torch.stack(
+            [
+                torch.ones_like(error),
+                1 / (1 + (error / config.close) ** 2),
+                1 / (1 + (turn_error / config.close) ** 2),
+                kept,
+                swing_error(target, foot_height),
+                slip(contact, self._sensors["foot_velocity_w"]),
+                vertical * vertical,  # [m^2/s^2]
+                _square(rates[:, :2]),  # [rad^2/s^2]
+                _square(rotation[:, 6:8]),  # sine of the tilt, squared
+                (height - config.height) ** 2,  # [m^2]
+                _square(effort),
+                _square(action - last_action),
+                _square(truth.joint_position - self._default),  # [rad^2]
+                (self._sensors["body_contact"] > 0).float().sum(-1),
+            ],
+            dim=-1,
+        )
+        mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
+        fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
+        fallen |= self.ground.lost(truth)
+        return Judgement(
+            reward_terms=terms,
+            terminated=fallen,
+            success=(mean_error < config.success_error)
+            & (mean_turn_error < config.success_turn_error),
+            metrics={
+                "velocity_error": error,
+                "turn_error": turn_error,
+                "mean_velocity_error": mean_error,
+                "mean_turn_error": mean_turn_error,
+                "gait_kept": kept,
+                **self.ground.metrics(),
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals, running sums and feet."""
+        return {
+            "goal": self.goal[GOAL].clone(),
+            "goals": self._goals.clone(),
+            "first_phase": self._first_phase.clone(),
+            "phase": self._phase.clone(),
+            "record": self._record.state_dict(),
+            "ground": self.ground.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.goal[GOAL].copy_(state["goal"])
+        self._goals.copy_(state["goals"])
+        self._first_phase.copy_(state["first_phase"])
+        self._phase.copy_(state["phase"])
+        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
+        self._record.load_state_dict(state["record"])
+        self.ground.load_state_dict(state["ground"])
+
+    @property
+    def _moving(self) -> Tensor:
+        """(N,) bool: asked to move."""
+        return self.goal[GOAL].abs().amax(-1) > 0
+
+
+def _square(value: Tensor) -> Tensor:
+    return (value * value).sum(-1)

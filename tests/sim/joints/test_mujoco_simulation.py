@@ -1,0 +1,191 @@
+"""Simulated arms: motors, drawn parameters, what is measured, and what is refused."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from robot_rl.core.robot_parts import JointSpec, SensorSpec
+from robot_rl.core.rows import Rows
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.physics.mujoco_model import ROBOTS
+from tests.equality import assert_same
+from tests.sim.arms import CPU, EVERYTHING, arms, begin, hold, panda
+
+
+def forces(simulation: MujocoSimulation) -> np.ndarray:
+    """Torques of the motors in the present state, (N, J), [N m], as MuJoCo computes them."""
+    engine, rows = simulation.engine, []
+    for world in range(simulation.num_worlds):
+        model = copy(engine.model)
+        model.actuator_biasprm[:] = engine.model_field("actuator_biasprm")[world]
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = engine.qpos[world], engine.qvel[world]
+        data.ctrl[:] = engine.control[world]
+        mujoco.mj_forward(model, data)
+        rows.append(data.actuator_force.copy())
+    return np.stack(rows)
+
+
+def test_motors_keep_the_law_of_the_joint_command_by_hand() -> None:
+    simulation = arms(3)
+    q = torch.tensor([joint.default_position for joint in simulation.robot.joints])
+    kp, kd = torch.linspace(10, 70, 7).expand(3, -1), torch.linspace(1, 4, 7).expand(3, -1)
+    command = JointCommand(
+        q=(q + 0.1).expand(3, -1), dq=torch.full((3, 7), 0.5), tau=torch.full((3, 7), 0.3),
+        kp=kp, kd=kd,
+    )  # fmt: skip
+    simulation.step(command)
+    position, velocity = simulation.engine.qpos[:, :7], simulation.engine.qvel[:, :7]
+    expected = kp * (command.q - position) + kd * (0.5 - velocity) + 0.3
+    # The targets are float32, the motors compute in float64.
+    np.testing.assert_allclose(forces(simulation)[:, :7], expected, atol=2e-5)
+
+
+def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
+    simulation = arms(2)
+    simulation.step(replace(hold(simulation), tau=torch.tensor([[500.0] * 7, [-500.0] * 7])))
+    limit = [joint.effort_limit for joint in simulation.robot.joints]
+    np.testing.assert_allclose(forces(simulation)[:, :7], [limit, [-v for v in limit]])
+
+
+def test_an_arm_at_rest_stays_there_because_gravity_is_compensated() -> None:
+    simulation = arms(2)
+    before = simulation.truth.joint_position.clone()
+    for _ in range(25):
+        simulation.step(hold(simulation))
+    torch.testing.assert_close(simulation.truth.joint_position, before, atol=1e-5, rtol=0)
+
+
+def test_a_payload_is_not_compensated_and_pulls_the_arm_down() -> None:
+    simulation = arms(2, randomization=JointRandomization(payload=[2.0, 2.0]))
+    height = simulation.truth.end_effector_position_b[:, 2].clone()
+    for _ in range(25):
+        simulation.step(hold(simulation))
+    sag = height - simulation.truth.end_effector_position_b[:, 2]
+    # The shoulder alone bends by m g r / k = 2 * 9.81 * 0.31 / 600 = 0.01 rad, at 0.31 m: 3 mm.
+    assert ((sag > 0.002) & (sag < 0.02)).all()
+
+
+def test_a_restored_simulation_goes_on_bit_equal_with_its_own_parameters() -> None:
+    one = arms(4, robot=panda(), seed=1, randomization=EVERYTHING)
+    two = arms(4, robot=panda(), seed=2, randomization=EVERYTHING)
+    one.step(hold(one))
+    two.load_state_dict(one.state_dict())
+    for _ in range(4):
+        one.step(hold(one))
+        two.step(hold(two))
+    assert_same(two.state_dict(), one.state_dict())
+    assert_same(two.truth.fields, one.truth.fields)
+    mask = torch.tensor([True, False, True, False])
+    for each in (one, two):
+        begin(each, mask, seed=3)
+    assert_same(two.measured.fields, one.measured.fields)
+
+
+def test_a_world_at_fault_is_flagged_and_begins_anew(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
+    simulation = arms(3)
+    simulation.engine.qvel[1, 0] = float("nan")
+    simulation.step(hold(simulation))
+    assert simulation.fault.tolist() == [False, True, False]
+    assert all(value.isfinite().all() for value in simulation.truth.fields.values())
+    begin(simulation, torch.tensor([False, True, False]))
+    assert not simulation.fault.any()
+
+
+def build(robot: JointRobotConfig, **ranges: Any) -> MujocoSimulation:
+    drawn = JointRandomization(**ranges)
+    return MujocoSimulation(robot, drawn, num_worlds=2, device=CPU, seed=0)
+
+
+def test_sensors_that_the_model_does_not_have_are_refused_by_name() -> None:
+    robot = panda()
+    robot.spec.sensors["linear_velocity_w"] = SensorSpec(rate_hz=1000)
+    with pytest.raises(SpecMismatchError, match=r"'panda'.*'linear_velocity_w'.*panda\.xml"):
+        build(robot)
+
+
+def test_joints_that_differ_from_the_model_are_refused_by_name() -> None:
+    robot = panda()
+    joints = robot.spec.joints
+    swapped = replace(robot, spec=replace(robot.spec, joints=[joints[1], joints[0], *joints[2:]]))
+    with pytest.raises(SpecMismatchError, match="another order"):
+        build(swapped)
+    strange = [*joints[:6], JointSpec(name="joint8")]
+    with pytest.raises(SpecMismatchError, match=r"lacks \['joint8'\]"):
+        build(replace(robot, spec=replace(robot.spec, joints=strange)))
+    degrees = replace(joints[3], position_limit=[-176.0, -4.0])
+    wrong = [*joints[:3], degrees, *joints[4:]]
+    with pytest.raises(SpecMismatchError, match=r"'joint4'.*-176.*radians"):
+        build(replace(robot, spec=replace(robot.spec, joints=wrong)))
+
+
+@pytest.mark.parametrize(("dt", "gain"), [(0.1, 10.0), (0.005, 1e4)])
+def test_an_unstable_step_is_refused_with_its_joint(
+    dt: float, gain: float, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    robot = panda(physics_dt=dt)
+    for joint in robot.spec.joints:
+        joint.stiffness *= gain
+        joint.effort_limit = float("inf")
+    with pytest.raises(ConfigError, match=r"'panda' does not come to rest.*joint.*physics_dt"):
+        build(robot)
+
+
+def test_model_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no model file .*pandda\.xml; known: .*panda\.xml"):
+        build(panda(model="pandda.xml"))
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<mujoco><worldbody><body></mujoco>")
+    with pytest.raises(ConfigError, match=r"'panda': MuJoCo refuses broken\.xml"):
+        build(panda(model=str(broken)))
+    loose = tmp_path / "loose.xml"
+    text = (ROBOTS / "panda.xml").read_text()
+    ball = '<body name="ball"><freejoint name="rolls"/><geom size="0.1"/></body></worldbody>'
+    loose.write_text(text.replace("</worldbody>", ball))
+    with pytest.raises(SpecMismatchError, match=r"\['rolls'\].*only the first joint may be free"):
+        build(panda(model=str(loose)))
+
+
+def test_other_commands_and_devices_are_refused() -> None:
+    with pytest.raises(SpecMismatchError, match="takes joint commands, got RotorCommand"):
+        arms(1).step(RotorCommand(speed=torch.zeros(1, 4)))
+    with pytest.raises(DeviceError, match="on the CPU only"):
+        MujocoSimulation(
+            panda(), JointRandomization(), num_worlds=1, device=torch.device("cuda"), seed=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decimation": 0}, "decimation"),
+        ({"physics_dt": 0.0}, "physics_dt"),
+        ({"action_scale": -1.0}, "action_scale"),
+    ],
+)
+def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        panda(**changes)
+
+
+def test_rows_of_nobody_change_nothing() -> None:
+    simulation = arms(2)
+    before = simulation.state_dict()
+    nobody = Rows(torch.zeros(2, dtype=torch.bool))
+    begin(simulation, nobody.mask)
+    assert_same(simulation.state_dict(), before)

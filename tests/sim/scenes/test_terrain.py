@@ -1,0 +1,136 @@
+"""Terrain: what a level means in numbers, tiles that meet, heights between the grid's points."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from sim.scenes.terrain import Terrain, TerrainConfig
+from sim.scenes.terrain_tiles import KINDS, TileLimits
+
+CPU = torch.device("cpu")
+
+
+def terrain(**changes: Any) -> Terrain:
+    return Terrain(TerrainConfig(**({"levels": 2, "border": 1.0} | changes)), CPU)
+
+
+def height(ground: Terrain, x: float, y: float) -> float:
+    return float(ground.height(torch.tensor([[x, y]])))
+
+
+def centre(ground: Terrain, kind: str, level: int) -> tuple[float, float]:
+    column = torch.tensor(ground.config.kinds.index(kind))
+    x, y, _ = ground.origin(torch.tensor(level), column).tolist()
+    return x, y
+
+
+def test_equal_seeds_make_equal_ground_and_others_do_not() -> None:
+    assert np.array_equal(terrain(seed=3).grid, terrain(seed=3).grid)
+    assert not np.array_equal(terrain(seed=3).grid, terrain(seed=4).grid)
+
+
+def test_the_field_holds_all_tiles_and_the_border() -> None:
+    ground = terrain(kinds=["flat", "rough", "waves"], tile=4.0)
+    # 3 tiles of 4 m and 2 borders of 1 m; 2 tiles of 4 m and 2 borders
+    assert ground.half_size == pytest.approx((7.0, 5.0))
+    assert ground.grid.shape == (101, 141)
+
+
+def test_kinds_lie_along_x_and_levels_along_y() -> None:
+    ground = terrain(kinds=["flat", "rough"], tile=4.0)
+    origin = ground.origin(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0]))
+    assert origin[:, :2].tolist() == [[-2.0, -2.0], [2.0, -2.0], [-2.0, 2.0]]
+
+
+@pytest.mark.parametrize(("level", "share"), [(0, 0.5), (1, 1.0)])
+def test_a_level_is_its_share_of_the_largest_step_and_slope(level: int, share: float) -> None:
+    limits = TileLimits(step_height=0.2, slope=0.4)
+    ground = terrain(limits=limits, kinds=["stairs_up", "stairs_down", "slope_up", "slope_down"])
+    # From the platform's edge, 1 m from the centre, to the rim, 3.5 m from it: 2.5 m, 7 steps.
+    steps = 7 * share * 0.2
+    rise = 2.5 * math.tan(share * 0.4)
+    for kind, middle in (("stairs_up", -steps), ("stairs_down", steps), ("slope_up", -rise),
+                         ("slope_down", rise)):  # fmt: skip
+        x, y = centre(ground, kind, level)
+        assert height(ground, x, y) == pytest.approx(middle, abs=1e-5)
+        assert height(ground, x + 0.9, y - 0.9) == pytest.approx(middle, abs=1e-5)
+        assert height(ground, x, y + 3.7) == 0.0
+    x, y = centre(ground, "slope_down", level)
+    slope = height(ground, x + 1.5, y) - height(ground, x + 2.5, y)
+    assert slope == pytest.approx(math.tan(share * 0.4), abs=1e-5)
+
+
+def test_rough_ground_and_waves_stay_within_their_level() -> None:
+    ground = terrain(kinds=["rough", "waves"], limits=TileLimits(roughness=0.06, wave_height=0.1))
+    lower, upper = ground.grid[10:91], ground.grid[90:171]
+    for rows, share in ((lower, 0.5), (upper, 1.0)):
+        blocks, crests = rows[:, 10:91], rows[:, 90:171]
+        assert 0.8 * share * 0.06 < abs(blocks).max() <= share * 0.06 + 1e-6
+        assert abs(crests).max() == pytest.approx(share * 0.1, rel=0.02)
+
+
+def test_tiles_meet_their_neighbours_and_the_border_without_a_cliff() -> None:
+    ground = terrain()
+    edges = [*range(10, ground.grid.shape[1], 80)]
+    assert not ground.grid[:, edges].any()
+    assert not ground.grid[[10, 90, 170]].any()
+    assert not ground.grid[:10].any()
+
+
+def test_height_between_the_points_lies_on_the_two_triangles_of_a_cell() -> None:
+    ground = terrain(kinds=["rough"], levels=1)  # 10 m wide: x = 0.1 column - 5
+    changes = abs(np.diff(ground.grid, axis=0))[:, :-1] * abs(np.diff(ground.grid, axis=1))[:-1]
+    row, column = np.unravel_index(int(changes.argmax()), changes.shape)
+    corners = ground.grid[row : row + 2, column : column + 2]
+    (low, right), (up, high) = corners.astype(float)  # right: towards x, up: towards y
+    for x, y, expected in (
+        (0.0, 0.0, low), (1.0, 0.0, right), (0.0, 1.0, up), (1.0, 1.0, high),
+        (0.5, 0.5, 0.5 * low + 0.5 * high),
+        (0.75, 0.25, 0.25 * low + 0.5 * right + 0.25 * high),
+        (0.25, 0.75, 0.25 * low + 0.5 * up + 0.25 * high),
+    ):  # fmt: skip
+        place = 0.1 * (column + x) - 5, 0.1 * (row + y) - 5
+        assert height(ground, *place) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_robot_begins_on_the_highest_place_that_it_may_touch() -> None:
+    ground = terrain(kinds=["rough", "waves"])
+    for kind in (0, 1):
+        x, y, z = ground.origin(torch.tensor(1), torch.tensor(kind)).tolist()
+        around = torch.cartesian_prod(
+            torch.linspace(x - 0.5, x + 0.5, 11), torch.linspace(y - 0.5, y + 0.5, 11)
+        )
+        assert z == pytest.approx(float(ground.height(around).max()), abs=1e-4)
+
+
+def test_beyond_the_edge_the_border_goes_on_and_is_outside() -> None:
+    ground = terrain(kinds=["flat"], levels=1)  # 10 m wide
+    places = torch.tensor([[4.4, 0.0], [4.6, 0.0], [0.0, -4.6], [99.0, 99.0]])
+    assert ground.outside(places, 0.5).tolist() == [False, True, True, True]
+    assert ground.height(places).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"kinds": ["stair_up"]}, r"stair_up.*stairs_up"),
+        ({"kinds": []}, "kinds is empty"),
+        ({"levels": 0}, r"levels must be >= 1, got 0"),
+        ({"resolution": 0.0}, "resolution must be > 0"),
+        ({"tile": 2.0}, "at least 3 m"),
+        ({"tile": 8.05}, "multiple of terrain.resolution"),
+    ],
+)
+def test_ground_that_cannot_be_made_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        terrain(**changes)
+
+
+def test_every_kind_is_made_at_every_level_with_finite_heights() -> None:
+    ground = terrain(levels=6)
+    assert ground.config.kinds == list(KINDS)
+    assert np.isfinite(ground.grid).all()

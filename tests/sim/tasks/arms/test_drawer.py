@@ -1,0 +1,83 @@
+"""Drawer: what counts as open, what is rewarded, and a drawer that stays where it is left."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
+from tests.sim.arms import CPU, panda
+from tests.sim.hands import hand_worlds
+
+DT = 0.1
+
+
+def task(worlds: int, **changes: Any) -> tuple[DrawerTask, dict[str, torch.Tensor]]:
+    """A second in ten steps, judged over its last half; and the sensors, to be written."""
+    sensors = {
+        "hand_position": torch.zeros(worlds, 3), "drawer_opening": torch.zeros(worlds, 1),
+    }  # fmt: skip
+    made = DrawerTask(
+        DrawerConfig(**{"episode_length": 1.0, "success_window": 0.5, **changes}),
+        num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors=sensors, device=CPU,
+        evaluation=True,
+    )  # fmt: skip
+    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    return made, sensors
+
+
+def judge(made: DrawerTask, worlds: int, step: int) -> Any:
+    truth = RobotState({
+        "end_effector_position_b": torch.full((worlds, 3), 0.3),
+        "joint_velocity": torch.zeros(worlds, 7),
+    })  # fmt: skip
+    still = torch.zeros(worlds, 7)
+    return made.judge(truth, still, still, torch.full((worlds,), step))
+
+
+def test_success_is_a_drawer_that_is_open_in_every_step_of_the_window() -> None:
+    made, sensors = task(3)
+    verdict: Any = None
+    for step in range(1, 11):
+        shut_again = 0.19 if step == 9 else 0.25
+        sensors["drawer_opening"][:, 0] = torch.tensor([0.201, 0.199, shut_again])
+        verdict = judge(made, 3, step)
+    assert verdict.success.tolist() == [True, False, False]
+
+
+def test_reward_terms_by_hand() -> None:
+    made, sensors = task(2, close=0.05, success_opening=0.2)
+    sensors["hand_position"][:] = torch.tensor([[0.03, 0.0, 0.04], [0.0, 0.0, 0.0]])
+    sensors["drawer_opening"][:, 0] = torch.tensor([0.05, 0.24])
+    terms = judge(made, 2, 1).reward_terms
+    assert terms[0, :4].tolist() == pytest.approx([1.0, 0.5, 0.25, 0.0])
+    assert terms[1, :4].tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0])
+
+
+def test_cabinets_stand_closed_in_their_rectangle() -> None:
+    env = hand_worlds("drawer", 200)
+    env.reset(seed=0)
+    place, sensors = env.simulation.engine.fixtures[0][:, 0], env.simulation.sensors
+    config = env.task.config
+    for i in (0, 1):
+        assert (
+            config.cabinet_low[i] - 1e-6 <= float(place[:, i].min()) < config.cabinet_low[i] + 0.01
+        )
+        assert config.cabinet_high[i] - 0.01 < float(place[:, i].max())
+        assert float(place[:, i].max()) <= config.cabinet_high[i] + 1e-6
+    assert not sensors["drawer_opening"].any()
+    # The place for the fingers is 19.5 mm before the panel, on the way that the drawer takes.
+    offset = sensors["handle_position"].double() - place
+    torch.testing.assert_close(offset[:, :2].norm(dim=-1), torch.full((200,), 0.0195).double())
+
+
+def test_friction_keeps_a_drawer_where_it_is_left() -> None:
+    env = hand_worlds("drawer", 1)
+    env.reset(seed=0)
+    layout, engine = env.simulation.layout, env.simulation.engine
+    engine.qpos[0, layout.scene["drawer"]] = 0.1
+    for _ in range(10):
+        env.step(torch.zeros(1, 7))
+    assert float(env.simulation.sensors["drawer_opening"]) == pytest.approx(0.1, abs=1e-3)

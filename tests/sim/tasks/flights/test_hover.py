@@ -1,0 +1,201 @@
+"""Hover: every reward term, the success rule, its window and the end of an episode, by hand."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.tasks.flights.flight import (
+    CLOSE,
+    REWARD_NAMES,
+    AttitudeDraw,
+    FlightStartConfig,
+    RewardWeightsConfig,
+)
+from sim.tasks.flights.hover import HoverConfig, HoverTask
+
+CPU = torch.device("cpu")
+HOVER = 0.3
+"""Action that carries the weight, in these tests."""
+
+
+def make_task(num_worlds: int = 1, *, evaluation: bool = False, **config) -> HoverTask:
+    return HoverTask(
+        HoverConfig(**config),
+        num_worlds=num_worlds,
+        control_dt=0.01,
+        hover_action=HOVER,
+        device=CPU,
+        evaluation=evaluation,
+    )
+
+
+def state(position=(0.0, 0.0, 0.0), velocity=(0.0, 0.0, 0.0), **other) -> RobotState:
+    """One world."""
+    fields = {
+        "position_w": position,
+        "orientation_w": other.get("attitude", (1.0, 0.0, 0.0, 0.0)),
+        "linear_velocity_w": velocity,
+        "angular_velocity_b": other.get("rates", (0.0, 0.0, 0.0)),
+    }
+    return RobotState({name: torch.tensor([value]) for name, value in fields.items()})
+
+
+def judge(task: HoverTask, truth: RobotState, step: int, action=HOVER, last=HOVER):
+    return task.judge(
+        truth, torch.full((1, 4), action), torch.full((1, 4), last), torch.tensor([step])
+    )
+
+
+def test_reward_terms_by_hand():
+    truth = state(
+        position=(0.3, 0.0, 0.4),
+        velocity=(1.0, 2.0, 2.0),
+        attitude=(math.cos(math.pi / 6), 0.5, 0.0, 0.0),  # leans 60 deg
+        rates=(0.1, 0.2, 0.2),
+    )
+    verdict = judge(make_task(), truth, 1, action=HOVER + 0.1, last=HOVER - 0.1)
+    terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+    expected = {
+        "alive": 1.0,
+        "closeness": 1 / (1 + (0.5 / CLOSE) ** 2),
+        "position": 0.25,
+        "distance": 0.5,
+        "heading": 0.25,  # sin^2 of 30 deg
+        "velocity": 9.0,
+        "rates": 0.09,
+        "effort": 4 * 0.1**2,
+        "smoothness": 4 * 0.2**2,
+    }
+    assert terms == pytest.approx(expected, rel=1e-5)
+
+
+def test_closeness_is_one_on_the_goal_and_a_half_at_its_distance():
+    closeness = REWARD_NAMES.index("closeness")
+    values = [
+        float(judge(make_task(), state(position=(x, 0.0, 0.0)), 1).reward_terms[0, closeness])
+        for x in (0.0, CLOSE)
+    ]
+    assert values == pytest.approx([1.0, 0.5])
+
+
+def test_episode_terminates_beyond_the_radius_only():
+    task = make_task(radius=0.5)
+    assert not judge(task, state(position=(0.0, 0.0, 0.4999)), 1).terminated
+    assert judge(task, state(position=(0.0, 0.4, 0.4)), 1).terminated
+    assert judge(task, state(position=(0.0, 0.0, -0.5001)), 1).terminated
+
+
+def test_evaluation_has_its_own_radius():
+    far = state(position=(0.0, 0.0, 0.7))
+    training = make_task(radius=0.5, evaluation_radius=1.0)
+    evaluation = make_task(evaluation=True, radius=0.5, evaluation_radius=1.0)
+    assert judge(training, far, 1).terminated
+    assert not judge(evaluation, far, 1).terminated
+
+
+@pytest.mark.parametrize(
+    ("distance", "speed", "success"),
+    [(0.099, 0.199, True), (0.101, 0.0, False), (0.0, 0.201, False)],
+)
+def test_success_needs_both_closeness_and_calm(distance, speed, success):
+    task = make_task()
+    truth = state(position=(0.0, distance, 0.0), velocity=(0.0, 0.0, -speed))
+    verdicts = [judge(task, truth, step).success for step in range(301, 501)]
+    assert bool(verdicts[-1]) is success
+
+
+def test_only_the_window_counts():
+    # 5 s at 100 Hz with a window of 2 s: steps 301 to 500.
+    task = make_task()
+    far, near = state(position=(1.0, 0.0, 0.0)), state()
+    verdict = [judge(task, far, step) for step in range(1, 301)][-1]
+    assert not verdict.success  # nothing was counted yet: no success by an empty mean
+    assert verdict.metrics["mean_distance"].isnan()
+    verdict = [judge(task, far if step == 301 else near, step) for step in range(301, 501)][-1]
+    assert float(verdict.metrics["mean_distance"]) == pytest.approx(1 / 200)
+    assert verdict.success
+
+
+def test_mean_distance_is_a_mean_of_distances_by_hand():
+    task = make_task(episode_length=0.05, success_window=0.02)  # steps 4 and 5
+    path = enumerate((9.0, 9.0, 9.0, 0.06, 0.12), start=1)
+    verdict = [judge(task, state(position=(x, 0.0, 0.0)), step) for step, x in path][-1]
+    assert float(verdict.metrics["mean_distance"]) == pytest.approx(0.09)
+    assert verdict.success
+
+
+def test_a_new_episode_forgets_the_old_one():
+    task = make_task(num_worlds=2, episode_length=0.05, success_window=0.02)
+    far = RobotState({name: v.repeat(2, 1) for name, v in state((1.0, 0, 0)).fields.items()})
+    actions = torch.zeros(2, 4)
+    task.judge(far, actions, actions, torch.tensor([5, 5]))
+    task.start(Rows(torch.tensor([False, True])), torch.Generator().manual_seed(0))
+    near = RobotState({name: v.repeat(2, 1) for name, v in state().fields.items()})
+    verdict = task.judge(near, actions, actions, torch.tensor([5, 5]))
+    torch.testing.assert_close(verdict.metrics["mean_distance"], torch.tensor([0.5, 0.0]))
+
+
+def test_saved_sums_go_on():
+    task, other = make_task(), make_task()
+    judge(task, state(position=(0.5, 0.0, 0.0)), 400)
+    other.load_state_dict(task.state_dict())
+    means = [judge(t, state(), 401).metrics["mean_distance"] for t in (task, other)]
+    assert float(means[0]) == float(means[1]) == pytest.approx(0.25)
+
+
+def test_curriculum_moves_weights_linearly_and_holds_the_ends():
+    reward = RewardWeightsConfig(
+        initial={"alive": 2.0, "position": -1.0}, final={"position": -3.0}, ramp=[100.0, 300.0]
+    )
+    task = make_task(reward=reward)
+    position = REWARD_NAMES.index("position")
+    weights = [task.reward_weights(steps) for steps in (0, 100, 200, 300, 10_000)]
+    assert [w[position] for w in weights] == [-1.0, -1.0, -2.0, -3.0, -3.0]
+    assert [w[REWARD_NAMES.index("alive")] for w in weights] == [2.0] * 5
+    assert weights[0][REWARD_NAMES.index("rates")] == 0.0
+
+
+def test_a_ramp_of_no_length_jumps_and_evaluation_is_behind_the_jump():
+    reward = RewardWeightsConfig(initial={"alive": 2.0}, final={"alive": 1.0}, ramp=[100.0, 100.0])
+    alive = REWARD_NAMES.index("alive")
+    assert [reward.at(steps)[alive] for steps in (0, 99, 100, 101)] == [2.0, 2.0, 1.0, 1.0]
+    assert make_task(reward=reward, evaluation=True).reward_weights(0)[alive] == 1.0
+
+
+def test_starts_keep_their_bounds():
+    config = FlightStartConfig(position=0.2, attitude_deg=60, velocity=0.5, angular_velocity=1.0)
+    start = config.draw(5000, torch.Generator().manual_seed(1))
+    assert start.position_w.abs().max() <= 0.2
+    assert start.linear_velocity_w.abs().max() <= 0.5
+    assert start.angular_velocity_b.abs().max() <= 1.0
+    assert start.position_w.abs().max() > 0.19  # the bounds are reached
+
+
+def test_a_share_of_starts_rests_on_the_goal():
+    config = FlightStartConfig(at_goal=0.25, attitude_draw=AttitudeDraw.rotation)
+    start = config.draw(4000, torch.Generator().manual_seed(2))
+    resting = (start.position_w == 0).all(-1)
+    assert float(resting.float().mean()) == pytest.approx(0.25, abs=0.03)
+    assert torch.equal(resting, start.orientation_w[:, 0] == 1.0)
+    assert start.linear_velocity_w[resting].abs().max() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        (lambda: HoverConfig(radius=0.0), "radius"),
+        (lambda: HoverConfig(success_window=6.0), "success_window"),
+        (lambda: HoverConfig(success_speed=0.0), "success_speed"),
+        (lambda: FlightStartConfig(velocity=-1.0), "velocity"),
+        (lambda: FlightStartConfig(at_goal=1.1), "at_goal"),
+        (lambda: RewardWeightsConfig(initial={"wobble": -1.0}), "wobble"),
+        (lambda: RewardWeightsConfig(ramp=[2.0, 1.0]), "ramp"),
+    ],
+)
+def test_tasks_that_cannot_be_judged_are_refused_by_name(config, word):
+    with pytest.raises(ConfigError, match=word):
+        config()

@@ -1,0 +1,154 @@
+"""Tracking: goals that move, the RMS rule and its boundaries, and starts that move along."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.tasks.flights.curves import CurveConfig
+from sim.tasks.flights.flight import REWARD_NAMES, FlightStartConfig
+from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+
+CPU = torch.device("cpu")
+DT = 0.01
+STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
+
+
+def make_task(num_worlds: int = 1, **config) -> TrackingTask:
+    task = TrackingTask(
+        TrackingConfig(
+            curve=CurveConfig(lemniscate_share=1.0), start=config.pop("start", STILL), **config
+        ),
+        num_worlds=num_worlds,
+        control_dt=DT,
+        hover_action=0.0,
+        device=CPU,
+        evaluation=False,
+    )
+    task.start(Rows(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    return task
+
+
+def on_goal(task: TrackingTask, offset=(0.0, 0.0, 0.0)) -> RobotState:
+    position = task.goal["position_w"] + torch.tensor([offset])
+    count = len(position)
+    return RobotState(
+        {
+            "position_w": position,
+            "orientation_w": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(count, 1),
+            "linear_velocity_w": task.goal["linear_velocity_w"].clone(),
+            "angular_velocity_b": torch.zeros(count, 3),
+        }
+    )
+
+
+def judge(task: TrackingTask, step: int, offset=(0.0, 0.0, 0.0)):
+    steps = torch.full((len(task.goal["position_w"]),), step)
+    task.advance(steps)
+    actions = torch.zeros(len(steps), 4)
+    return task.judge(on_goal(task, offset), actions, actions, steps)
+
+
+def lemniscate(time: float) -> list[float]:
+    w = 2 * math.pi / 5.5
+    return [math.sin(w * time), 0.5 * math.sin(2 * w * time), 0.0]
+
+
+def test_the_goal_and_its_preview_are_points_of_the_curve():
+    task = make_task(preview=[0.1, 0.4])
+    task.advance(torch.tensor([137]))
+    torch.testing.assert_close(
+        task.goal["position_w"][0], torch.tensor(lemniscate(1.37)), atol=1e-5, rtol=0
+    )
+    ahead = torch.tensor(lemniscate(1.47) + lemniscate(1.77))
+    torch.testing.assert_close(task.goal["preview_w"][0], ahead, atol=1e-5, rtol=0)
+
+
+def test_errors_are_relative_to_the_moving_goal():
+    task = make_task()
+    verdict = judge(task, 200, offset=(0.0, 0.3, 0.4))
+    terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+    assert terms["distance"] == pytest.approx(0.5, abs=1e-6)
+    assert terms["position"] == pytest.approx(0.25, abs=1e-6)
+    assert terms["velocity"] == 0.0  # as fast as the goal
+    assert float(verdict.metrics["speed"]) > 0.5  # but not at rest
+
+
+def test_success_is_a_root_mean_square_by_hand():
+    task = make_task(success_distance=0.15)
+    judge(task, 1, offset=(0.1, 0.0, 0.0))
+    verdict = judge(task, 2, offset=(0.0, 0.0, -0.2))
+    assert float(verdict.metrics["rms_distance"]) == pytest.approx(math.sqrt(0.025), abs=1e-6)
+    assert not verdict.success  # 0.158 m, although the mean of 0.15 m alone would pass
+    assert judge(task, 3).success
+
+
+def test_settling_time_is_not_counted():
+    task = make_task(settling_time=0.05)  # steps 1 to 5
+    verdict = [judge(task, step, offset=(1.0, 0.0, 0.0)) for step in range(1, 6)][-1]
+    assert verdict.metrics["rms_distance"].isnan()
+    assert not verdict.success
+    assert float(judge(task, 6, offset=(0.1, 0.0, 0.0)).metrics["rms_distance"]) == pytest.approx(
+        0.1, abs=1e-6
+    )
+
+
+def test_episode_terminates_far_from_the_goal_not_from_the_origin():
+    task = make_task(radius=0.5)
+    quarter = 138  # the goal is 1 m away from the origin
+    assert not judge(task, quarter, offset=(0.4, 0.0, 0.0)).terminated
+    assert judge(task, quarter, offset=(-0.51, 0.0, 0.0)).terminated
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(39.9, False), (40.1, True), (-40.1, True)])
+def test_episode_terminates_where_the_robot_tumbles(rate, ends):
+    """Rewards of flights that the integration no longer followed once spoiled a critic for good."""
+    task = make_task(max_rates=40.0)
+    task.advance(torch.tensor([10]))
+    fields = dict(on_goal(task, (0.0, 0.0, 0.0)).fields)
+    fields["angular_velocity_b"] = torch.tensor([[0.0, rate, 0.0]])
+    actions = torch.zeros(1, 4)
+    verdict = task.judge(RobotState(fields), actions, actions, torch.tensor([10]))
+    assert bool(verdict.terminated) is ends
+
+
+def test_starts_move_with_the_curve():
+    task = make_task(num_worlds=3)
+    rows = Rows(torch.tensor([True, False, True]))
+    start = task.start(rows, torch.Generator().manual_seed(4)).robot
+    w = 2 * math.pi / 5.5
+    expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
+    torch.testing.assert_close(start.linear_velocity_w, expected)
+    assert start.position_w.abs().max() < 1e-6
+
+
+def test_a_new_episode_gets_a_new_goal_and_the_others_keep_theirs():
+    task = make_task(num_worlds=2)
+    judge(task, 100, offset=(1.0, 0.0, 0.0))
+    old = task.goal["position_w"].clone()
+    task.start(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(4))
+    assert task.goal["position_w"][0].abs().max() < 1e-6
+    assert torch.equal(task.goal["position_w"][1], old[1])
+    rms = judge(task, 101).metrics["rms_distance"]
+    torch.testing.assert_close(rms, torch.tensor([0.0, math.sqrt(0.5)]), atol=1e-6, rtol=0)
+
+
+def test_saved_curves_goals_and_sums_go_on():
+    task, other = make_task(), make_task()
+    judge(task, 50, offset=(0.2, 0.0, 0.0))
+    other.load_state_dict(task.state_dict())
+    for name, value in task.goal.items():
+        assert torch.equal(value, other.goal[name])
+    first, second = judge(task, 51), judge(other, 51)
+    assert torch.equal(first.metrics["rms_distance"], second.metrics["rms_distance"])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"radius": 0.0}, {"settling_time": 5.5}, {"preview": []}, {"preview": [0.0]}]
+)
+def test_tasks_that_cannot_be_judged_are_refused_by_name(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        TrackingConfig(**bad)

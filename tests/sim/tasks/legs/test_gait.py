@@ -1,0 +1,87 @@
+"""The gait's clock and what feet do, with numbers by hand."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from sim.tasks.legs.gait import Gait, GaitConfig, GaitTarget, slip, swing_error
+
+CPU = torch.device("cpu")
+MOVING = torch.tensor([True])
+
+
+def gait(**changes: float) -> Gait:
+    config = GaitConfig(
+        **{"duty": 0.5, "swing_height": 0.1, "foot_radius": 0.02, **changes},
+        offsets=[0.0, 0.5, 0.5, 0.0],
+    )
+    return Gait(config, num_feet=4, device=CPU)
+
+
+@pytest.mark.parametrize(
+    ("phase", "stands"),
+    [
+        (0.0, [True, False, False, True]),
+        (0.49, [True, False, False, True]),
+        (0.5, [False, True, True, False]),
+        (0.99, [False, True, True, False]),
+    ],
+)
+def test_diagonal_feet_of_a_trot_stand_together(phase: float, stands: list[bool]) -> None:
+    target = gait().target(torch.tensor([phase]), MOVING)
+    assert target.stands[0].tolist() == stands
+
+
+def test_feet_stand_for_the_share_of_the_cycle_that_duty_says() -> None:
+    phase = torch.linspace(0, 1, 1001)[:-1]
+    target = gait(duty=0.6).target(phase, torch.ones(1000, dtype=torch.bool))
+    torch.testing.assert_close(
+        target.stands.float().mean(0), torch.full((4,), 0.6), atol=2e-3, rtol=0
+    )
+
+
+def test_a_swing_is_an_arc_with_its_top_in_the_middle() -> None:
+    phase = torch.tensor([0.5, 0.625, 0.75, 1.0 - 1e-7])
+    height = gait().target(phase, torch.ones(4, dtype=torch.bool)).height[:, 0]
+    middle = 0.02 + 0.1 * math.sin(math.pi / 4)
+    torch.testing.assert_close(height, torch.tensor([0.02, middle, 0.12, 0.02]), atol=1e-5, rtol=0)
+
+
+def test_who_is_not_asked_to_move_stands_and_sees_no_clock() -> None:
+    still, phase = torch.tensor([False]), torch.tensor([0.75])
+    assert gait().target(phase, still).stands.all()
+    assert not gait().clock(phase, still).any()
+    torch.testing.assert_close(gait().clock(phase, MOVING), torch.tensor([[-1.0, 0.0]]))
+
+
+def test_only_standing_feet_slip_and_only_along_the_ground() -> None:
+    contact = gait().contact(torch.tensor([[50.0, 0.0, 4.9, 0.0]]))
+    assert contact.tolist() == [[True, False, False, False]]
+    velocity = torch.tensor([[3.0, 4.0, 9.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]])
+    torch.testing.assert_close(slip(contact, velocity), torch.tensor([25.0]))
+
+
+def test_only_swinging_feet_owe_a_height() -> None:
+    target = GaitTarget(stands=torch.tensor([[True, False]]), height=torch.tensor([[0.02, 0.10]]))
+    error = swing_error(target, torch.tensor([[0.50, 0.07]]))
+    torch.testing.assert_close(error, torch.tensor([0.03**2]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"period": 0.0}, r"gait\.period must be > 0 s, got 0\.0"),
+        ({"duty": 1.0}, r"gait\.duty must lie in \(0, 1\), got 1\.0"),
+        ({"touch": -1.0}, r"gait\.touch must be >= 0"),
+    ],
+)
+def test_impossible_gaits_are_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gait(**changes)
+
+
+def test_every_foot_needs_an_offset() -> None:
+    with pytest.raises(ConfigError, match=r"expected one for each of 2 feet, got \[0\.0, 0\.5"):
+        Gait(GaitConfig(), num_feet=2, device=CPU)

@@ -1,0 +1,225 @@
+"""Stand-up: where robots begin, what standing is, what each term pays, with numbers by hand."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.compose import compose
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.joints.fallen import FallenConfig, dropped
+from sim.joints.joint_randomization import JointRandomization
+from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import TerrainConfig
+from sim.task import Judgement
+from sim.tasks.legs.stand_up import REWARD_NAMES, StandUpConfig, StandUpTask
+from tests.sim.arms import panda
+from tests.sim.legs import CPU, go2, stand_up_worlds
+
+DT = 0.1
+SPEC = go2().spec
+DEFAULT = torch.tensor([[joint.default_position for joint in SPEC.joints]])
+ON_ITS_BACK = torch.tensor([[0.0, 1.0, 0.0, 0.0]])
+
+
+def lying(count: int) -> Tensor:
+    """Robots on their backs, in the default pose but for the first joint, which counts them."""
+    poses = torch.cat([torch.zeros(1, 2), torch.tensor([[0.1]]), ON_ITS_BACK, DEFAULT], dim=-1)
+    poses = poses.repeat(count, 1)
+    poses[:, 7] = torch.arange(count) * 0.01
+    return poses
+
+
+def task(worlds: int = 1, *, evaluation: bool = False, **changes: Any) -> StandUpTask:
+    """A second in ten steps, three of which the robot must stand."""
+    values: dict[str, Any] = {"episode_length": 1.0, "success_window": 0.3}
+    config = StandUpConfig(**(values | changes))
+    return StandUpTask(
+        config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors={}, fallen=lying(8),
+        device=CPU, evaluation=evaluation,
+    )  # fmt: skip
+
+
+def state(
+    *, tilt: float = 0.0, height: float = 0.28, speed: float = 0.0, bent: float = 0.0
+) -> RobotState:
+    """One robot, all of its joints as far from the default pose and as fast."""
+    return RobotState(
+        {
+            "position_w": torch.tensor([[3.0, 2.0, height]]),
+            "orientation_w": quaternion.from_rotation_vector(torch.tensor([[tilt, 0.0, 0.0]])),
+            "joint_position": DEFAULT + bent,
+            "joint_velocity": torch.full((1, 12), speed),
+            "joint_effort": torch.tensor([[joint.effort_limit / 2 for joint in SPEC.joints]]),
+        }
+    )
+
+
+def judge(made: StandUpTask, truth: RobotState, step: int = 1) -> Judgement:
+    action, last = torch.full((1, 12), 0.5), torch.full((1, 12), 0.3)
+    return made.judge(truth, action, last, torch.tensor([step]))
+
+
+def terms(verdict: Judgement) -> dict[str, float]:
+    return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+
+
+def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joints() -> None:
+    paid = terms(judge(task(), state(speed=0.4)))
+    assert paid == pytest.approx(
+        {
+            "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 0.5 + 0.5 / 1.64,
+            "speed": 0.16,
+            "effort": 0.25, "smoothness": 0.04,
+        }
+    )  # fmt: skip
+
+
+def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
+    half = terms(judge(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
+    assert half["upright"] == pytest.approx(0.5)
+    assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
+    assert half["pose"] == pytest.approx(0.5**4 * 0.5)
+    on_its_back = terms(judge(task(), state(tilt=math.pi, height=0.28)))
+    for name in ("upright", "height", "pose"):
+        assert on_its_back[name] == pytest.approx(0.0, abs=1e-6)
+    assert on_its_back["stand"] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("changes", "stands"),
+    [
+        ({}, True), ({"tilt": 0.24}, True), ({"tilt": 0.26}, False), ({"height": 0.24}, True),
+        ({"height": 0.22}, False), ({"height": 0.34}, False), ({"speed": 0.49}, True),
+        ({"speed": 0.51}, False),
+    ],
+)  # fmt: skip
+def test_standing_is_upright_high_and_calm(changes: dict[str, float], stands: bool) -> None:
+    assert (float(judge(task(), state(**changes)).metrics["stood"]) > 0) is stands
+
+
+def test_success_is_standing_through_the_whole_window() -> None:
+    made = task()
+    found = [bool(judge(made, state()).success) for _ in range(4)]
+    assert found == [False, False, True, True]
+    assert not bool(judge(made, state(tilt=0.3)).success)  # a stumble begins the window anew
+    assert [bool(judge(made, state()).success) for _ in range(3)] == [False, False, True]
+    made.start(Rows(torch.tensor([True])), torch.Generator().manual_seed(0))
+    assert not bool(judge(made, state()).success)
+    assert not bool(judge(made, state(tilt=math.pi)).terminated)
+
+
+def test_nearly_standing_pays_by_how_near_it_is() -> None:
+    made = task(max_tilt=0.2, height_tolerance=0.05, calm=0.5)
+    assert terms(judge(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
+    for changes, paid in (
+        ({"tilt": 0.2}, 0.5), ({"height": 0.33}, 0.5), ({"tilt": 0.4, "height": 0.23}, 0.2 * 0.5),
+        ({"speed": 0.5}, 0.75), ({"tilt": 0.2, "speed": 1.0}, 0.5 * 0.6),
+    ):  # fmt: skip
+        assert terms(judge(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
+
+
+def test_metrics_of_a_step_stay_when_the_worlds_move_on() -> None:
+    truth = state(height=0.2)
+    verdict = judge(task(), truth)
+    truth.position_w[:] = 9.0
+    assert float(verdict.metrics["height"]) == pytest.approx(0.2)
+
+
+def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
+    seen: dict[bool, set[int]] = {}
+    for evaluation in (False, True):
+        rows = Rows(torch.ones(500, dtype=torch.bool))
+        start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
+        robot = start.robot
+        seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())
+        rotation = quaternion.rotation_matrix(robot.orientation_w)
+        torch.testing.assert_close(rotation[:, 8], -torch.ones(500))
+        heading = torch.atan2(rotation[:, 3], rotation[:, 0])
+        assert heading.min() < -3.0
+        assert heading.max() > 3.0
+        assert not robot.joint_velocity.any()
+    assert seen == {False: {1, 2, 3, 5, 6, 7}, True: {0, 4}}
+
+
+def test_dropped_robots_have_every_attitude_and_reach_their_limits() -> None:
+    poses = dropped(FallenConfig(count=2000), SPEC)
+    vertical = quaternion.rotation_matrix(poses[:, 3:7])[:, 8]
+    # Uniform over all rotations, the cosine of the tilt is uniform in [-1, 1].
+    shares = vertical.histc(4, -1.0, 1.0) / 2000
+    assert (shares - 0.25).abs().max() < 0.04
+    limits = torch.tensor([joint.position_limit for joint in SPEC.joints])
+    joints = (poses[:, 7:] - limits[:, 0]) / (limits[:, 1] - limits[:, 0])
+    assert 0.0 <= float(joints.min()) < 0.01
+    assert 0.99 < float(joints.max()) <= 1.0
+    assert torch.equal(poses, dropped(FallenConfig(count=2000), SPEC))
+
+
+def test_robots_that_fell_lie_still_on_the_ground() -> None:
+    worlds = MujocoSimulation(go2(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    poses = worlds.fallen(FallenConfig(count=32))
+    later = worlds.fallen(FallenConfig(count=32, seconds=1.1))
+    assert float(poses[:, 2].min()) > 0.03
+    assert float(poses[:, 2].max()) < 0.25
+    moved = (later[:, :3] - poses[:, :3]).norm(dim=-1)
+    assert float(moved.median()) < 0.01  # in a tenth of a second; a few still roll over
+    vertical = quaternion.rotation_matrix(poses[:, 3:7])[:, 8]
+    assert int((vertical < 0).sum()) > 8  # on their backs
+    assert int((vertical > 0).sum()) > 8
+
+
+def test_robots_with_a_fixed_base_cannot_fall() -> None:
+    worlds = MujocoSimulation(panda(), JointRandomization(), num_worlds=1, device=CPU, seed=0)
+    with pytest.raises(ConfigError, match="base is fixed"):
+        worlds.fallen(FallenConfig())
+
+
+def test_every_world_stays_finite_with_motors_that_do_nothing_or_anything() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for size in (0.0, 1.0):
+        env = stand_up_worlds(16, episode_length=1.0)
+        env.reset(seed=0)
+        for _ in range(60):
+            step = env.step(size * (2 * torch.rand((16, 12), generator=generator) - 1))
+            assert step.next_obs["critic"].isfinite().all()
+            assert step.reward.isfinite().all()
+            assert step.valid.all()
+
+
+def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
+    robot = compose(["experiment=stand_up"]).config.robot
+    assert robot.action_scale > compose(["task=velocity", "robot=go2"]).config.robot.action_scale
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calm": 0.0}, r"task\.calm must be > 0"),
+        ({"success_window": 9.0}, r"must not exceed task\.episode_length, got 9\.0 and 5\.0"),
+        ({"reward": {"standing": 1.0}}, r"reward term 'standing' is unknown.*stand"),
+        ({"scene": SceneConfig(terrain=TerrainConfig())}, "level floor"),
+    ],
+)
+def test_tasks_that_cannot_be_judged_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(StandUpConfig(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 3}, r"fallen\.count must be >= 4, got 3"),
+        ({"seconds": 0.0}, r"fallen\.seconds must be > 0"),
+        ({"damping": -1.0}, r"fallen\.damping must be >= 0"),
+    ],
+)
+def test_falls_that_cannot_be_simulated_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FallenConfig(**changes)

@@ -1,0 +1,252 @@
+"""Velocity: what is asked, when a walk succeeds, when it is over, with numbers by hand."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.joints.joint_randomization import JointRandomization
+from sim.pushes import PushConfig
+from sim.task import Judgement
+from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityConfig, VelocityTask
+from tests.sim.arms import arms, panda
+from tests.sim.legs import CPU, go2, leg_worlds
+
+DT = 0.1
+SPEC = go2().spec
+SENSORS = {
+    "foot_velocity_w": torch.zeros(1, 12),
+    "foot_position_w": torch.tensor([[0.2, 0.1, 0.022, 0.2, -0.1, 0.022] * 2]),
+    "body_contact": torch.zeros(1, 10),
+}
+
+
+def task(worlds: int = 1, **changes: Any) -> VelocityTask:
+    """A second in ten steps, with two goals."""
+    values: dict[str, Any] = {"episode_length": 1.0, "goal_time": 0.5}
+    config = VelocityConfig(**(values | changes))
+    sensors = {name: value.repeat(worlds, 1) for name, value in SENSORS.items()}
+    made = VelocityTask(
+        config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors=sensors, device=CPU,
+        evaluation=True,
+    )  # fmt: skip
+    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    return made
+
+
+def state(
+    velocity: tuple[float, float] = (0.0, 0.0), *, turn: float = 0.0, height: float = 0.28,
+    attitude: Tensor | None = None,
+) -> RobotState:  # fmt: skip
+    """One robot in its default pose."""
+    default = torch.tensor([[joint.default_position for joint in SPEC.joints]])
+    upright = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    return RobotState(
+        {
+            "position_w": torch.tensor([[0.0, 0.0, height]]),
+            "orientation_w": upright if attitude is None else attitude,
+            "linear_velocity_w": torch.tensor([[*velocity, 0.0]]),
+            "angular_velocity_b": torch.tensor([[0.0, 0.0, turn]]),
+            "joint_position": default,
+            "joint_velocity": torch.zeros_like(default),
+            "joint_effort": torch.zeros_like(default),
+            "foot_force": torch.full((1, 4), 40.0),
+        }
+    )
+
+
+def judge(made: VelocityTask, truth: RobotState, step: int = 1) -> Judgement:
+    still = torch.zeros(1, 12)
+    return made.judge(truth, still, still, torch.tensor([step]))
+
+
+def term(verdict: Judgement, name: str) -> float:
+    return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
+
+
+def test_a_perfect_walk_pays_fully_and_an_error_of_close_pays_half() -> None:
+    made = task()
+    made.goal[GOAL][:] = torch.tensor([[0.4, -0.2, 0.3]])
+    perfect = judge(made, state((0.4, -0.2), turn=0.3))
+    assert term(perfect, "velocity") == pytest.approx(1.0)
+    assert term(perfect, "turn") == pytest.approx(1.0)
+    for name in REWARD_NAMES[5:]:
+        assert term(perfect, name) == pytest.approx(0.0, abs=1e-6)
+    half = judge(made, state((0.4 + 0.15, -0.2 + 0.2), turn=0.3 - 0.25))  # errors 0.25 and 0.25
+    assert term(half, "velocity") == pytest.approx(0.5)
+    assert term(half, "turn") == pytest.approx(0.5)
+
+
+def test_velocities_are_those_of_the_heading_and_leaning_changes_nothing() -> None:
+    yaw = quaternion.from_yaw(torch.tensor([math.pi / 2]))  # looks along y
+    lean = quaternion.from_rotation_vector(torch.tensor([[0.0, 0.5, 0.0]]))
+    rotation = quaternion.rotation_matrix(quaternion.multiply(yaw, lean))
+    moved = heading_velocity(rotation, torch.tensor([[0.3, 2.0, 9.0]]))
+    torch.testing.assert_close(moved, torch.tensor([[2.0, -0.3]]))
+
+
+def test_success_is_the_mean_error_over_the_whole_episode() -> None:
+    made = task(success_error=0.15, success_turn_error=0.2)
+    made.goal[GOAL].zero_()
+    verdict = judge(made, state((0.1, 0.0)), 1)
+    for step in range(2, 10):
+        verdict = judge(made, state((0.1, 0.0)), step)
+    assert bool(verdict.success)
+    # (9 * 0.1 + 0.7) / 10 = 0.16
+    assert not bool(judge(made, state((0.7, 0.0)), 10).success)
+    turning = task(success_error=0.15, success_turn_error=0.2)
+    turning.goal[GOAL].zero_()
+    assert not bool(judge(turning, state(turn=0.21)).success)
+    assert bool(judge(turning, state(turn=0.15), 2).success)  # the mean is 0.18
+
+
+@pytest.mark.parametrize(
+    ("tilt", "height", "fallen"),
+    [(0.0, 0.28, False), (0.9, 0.28, False), (1.1, 0.28, True), (0.0, 0.1, True)],
+)
+def test_a_fall_is_a_tilt_or_a_low_base(tilt: float, height: float, fallen: bool) -> None:
+    lean = quaternion.from_rotation_vector(torch.tensor([[tilt, 0.0, 0.0]]))
+    verdict = judge(task(), state(height=height, attitude=lean))
+    assert bool(verdict.terminated) is fallen
+    assert term(verdict, "tilt") == pytest.approx(math.sin(tilt) ** 2, abs=1e-6)
+
+
+def test_costs_by_hand() -> None:
+    made = task()
+    truth = state((0.0, 0.0), height=0.25)
+    truth.fields["linear_velocity_w"][0, 2] = -0.5
+    truth.fields["angular_velocity_b"][0, :2] = torch.tensor([0.3, 0.4])
+    truth.fields["joint_effort"][0, 2] = 45.43 / 2  # a calf
+    truth.fields["joint_position"][0, 0] += 0.2
+    made._sensors["body_contact"][0, :2] = 1.0  # pyright: ignore[reportPrivateUsage]
+    made._sensors["foot_velocity_w"][0, 3] = 0.6  # pyright: ignore[reportPrivateUsage]
+    action, last = torch.full((1, 12), 0.5), torch.zeros(1, 12)
+    verdict = made.judge(truth, action, last, torch.tensor([1]))
+    expected = {
+        "bounce": 0.25, "sway": 0.25, "height": 0.03**2, "effort": 0.25, "smoothness": 3.0,
+        "slip": 0.36, "pose": 0.04, "collision": 2.0, "alive": 1.0,
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert term(verdict, name) == pytest.approx(value, rel=1e-4), name
+
+
+def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
+    made = task(standing=1.0)
+    made.advance(torch.tensor([3]))
+    assert not made.goal[CLOCK].any()
+    verdict = judge(made, state())
+    assert term(verdict, "gait") == 1.0
+    assert term(verdict, "swing") == 0.0
+
+
+def test_the_clock_goes_round_once_a_period_and_pays_for_the_feet_it_asks_for() -> None:
+    made = task(standing=0.0)  # ten steps of 0.1 s are two cycles
+    first = made.goal[CLOCK].clone()
+    made.advance(torch.tensor([5]))
+    torch.testing.assert_close(made.goal[CLOCK], first)
+    made.advance(torch.tensor([2]))
+    angle = 2 * math.pi * 2 / 5
+    turned = torch.tensor(
+        [[
+            first[0, 0] * math.cos(angle) + first[0, 1] * math.sin(angle),
+            first[0, 1] * math.cos(angle) - first[0, 0] * math.sin(angle),
+        ]]
+    )  # fmt: skip
+    torch.testing.assert_close(made.goal[CLOCK], turned)
+    paid = []
+    for step in range(1, 6):
+        made.advance(torch.tensor([step]))
+        paid.append(term(judge(made, state(), step), "gait"))
+    # All feet are down; with a duty of 0.55 in five steps a pair should be up in two or three.
+    assert set(paid) <= {0.5, 1.0}
+    assert 4 <= paid.count(0.5) <= 5
+
+
+def test_goals_fill_their_ranges_some_ask_to_stand_and_change_on_time() -> None:
+    made = task(4000, standing=0.2)
+    first = made.goal[GOAL].clone()
+    made.advance(torch.full((4000,), 4))
+    assert torch.equal(made.goal[GOAL], first)
+    made.advance(torch.full((4000,), 5))
+    assert (made.goal[GOAL] != first).any(-1).float().mean() > 0.9
+    standing = (first == 0).all(-1)
+    assert 0.17 < float(standing.float().mean()) < 0.23
+    for axis, (low, high) in enumerate(((-0.6, 0.6), (-0.3, 0.3), (-0.6, 0.6))):
+        assert low <= float(first[:, axis].min()) < 0.98 * low
+        assert 0.98 * high < float(first[:, axis].max()) <= high
+
+
+def test_robots_stand_for_seconds_when_told_to_hold_their_default_pose() -> None:
+    env = leg_worlds(
+        8, noise=False, episode_length=4.0, goal_time=4.0, standing=1.0, start_velocity=0.0,
+        randomization=JointRandomization(),
+    )  # fmt: skip
+    env.reset(seed=0)
+    step = env.step(torch.zeros(8, 12))
+    for _ in range(198):
+        step = env.step(torch.zeros(8, 12))
+        assert not step.terminated.any()
+    assert step.metrics["velocity_error"].max() < 0.05
+    assert step.metrics["gait_kept"].min() == 1.0
+
+
+def test_pushed_robots_move_and_the_others_do_not() -> None:
+    def speed(pushes: PushConfig) -> Tensor:
+        env = leg_worlds(
+            16, noise=False, start_velocity=0.0, start_position=0.0, episode_length=2.0,
+            randomization=JointRandomization(pushes=pushes),
+        )  # fmt: skip
+        env.reset(seed=0)
+        fastest = torch.zeros(16)
+        for _ in range(60):
+            env.step(torch.zeros(16, 12))
+            velocity = env.simulation.truth.linear_velocity_w[:, :2].norm(dim=-1)
+            fastest = torch.maximum(fastest, velocity)
+        return fastest
+
+    assert speed(PushConfig()).max() < 0.2
+    assert speed(PushConfig(speed=2.0, interval=[0.5, 1.0])).max() > 0.8
+
+
+def test_robots_without_feet_or_sensors_are_refused_by_name() -> None:
+    make: dict[str, Any] = {
+        "num_worlds": 1, "control_dt": DT, "device": CPU, "evaluation": False,
+    }  # fmt: skip
+    with pytest.raises(SpecMismatchError, match="robot 'panda' has none"):
+        VelocityTask(VelocityConfig(), robot=panda().spec, sensors={}, **make)
+    with pytest.raises(SpecMismatchError, match="'go2': sensor 'foot_velocity_w' is unknown"):
+        VelocityTask(VelocityConfig(), robot=SPEC, sensors={}, **make)
+
+
+def test_a_fixed_base_is_not_pushed() -> None:
+    pushed = JointRandomization(pushes=PushConfig(speed=1.0))
+    with pytest.raises(ConfigError, match="base of robot 'panda', which is fixed"):
+        arms(1, randomization=pushed)
+
+
+def test_a_policy_may_not_ask_for_the_velocity_of_a_legged_robot() -> None:
+    with pytest.raises(SpecMismatchError, match=r"'linear_velocity_w'.*this robot measures only"):
+        leg_worlds(1, actor=[TermConfig(term="linear_velocity_w")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"close": 0.0}, r"task\.close must be > 0"),
+        ({"standing": 1.5}, r"task\.standing must lie in \[0, 1\], got 1\.5"),
+        ({"forward": [1.0, 0.0]}, r"task\.forward must be \[low, high\], got \[1\.0, 0\.0\]"),
+        ({"reward": {"slipp": 1.0}}, r"reward term 'slipp' is unknown.*slip"),
+    ],
+)
+def test_tasks_that_cannot_be_judged_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        replace(VelocityConfig(), **changes)

@@ -169,10 +169,10 @@ def _bare(env: SimEnv, steps: int, threads: int) -> Callable[[], float]:
     batch.state[:] = engine.state_dict()["state"].numpy()
     unit = 2 * torch.rand(_ACTIONS, engine.num_worlds, env.spec.action_size) - 1
     targets = [_control(env, action) for action in unit]
-    control = batch.bind("ctrl")
+    control, joints = batch.bind("ctrl"), simulation.robot.num_joints
 
     def step(i: int) -> None:
-        control[:] = targets[i % _ACTIONS]
+        control[:, :joints] = targets[i % _ACTIONS]  # a gripper stays as it is
         batch.step(nstep=engine.decimation)
 
     return _speed(step, engine.num_worlds, steps)

@@ -1,6 +1,7 @@
 """From a command line to worlds that are looked at."""
 
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,7 @@ def show(player: Player, title: str, port: int) -> None:
     print(
         f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it", flush=True
     )
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored
     try:
         viewer.run(until=lambda: False)
     except KeyboardInterrupt:

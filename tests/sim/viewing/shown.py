@@ -10,7 +10,11 @@ from sim.env import SimEnv
 from sim.viewing.player import Player
 
 CPU = torch.device("cpu")
-ROBOTS = {"hover": "crazyflie", "tracking": "crazyflie", "reach": "panda", "velocity": "go2"}
+ROBOTS = {
+    "hover": "crazyflie", "tracking": "crazyflie", "reach": "panda", "lift": "panda",
+    "peg": "panda", "drawer": "panda", "velocity": "go2", "velocity_rough": "go2",
+    "stand_up": "go2",
+}  # fmt: skip
 """A robot for every task of configs/task; a new task gets a line, and is filmed."""
 
 

@@ -153,7 +153,7 @@ def _origin(record: ProofRecord) -> str:
         ("trained at commit", ", ".join(f"`{commit}`" for commit in commits)),
         ("flown at commit", f"`{origin['git']}`"),
         ("processor", f"{origin['processor']}, {origin['processors']} processors; "
-                      f"{origin['jobs']} trainings at once, one thread each"),
+                      f"{origin['jobs']} trainings at once, torch on one thread each"),
         ("load average before", f"{origin['load_average']:.2f}"),
         ("python", origin["python"]),
         ("packages", packages),

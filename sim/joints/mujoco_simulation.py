@@ -10,7 +10,7 @@ from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, un
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, RangeCurriculum
@@ -19,20 +19,15 @@ from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_plant import JointPlants
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.joint_truth import BASE_POSITION, BASE_VELOCITY, JointTruth
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
 from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
-from sim.scenes.height_scan import SCAN, HeightScan
 from sim.scenes.scene import SceneConfig
-from sim.scenes.terrain import Terrain
 from sim.sensing import SimulatedSensors
 from sim.task import Start
-
-_BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
-_BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
-"""Columns of a floating base and the fields of `RobotState` that they are."""
 
 
 class MujocoSimulation:
@@ -95,18 +90,9 @@ class MujocoSimulation:
         """Where robot and scene stand in the engine's state."""
         self._motors = JointMotors(self.robot, self.engine, self.layout)
         self._start_position = torch.tensor(model.qpos0)
-        # Single precision copies of the engine's state; what tasks and sensors read are views.
-        self._qpos, self._qvel = self.engine.qpos.float(), self.engine.qvel.float()
-        self._sensordata = self.engine.sensordata.float()
-        self._effort = self.engine.actuator_force.float()
-        views = {name: self._sensordata[:, c] for name, c in self.engine.sensor_columns.items()}
-        self._truth = RobotState(self._state_views(views))
-        self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
-        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
-        scan where there is a terrain: for tasks."""
-        self._scan = self._make_scan(scene)
-        if self._scan is not None:
-            self.sensors[SCAN] = self._scan.values
+        self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
+        self.sensors = self._true.sensors
+        """True sensors of what stands around the robot and of its model, for tasks."""
         self._robot_sensors = self._make_sensors(
             config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
             derive_seed(seed, "sensor noise"),
@@ -133,7 +119,7 @@ class MujocoSimulation:
     @property
     def truth(self) -> RobotState:
         """The true state."""
-        return self._truth
+        return self._true.robot
 
     @property
     def measured(self) -> RobotState:
@@ -165,7 +151,7 @@ class MujocoSimulation:
             self._pushes.push(self.engine.qvel[:, :6])
         self._motors.command(command)
         self.engine.step()
-        self._look()
+        self._true.look()
         self._robot_sensors.measure(self._sensed())
         self._scene_sensors.measure(self._scene_truth())
 
@@ -174,13 +160,13 @@ class MujocoSimulation:
         self._plants.begin(rows, generator)
         self._tune_sensors(rows)
         position = self._start_position.expand(rows.count, -1).clone()
-        velocity = torch.zeros(rows.count, self._qvel.shape[1], dtype=torch.float64)
+        velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
         position[:, self.layout.position] = robot["joint_position"].double()
         velocity[:, self.layout.velocity] = robot["joint_velocity"].double()
-        for columns, name in _BASE_POSITION if self.layout.floating else ():
+        for columns, name in BASE_POSITION if self.layout.floating else ():
             position[:, columns] = robot[name].double()
-        for columns, name in _BASE_VELOCITY if self.layout.floating else ():
+        for columns, name in BASE_VELOCITY if self.layout.floating else ():
             velocity[:, columns] = robot[name].double()
         if self._motors.gripper is not None:
             opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
@@ -195,7 +181,7 @@ class MujocoSimulation:
             rows, position[:, self.layout.position], position[:, self.layout.fingers]
         )
         self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
-        self._look()
+        self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
 
@@ -245,7 +231,7 @@ class MujocoSimulation:
             self._pushes.load_state_dict(state["pushes"])
         if self.curriculum is not None and state["curriculum"]:
             self.curriculum.load_state_dict(state["curriculum"])
-        self._look()
+        self._true.look()
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What this episode of every world drew, by name, (N, width) each, in real units.
@@ -267,19 +253,8 @@ class MujocoSimulation:
                 if self._plants.changes(name):
                     rows.put(target, self._plants.value(name, rows)[:, 0].float())
 
-    def _look(self) -> None:
-        """Bring the truth up to date with the engine."""
-        self._qpos.copy_(self.engine.qpos)
-        self._qvel.copy_(self.engine.qvel)
-        self._sensordata.copy_(self.engine.sensordata)
-        self._effort.copy_(self.engine.actuator_force)
-        if self._motors.gripper is not None:
-            self._motors.gripper.look()
-        if self._scan is not None:
-            self._scan.look(self._truth)
-
     def _sensed(self) -> list[Tensor]:
-        return [self._truth.fields[name] for name in self._robot_sensors.columns]
+        return [self._true.robot.fields[name] for name in self._robot_sensors.columns]
 
     def _scene_truth(self) -> list[Tensor]:
         return [self.sensors[name] for name in self._scene_sensors.columns]
@@ -294,16 +269,6 @@ class MujocoSimulation:
             largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
             seed=seed,
         )  # fmt: skip
-
-    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
-        if scene.terrain is None:
-            return None
-        if not self.layout.floating:
-            raise ConfigError(
-                f"scene.terrain was asked for under robot '{self.robot.name}', whose base is "
-                "fixed; leave it out or choose a robot with a floating base, such as robot=go2"
-            )
-        return HeightScan(Terrain(scene.terrain, self.device), self.num_worlds, self.device)
 
     def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
         if not config.active:
@@ -321,29 +286,3 @@ class MujocoSimulation:
                 told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
                 raise SpecMismatchError(told)
         return {name: self.sensors[name].shape[1] for name in scene.measured}
-
-    def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Fields of the true state."""
-        views = {
-            "joint_position": self._qpos[:, self.layout.position],
-            "joint_velocity": self._qvel[:, self.layout.velocity],
-            "joint_effort": self._effort[:, : self.robot.num_joints],
-        }
-        if self._motors.gripper is not None:
-            views["gripper_opening"] = self._motors.gripper.opening
-        if self.layout.floating:
-            views |= {name: self._qpos[:, columns] for columns, name in _BASE_POSITION}
-            views |= {name: self._qvel[:, columns] for columns, name in _BASE_VELOCITY}
-        views |= {name: view for name, view in sensors.items() if name in STATE_FIELDS}
-        for name, width in self.robot.state_widths.items():
-            if name not in views:
-                told = unknown_name(f"robot '{self.robot.name}': sensor", name, views)
-                raise SpecMismatchError(
-                    f"{told}; declare a sensor of that name in {self.config.model}"
-                )
-            if views[name].shape[1] != width:
-                raise SpecMismatchError(
-                    f"robot '{self.robot.name}': sensor '{name}' of {self.config.model} has "
-                    f"{views[name].shape[1]} entries, expected {width}"
-                )
-        return views

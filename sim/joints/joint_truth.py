@@ -1,0 +1,112 @@
+"""The true state of robots with joints and of what stands around them, as views of the engine."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from sim.joints.gripper import Gripper
+from sim.joints.joint_robot import JointRobotConfig
+from sim.physics.joint_layout import JointLayout
+from sim.physics.mujoco_batch import MujocoEngine
+from sim.scenes.height_scan import SCAN, HeightScan
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import Terrain
+
+BASE_POSITION = ((slice(0, 3), "position_w"), (slice(3, 7), "orientation_w"))
+BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velocity_b"))
+"""Columns of a floating base and the fields of `RobotState` that they are."""
+
+
+class JointTruth:
+    """Single precision copies of the engine's state; what tasks and sensors read are views of them.
+
+    The robot's state holds the base's pose and velocities where it floats, joint positions,
+    velocities and efforts, and every sensor of the model that is named after a field of
+    `RobotState`.
+    """
+
+    def __init__(
+        self,
+        config: JointRobotConfig,
+        engine: MujocoEngine,
+        layout: JointLayout,
+        gripper: Gripper | None,
+        scene: SceneConfig,
+    ) -> None:
+        """Copy the present state.
+
+        Args:
+            config: The robot.
+            engine: Its worlds.
+            layout: Where robot and scene stand in the engine's state.
+            gripper: Where there is one.
+            scene: What stands around the robot.
+
+        Raises:
+            ConfigError: A terrain was asked for under a fixed base.
+            SpecMismatchError: The spec declares a sensor that the model lacks.
+        """
+        self._config, self._engine, self._layout, self._gripper = config, engine, layout, gripper
+        self._qpos, self._qvel = engine.qpos.float(), engine.qvel.float()
+        self._sensordata = engine.sensordata.float()
+        self._effort = engine.actuator_force.float()
+        views = {name: self._sensordata[:, c] for name, c in engine.sensor_columns.items()}
+        self.robot = RobotState(self._state_views(views))
+        """The true state, live."""
+        self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
+        """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
+        scan where there is a terrain."""
+        self._scan = self._make_scan(scene)
+        if self._scan is not None:
+            self.sensors[SCAN] = self._scan.values
+
+    def look(self) -> None:
+        """Bring everything up to date with the engine."""
+        self._qpos.copy_(self._engine.qpos)
+        self._qvel.copy_(self._engine.qvel)
+        self._sensordata.copy_(self._engine.sensordata)
+        self._effort.copy_(self._engine.actuator_force)
+        if self._gripper is not None:
+            self._gripper.look()
+        if self._scan is not None:
+            self._scan.look(self.robot)
+
+    def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
+        if scene.terrain is None:
+            return None
+        if not self._layout.floating:
+            raise ConfigError(
+                f"scene.terrain was asked for under robot '{self._config.spec.name}', whose base "
+                "is fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
+        device = self._qpos.device
+        return HeightScan(Terrain(scene.terrain, device), self._engine.num_worlds, device)
+
+    def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Fields of the true state."""
+        robot, layout = self._config.spec, self._layout
+        views = {
+            "joint_position": self._qpos[:, layout.position],
+            "joint_velocity": self._qvel[:, layout.velocity],
+            "joint_effort": self._effort[:, : robot.num_joints],
+        }
+        if self._gripper is not None:
+            views["gripper_opening"] = self._gripper.opening
+        if layout.floating:
+            views |= {name: self._qpos[:, columns] for columns, name in BASE_POSITION}
+            views |= {name: self._qvel[:, columns] for columns, name in BASE_VELOCITY}
+        views |= {name: view for name, view in sensors.items() if name in STATE_FIELDS}
+        for name, width in robot.state_widths.items():
+            if name not in views:
+                told = unknown_name(f"robot '{robot.name}': sensor", name, views)
+                raise SpecMismatchError(
+                    f"{told}; declare a sensor of that name in {self._config.model}"
+                )
+            if views[name].shape[1] != width:
+                raise SpecMismatchError(
+                    f"robot '{robot.name}': sensor '{name}' of {self._config.model} has "
+                    f"{views[name].shape[1]} entries, expected {width}"
+                )
+        return views

@@ -44,7 +44,7 @@ def test_vector_of_worlds_is_made_by_its_id(name):
     assert worlds.observation_space.contains(obs)
     task = next(task for task in choices("task") if id_of(task) == name)
     actions = {"crazyflie": 4, "panda": 7, "go2": 12}[task_robot(task) or "crazyflie"]
-    gripper = task in ("lift", "drawer")
+    gripper = task == "lift"
     assert worlds.action_space.shape == (3, actions + gripper)
     worlds.action_space.seed(0)
     obs, reward, terminated, truncated, _ = worlds.step(worlds.action_space.sample())

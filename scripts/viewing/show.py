@@ -82,11 +82,12 @@ def show(player: Player, title: str, port: int) -> None:
     from sim.browser.viewer import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
-    print(
-        f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it", flush=True
-    )
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored
     try:
+        print(
+            f"{title}\nopen {viewer.address} in a browser of this machine; Ctrl-C ends it",
+            flush=True,
+        )
         viewer.run(until=lambda: False)
     except KeyboardInterrupt:
         print("closed")

@@ -98,6 +98,7 @@ SEVERAL_FILES = {
         "sim.physics.mujoco_scene",
         "sim.physics.mujoco_settle",
         "sim.physics.mujoco_terrain",
+        "sim.physics.fault_record",
         "sim.physics.joint_layout",
         "sim.physics.menagerie",
         "sim.viewing.shapes",

@@ -27,6 +27,7 @@ from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
+from runtime.faults import keep_faults
 from runtime.outcome import report_outcome
 from runtime.parts import make_learner, run_name
 from runtime.surroundings import show_and_keep_logs, stop_on_signals
@@ -214,6 +215,7 @@ class _Session:
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)
         self._console.interval(record)
+        keep_faults(self._parts.env, self._run.path / "faults", self._step)
         self._mark(RunState.RUNNING)
 
     def _mark(self, state: RunState, reason: str = "") -> None:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
+from sim.physics.fault_record import FaultRecord, compiled
 from sim.physics.mujoco_motor import waiting_columns
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
@@ -34,6 +35,8 @@ _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 _FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
 """Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
 for controls that are not known yet."""
+MAX_RECORDS = 4
+"""Faulted worlds that are remembered at a time: one tells as much as a hundred."""
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
 _CACHED_WORLDS = 128
 """Up to so many worlds keep their intermediate results between steps, so that sensors of the
@@ -97,6 +100,9 @@ class MujocoEngine:
         self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
+        self.fault_records: list[FaultRecord] = []
+        """The first few worlds that were given up, before that; take them and clear the list."""
+        self._before = self._batch.state.copy()
         self.sensordata = torch.from_numpy(self._readable("sensordata"))
         """All sensors, (N, columns): positions and velocities of the present state, forces and
         accelerations of the last substep."""
@@ -121,6 +127,7 @@ class MujocoEngine:
 
     def step(self) -> None:
         """Simulate one control period in all worlds."""
+        np.copyto(self._before, self._batch.state)
         try:
             self._batch.step(nstep=self.decimation, stage=self._stage)
         except SimulationError as error:  # these worlds stood still, the others were stepped
@@ -244,8 +251,19 @@ class MujocoEngine:
         bad = torch.from_numpy(self._warnings.any(axis=1)) | ~finite
         self.fault |= bad
         ids = _ids(bad)
+        for world in ids[: MAX_RECORDS - len(self.fault_records)]:
+            self.fault_records.append(self._record(int(world), bool(finite[world])))
         self._batch.reset(ids, stage=_CURRENT)
         self._warnings[ids] = 0
+
+    def _record(self, world: int, finite: bool) -> FaultRecord:
+        kinds = np.flatnonzero(self._warnings[world])
+        names = [mujoco.mjtWarning(int(kind)).name.removeprefix("mjWARN_") for kind in kinds]
+        return FaultRecord(
+            world=world, reasons=names + ["not finite"] * (not finite),
+            decimation=self.decimation, state=self._before[world].copy(),
+            model=compiled(self._batch.get_model(world)),
+        )  # fmt: skip
 
     def _readable(self, name: str) -> np.ndarray:
         values = self._batch.bind(name).view()

@@ -1,0 +1,89 @@
+"""A world as it was before the step that broke it: saved, so that the step can be taken again."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import StorageError
+
+STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+"""What decides a world's future, controls included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultRecord:
+    """One world before the control step in which MuJoCo gave it up."""
+
+    world: int
+    """Which of the worlds."""
+    reasons: list[str]
+    """MuJoCo's warnings of the step, and `not finite`."""
+    decimation: int
+    """Integration steps of the control step."""
+    state: NDArray[np.float64]
+    """Integration state before it, with the controls that were held."""
+    model: NDArray[np.uint8]
+    """The world's own model, compiled."""
+
+    def replay(self) -> Iterator[mujoco.MjData]:
+        """Take the step again: the world before it, and after each integration step (one object).
+
+        MuJoCo would put a world with bad numbers back to its reference pose; here it may not.
+        """
+        name = "world.mjb"
+        model = mujoco.MjModel.from_binary_path(name, {name: self.model.tobytes()})
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET.value
+        data = mujoco.MjData(model)
+        mujoco.mj_setState(model, data, self.state, STATE.value)
+        mujoco.mj_forward(model, data)
+        yield data
+        for _ in range(self.decimation):
+            mujoco.mj_step(model, data)
+            yield data
+
+    def save(self, path: Path) -> None:
+        """Write a `.npz`.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(path, **{f.name: getattr(self, f.name) for f in fields(self)})
+        except OSError as error:
+            raise StorageError(f"cannot write the faulted world to {path}: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> "FaultRecord":
+        """Read what `save` wrote.
+
+        Raises:
+            StorageError: The file is missing, damaged or something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                values = {f.name: stored[f.name] for f in fields(cls)}
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise StorageError(f"{path} is not a readable faulted world: {error}") from error
+        return cls(
+            world=int(values["world"]),
+            reasons=[str(reason) for reason in values["reasons"]],
+            decimation=int(values["decimation"]),
+            state=values["state"],
+            model=values["model"],
+        )
+
+
+def compiled(model: mujoco.MjModel) -> NDArray[np.uint8]:
+    """A model as bytes."""
+    content = np.zeros(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, content)
+    return content

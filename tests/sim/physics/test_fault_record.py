@@ -1,0 +1,62 @@
+"""Worlds that broke: what is kept of them breaks again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import StorageError
+from sim.physics.fault_record import FaultRecord
+from sim.physics.mujoco_batch import MAX_RECORDS
+from tests.sim.physics.test_mujoco_batch import pendulums
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: Any) -> FaultRecord:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
+    engine = pendulums(decimation=50)
+    engine.model_field("body_mass")[2] *= 3
+    engine.step()
+    assert engine.fault_records == []
+    engine.qvel[2] = 1e9  # finite, but the next acceleration is not within MuJoCo's bounds
+    engine.step()
+    (record,) = engine.fault_records
+    return record
+
+
+def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> None:
+    assert broken.world == 2
+    assert broken.reasons
+    first, *rest = [(data.qpos.copy(), data.qvel.copy()) for data in broken.replay()]
+    assert np.isfinite(first[0]).all()
+    assert np.all(first[1] == 1e9)
+    assert len(rest) == 50
+    last = rest[-1][1]
+    assert not np.isfinite(last).all() or np.abs(last).max() > 1e6  # nobody put it back
+
+
+def test_a_record_read_back_is_the_same_world(broken: FaultRecord, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "fault.npz"
+    broken.save(path)
+    found = FaultRecord.load(path)
+    np.testing.assert_array_equal(found.state, broken.state)
+    np.testing.assert_array_equal(found.model, broken.model)
+    assert (found.world, found.reasons, found.decimation) == (2, broken.reasons, 50)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(StorageError, match="not a readable faulted world"):
+        FaultRecord.load(path)
+
+
+def test_only_a_few_are_remembered(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = pendulums(20)
+    engine.qpos[:] = torch.nan
+    engine.step()
+    assert engine.fault.all()
+    assert len(engine.fault_records) == MAX_RECORDS
+    assert all("not finite" in record.reasons or record.reasons for record in engine.fault_records)
+    engine.qpos[:] = torch.nan
+    engine.step()
+    assert len(engine.fault_records) == MAX_RECORDS

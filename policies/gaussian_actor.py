@@ -104,6 +104,9 @@ class GaussianActor(nn.Module):
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
 
+    def constrain(self) -> None:
+        """Nothing to project: the weights are free."""
+
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
         mean, log_std = self.network(self.normalizer(obs["actor"])).chunk(2, dim=-1)
         low, high = self.config.log_std_min, self.config.log_std_max

@@ -134,7 +134,7 @@ def test_critics_and_targets_share_one_normaliser() -> None:
     assert {t.data_ptr() for t in other.target_critic.buffers()} == shared
 
 
-def test_the_actor_learns_in_every_kth_update_and_its_metrics_stay_between() -> None:
+def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_between() -> None:
     sac, spec = learner(actor_interval=3)
     changed, metrics = [], []
     for seed in range(6):
@@ -144,8 +144,8 @@ def test_the_actor_learns_in_every_kth_update_and_its_metrics_stay_between() -> 
         same = torch.equal(before["network.0.weight"], sac.actor.state_dict()["network.0.weight"])
         changed.append(not same)
         assert same == (sac.log_alpha.item() == alpha)
-    assert changed == [True, False, False, True, False, False]
-    assert metrics[2]["actor_loss"] == metrics[0]["actor_loss"] != metrics[3]["actor_loss"]
+    assert changed == [False, False, True, False, False, True]
+    assert metrics[4]["actor_loss"] == metrics[2]["actor_loss"] != metrics[5]["actor_loss"]
 
 
 def test_gradients_are_scaled_down_to_their_largest_norm() -> None:

@@ -18,8 +18,8 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
 class ActorValue(Enum):
@@ -30,24 +30,13 @@ class ActorValue(Enum):
 
 
 @dataclass(kw_only=True)
-class SACConfig(OffPolicyConfig):
+class SACConfig(MaximumEntropyConfig):
     """Hyperparameters; the defaults are those of the paper."""
 
-    temperature_lr: float = 3e-4
-    """Step size of the log temperature."""
-    init_temperature: float = 1.0
-    """Temperature at the start."""
-    target_entropy_per_action: float = -1.0
-    """Target entropy divided by the number of action entries [nat]."""
     entropy_in_target: bool = True
     """Subtract temperature * log-probability from the next value."""
     actor_value: ActorValue = ActorValue.min
     """The actor climbs the smallest critic (paper) or their mean."""
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        super().__post_init__()
-        check_ranges(self, {"temperature_lr": (0, 1), "init_temperature": (1e-9, 1e6)})
 
 
 class SAC:
@@ -74,8 +63,6 @@ class SAC:
         # The target shares the normaliser's statistics with the critic: one scale for both.
         shared = {id(buffer): buffer for buffer in self.critic.buffers()}
         self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
-        self.log_alpha = torch.tensor(config.init_temperature, device=device).log().requires_grad_()
-        self.target_entropy = config.target_entropy_per_action * action_size
         self.updates = 0
         """Updates done."""
         interval = config.actor_interval
@@ -87,12 +74,12 @@ class SAC:
             self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
             reduce=reduce,
         )  # fmt: skip
-        self._alpha_optimizer = Optimizer(
-            [self.log_alpha], config.temperature_lr, config, reduce=reduce, weight_decay=0.0,
-            max_grad_norm=0.0, interval=interval,
-        )  # fmt: skip
+        self.temperature = Temperature(
+            config, action_size=action_size, device=device, reduce=reduce, interval=interval
+        )
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
+        self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
@@ -150,10 +137,10 @@ class SAC:
 
     def _update_critic(self, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
-            next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
+            next_action, next_log_prob = self._sample(batch.next_obs)
             next_value = self._values(self.target_critic, batch.next_obs, next_action).amin(0)
             if self.config.entropy_in_target:
-                next_value = next_value - self.log_alpha.exp() * next_log_prob
+                next_value = next_value - self.temperature.value() * next_log_prob
             target = batch.reward + batch.discount * next_value  # (B,)
         q = self._values(self.critic, batch.obs, batch.action)  # (E, B)
         error = q - target
@@ -163,21 +150,22 @@ class SAC:
         return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action, log_prob = self.actor.sample(batch.obs, self._generator)
+        action, log_prob = self._sample(batch.obs)
         q = self._values(self.critic, batch.obs, action)  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
-        alpha = self.log_alpha.detach().exp()
+        alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - value)).mean()
         self._actor_optimizer.step(loss)
-        surplus = -log_prob.detach() - self.target_entropy  # (B,) [nat]
-        # J(alpha) = alpha (H - H_target), with the gradient taken through alpha = exp(log alpha).
-        alpha_loss = self.log_alpha.exp() * (batch.weight * surplus).mean()
-        self._alpha_optimizer.step(alpha_loss)
+        self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
         return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
 
+    def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        with autocast(self._device, self.config.precision):
+            return self.actor.sample(obs, self._generator)
+
     def _values(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with autocast(action.device, self.config.precision):
+        with autocast(self._device, self.config.precision):
             output = critic(obs, action)  # (E, B, 1)
         return output[..., 0].float()
 
@@ -192,7 +180,7 @@ class SAC:
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
             "target_critic": self.target_critic.state_dict(),
-            "log_alpha": self.log_alpha.detach().clone(),
+            "temperature": self.temperature.state_dict(),
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "generator": self._generator.get_state(),
             "updates": self.updates,
@@ -203,12 +191,11 @@ class SAC:
         self.actor.load_state_dict(state["actor"])
         self.critic.load_state_dict(state["critic"])
         self.target_critic.load_state_dict(state["target_critic"])
-        with torch.no_grad():
-            self.log_alpha.copy_(state["log_alpha"])
+        self.temperature.load_state_dict(state["temperature"])
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
 
     def _optimizers(self) -> list[Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer, self._alpha_optimizer]
+        return [self._actor_optimizer, self._critic_optimizer]

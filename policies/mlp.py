@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from policies.dense import chain, usable
+
 
 class Activation(Enum):
     """Nonlinearity between layers."""
@@ -46,7 +48,7 @@ def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = Fals
             if layer_norm:
                 layers.append(nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON))
             layers.append(_ACTIVATIONS[activation]())
-    return nn.Sequential(*layers)
+    return Dense(*layers)
 
 
 def ensemble_mlp(
@@ -60,7 +62,24 @@ def ensemble_mlp(
             if layer_norm:
                 layers.append(EnsembleLayerNorm(members, outputs))
             layers.append(_ACTIVATIONS[activation]())
-    return nn.Sequential(*layers)
+    return Dense(*layers)
+
+
+class Dense(nn.Sequential):
+    """Layers in order; runs of them that `dense` knows as one operation."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        """Take over the layers, the last of them linear."""
+        super().__init__(*layers)
+        kinds = (nn.Linear, EnsembleLinear, nn.ReLU)
+        self._chained = all(isinstance(layer, kinds) for layer in self)
+        self._linears = [layer for layer in self if isinstance(layer, kinds[:2])]
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
+        if self._chained and usable(input):
+            return chain(input, [p for layer in self._linears for p in (layer.weight, layer.bias)])
+        return super().forward(input)
 
 
 class EnsembleLinear(nn.Module):

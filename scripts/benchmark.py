@@ -18,7 +18,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   env        the hover task with observation, reward, noise, history and resets
   sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
              beside Gymnasium's vector environments and envpool where it is installed
-  learner    collecting (act, step, store), updates of SAC, and the share of each in training
+  learner    collecting (act, step, store), updates of SAC, and the share of each in training;
+             gradient steps beside Stable-Baselines3 and SBX where they are installed
   all        everything; the default
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
@@ -103,7 +104,21 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     for section in sections:
         print("\n".join(section.lines()), flush=True)
     print("\n".join(notes))
-    return {"sections": [section.record() for section in sections], "notes": notes}
+    record = {"sections": [section.record() for section in sections], "notes": notes}
+    return record | {"updates": _updates(options)}
+
+
+def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.updates import SIZES, Size, measure_updates
+
+    records = []
+    for size in [Size(batch=256, width=16, updates=2)] if options.quick else SIZES:
+        section, bars = measure_updates(
+            size, rounds=options.rounds, python=options.peers_python
+        )
+        print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
+        records.append({**section.record(), "bars": bars})
+    return records
 
 
 _MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "learner": _learner}
@@ -122,6 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of sim (2)")
     parser.add_argument(
         "--l2f-python", metavar="PYTHON", help="a Python that has l2f, if this one does not"
+    )
+    parser.add_argument(
+        "--peers-python",
+        metavar="PYTHON",
+        help="a Python that has stable-baselines3 or sbx-rl, if this one does not",
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"

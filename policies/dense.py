@@ -1,0 +1,183 @@
+"""Dense layers on the CPU: all layers and members as one node of the graph, products by oneDNN.
+
+Three things slow down networks of a few hundred units in torch on a CPU: their fp32 products go to
+MKL, which leaves half of the vector units of an AMD processor idle; every small operation costs
+more in bookkeeping than in arithmetic; and automatic mixed precision rounds learned values to eight
+bits. `chain` answers all three. It calls oneDNN for both number formats, runs one member after
+another so that its activations stay in the cache, and under bf16 computes the last layer in fp32.
+
+Used where `usable` says so; everything else runs through torch's own layers with the same result
+up to rounding.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_SMALL = 8
+"""Products with a side below this go to torch: preparing oneDNN would cost more than they do."""
+
+
+def _one_dnn() -> Any:
+    """torch's linear layer by oneDNN, x (M, K), w (N, K) -> (M, N); None where it was left out."""
+    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+
+
+_LINEAR: Any = _one_dnn() if torch.backends.mkldnn.is_available() else None
+
+
+def usable(x: Tensor) -> bool:
+    """Whether `chain` can take an input, (B, in) or (E, B, in).
+
+    Not on other devices, not where torch was built without oneDNN, and not while the network is
+    traced for export or for a compiler, which need operations that they know.
+    """
+    return (
+        _LINEAR is not None
+        and x.is_cpu
+        and x.dtype is torch.float32
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+    )
+
+
+def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
+    """Linear layers with ReLU between them, none after the last.
+
+    Args:
+        x: Input, (B, in), or (E, B, in) for an ensemble.
+        params: Weight and bias of every layer in turn: (out, in) and (out,), or for an ensemble
+            (E, in, out) and (E, 1, out).
+
+    Returns:
+        (B, out), or (E, B, out) for an ensemble; float32, under autocast too.
+    """
+    if torch.is_autocast_enabled("cpu"):
+        low = torch.get_autocast_dtype("cpu") is torch.bfloat16
+        with torch.autocast("cpu", enabled=False):
+            return _run(x, params, low)
+    return _run(x, params, False)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a (M, K) times b (N, K) transposed -> (M, N)."""
+    if _LINEAR is None or min(a.shape[0], a.shape[1], b.shape[0]) < _SMALL:
+        return a @ b.t()
+    return _LINEAR(a, b, None, "none", [], "")
+
+
+def _run(x: Tensor, params: Sequence[Tensor], low: bool) -> Tensor:
+    if torch.is_grad_enabled():
+        return _Chain.apply(x, low, *params)  # pyright: ignore[reportReturnType]  untyped in torch
+    return _forward(x, _members(params, low), ensemble=params[0].ndim == 3)[0]
+
+
+Layer = tuple[Tensor, Tensor]
+"""Weight (out, in) and bias (out,) of one member."""
+
+
+class _Chain(torch.autograd.Function):
+    """Forward and backward of `chain`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: bool, *params: Tensor) -> Tensor:
+        ctx.members = _members(params, low)
+        output, ctx.inputs = _forward(x, ctx.members, ensemble=params[0].ndim == 3)
+        ctx.save_for_backward(*params)  # notices weights that change before the backward pass
+        ctx.shared_input = x.ndim == 2
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        params: tuple[Tensor, ...] = ctx.saved_tensors
+        input_needed, trained = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+        each = grads[0].unbind(0) if params[0].ndim == 3 else grads
+        backs = [
+            _member_backward(*parts, input_needed=input_needed, trained=trained)
+            for parts in zip(each, ctx.members, ctx.inputs, strict=True)
+        ]
+        inputs, by_layer = zip(*backs, strict=True)
+        input_grad = None
+        if input_needed:
+            input_grad = sum(inputs[1:], inputs[0]) if ctx.shared_input else torch.stack(inputs)
+        if not trained:
+            return (input_grad, None, *[None] * len(params))
+        collected = [_collect(part, p) for part, p in zip(zip(*by_layer, strict=True), params, strict=True)]
+        return (input_grad, None, *collected)
+
+
+def _member_backward(
+    grad: Tensor, layers: list[Layer], inputs: list[Tensor], *, input_needed: bool, trained: bool
+) -> tuple[Tensor | None, list[Tensor]]:
+    """Gradients of the input, and of weight (out, in) and bias of every layer in turn."""
+    found: list[Tensor] = []
+    for i in reversed(range(len(layers))):
+        weight, x = layers[i][0], inputs[i]
+        if trained:
+            found += [grad.sum(0), _weight_gradient(grad, x)]
+        if i == 0 and not input_needed:
+            return None, found[::-1]
+        grad = product(grad, weight.t())
+        if i > 0:  # x is the output of a ReLU
+            grad = torch.ops.aten.threshold_backward(grad, x, 0).to(layers[i - 1][0].dtype)
+    return grad.float(), found[::-1]
+
+
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """Gradient of a weight, (out, in), from grad (B, out) and the layer's input x (B, in)."""
+    if grad.shape[1] < x.shape[1]:  # oneDNN is fastest with the shorter side first
+        return product(grad.t(), x.t())
+    return product(x.t(), grad.t()).t()
+
+
+def _collect(members: Sequence[Tensor], param: Tensor) -> Tensor:
+    """Gradients of the members in the layout and number format of their parameter."""
+    if param.ndim < 3:
+        return torch.empty_like(param).copy_(members[0])
+    collected = torch.empty_like(param)
+    for target, member in zip(collected.unbind(0), members, strict=True):
+        target.copy_(member.mT if member.ndim == 2 else member)
+    return collected
+
+
+def _members(params: Sequence[Tensor], low: bool) -> list[list[Layer]]:
+    """Layers of every member; under bf16 as copies, but the last layer, whose values need more."""
+    layers: list[list[Layer]] = []
+    for i in range(0, len(params), 2):
+        weight, bias = params[i], params[i + 1]
+        if low and i < len(params) - 2:
+            weight, bias = weight.bfloat16(), bias.bfloat16()
+        if weight.ndim == 3:
+            layers.append(list(zip(weight.mT.unbind(0), bias[:, 0].unbind(0), strict=True)))
+        else:
+            layers.append([(weight, bias)])
+    return [list(member) for member in zip(*layers, strict=True)]
+
+
+def _forward(
+    x: Tensor, members: list[list[Layer]], *, ensemble: bool
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """Output, and by member what went into every layer."""
+    outputs: list[Tensor] = []
+    inputs: list[list[Tensor]] = []
+    for member, layers in enumerate(members):
+        h, kept = x if x.ndim == 2 else x[member], []
+        for i, (weight, bias) in enumerate(layers):
+            h = h.to(weight.dtype)
+            kept.append(h)
+            h = _linear(h, weight, bias, relu=i < len(layers) - 1)
+        outputs.append(h)
+        inputs.append(kept)
+    return torch.stack(outputs) if ensemble else outputs[0], inputs
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+    """x (B, in), weight (out, in), bias (out,) -> (B, out)."""
+    if min(weight.shape) < _SMALL:
+        y = torch.addmm(bias, x, weight.t())
+        return y.relu_() if relu else y
+    return _LINEAR(x, weight, bias, "relu" if relu else "none", [], "")

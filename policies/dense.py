@@ -1,10 +1,9 @@
-"""Dense layers on the CPU: all layers and members as one node of the graph, products by oneDNN.
+"""Dense layers in float32 on the CPU: all layers and members as one node, products by oneDNN.
 
-Three things slow down networks of a few hundred units in torch on a CPU: their fp32 products go to
-MKL, which leaves half of the vector units of an AMD processor idle; every small operation costs
-more in bookkeeping than in arithmetic; and automatic mixed precision rounds learned values to eight
-bits. `chain` answers all three. It calls oneDNN for both number formats, runs one member after
-another so that its activations stay in the cache, and under bf16 computes the last layer in fp32.
+Two things slow down networks of a few hundred units in torch on a CPU: their float32 products go to
+MKL, which leaves half of the vector units of an AMD processor idle, and every small operation costs
+more in bookkeeping than in arithmetic. `chain` calls oneDNN instead, and runs one member after
+another so that its activations stay in the cache. Products in bf16 go to oneDNN by torch itself.
 
 Used where `usable` says so; everything else runs through torch's own layers with the same result
 up to rounding.
@@ -32,13 +31,14 @@ _LINEAR: Any = _one_dnn() if torch.backends.mkldnn.is_available() else None
 def usable(x: Tensor) -> bool:
     """Whether `chain` can take an input, (B, in) or (E, B, in).
 
-    Not on other devices, not where torch was built without oneDNN, and not while the network is
-    traced for export or for a compiler, which need operations that they know.
+    Not on other devices nor in other number formats, not where torch was built without oneDNN, and
+    not while the network is traced for export or for a compiler, which need operations they know.
     """
     return (
         _LINEAR is not None
         and x.is_cpu
         and x.dtype is torch.float32
+        and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
     )
@@ -53,13 +53,11 @@ def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
             (E, in, out) and (E, 1, out).
 
     Returns:
-        (B, out), or (E, B, out) for an ensemble; float32, under autocast too.
+        (B, out), or (E, B, out) for an ensemble.
     """
-    if torch.is_autocast_enabled("cpu"):
-        low = torch.get_autocast_dtype("cpu") is torch.bfloat16
-        with torch.autocast("cpu", enabled=False):
-            return _run(x, params, low)
-    return _run(x, params, False)
+    if torch.is_grad_enabled():
+        return _Chain.apply(x, *params)  # pyright: ignore[reportReturnType]  untyped in torch
+    return _forward(x, _members(params), ensemble=params[0].ndim == 3)[0]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -67,12 +65,6 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     if _LINEAR is None or min(a.shape[0], a.shape[1], b.shape[0]) < _SMALL:
         return a @ b.t()
     return _LINEAR(a, b, None, "none", [], "")
-
-
-def _run(x: Tensor, params: Sequence[Tensor], low: bool) -> Tensor:
-    if torch.is_grad_enabled():
-        return _Chain.apply(x, low, *params)  # pyright: ignore[reportReturnType]  untyped in torch
-    return _forward(x, _members(params, low), ensemble=params[0].ndim == 3)[0]
 
 
 Layer = tuple[Tensor, Tensor]
@@ -83,8 +75,8 @@ class _Chain(torch.autograd.Function):
     """Forward and backward of `chain`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, low: bool, *params: Tensor) -> Tensor:
-        ctx.members = _members(params, low)
+    def forward(ctx: Any, x: Tensor, *params: Tensor) -> Tensor:
+        ctx.members = _members(params)
         output, ctx.inputs = _forward(x, ctx.members, ensemble=params[0].ndim == 3)
         ctx.save_for_backward(*params)  # notices weights that change before the backward pass
         ctx.shared_input = x.ndim == 2
@@ -94,7 +86,7 @@ class _Chain(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         params: tuple[Tensor, ...] = ctx.saved_tensors
-        input_needed, trained = ctx.needs_input_grad[0], ctx.needs_input_grad[2]
+        input_needed, trained = ctx.needs_input_grad[0], _weights_are_wanted(ctx)
         each = grads[0].unbind(0) if params[0].ndim == 3 else grads
         backs = [
             _member_backward(*parts, input_needed=input_needed, trained=trained)
@@ -105,9 +97,24 @@ class _Chain(torch.autograd.Function):
         if input_needed:
             input_grad = sum(inputs[1:], inputs[0]) if ctx.shared_input else torch.stack(inputs)
         if not trained:
-            return (input_grad, None, *[None] * len(params))
+            return (input_grad, *[None] * len(params))
         collected = [_collect(part, p) for part, p in zip(zip(*by_layer, strict=True), params, strict=True)]
-        return (input_grad, None, *collected)
+        return (input_grad, *collected)
+
+
+def _weights_are_wanted(ctx: Any) -> bool:
+    """Whether this backward pass goes on to the weights: `backward(inputs=...)` may not.
+
+    torch tells its own layers and not the functions of others, which therefore have to ask. The
+    question is refused under `torch.autograd.grad`, where the answer is yes.
+    """
+    if not ctx.needs_input_grad[1]:
+        return False
+    weights = [node for node, _ in ctx.next_functions[1:] if node is not None]
+    try:
+        return any(torch._C._will_engine_execute_node(node) for node in weights)
+    except (AttributeError, RuntimeError):
+        return True
 
 
 def _member_backward(
@@ -123,8 +130,8 @@ def _member_backward(
             return None, found[::-1]
         grad = product(grad, weight.t())
         if i > 0:  # x is the output of a ReLU
-            grad = torch.ops.aten.threshold_backward(grad, x, 0).to(layers[i - 1][0].dtype)
-    return grad.float(), found[::-1]
+            grad = torch.ops.aten.threshold_backward(grad, x, 0)
+    return grad, found[::-1]
 
 
 def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
@@ -135,7 +142,7 @@ def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def _collect(members: Sequence[Tensor], param: Tensor) -> Tensor:
-    """Gradients of the members in the layout and number format of their parameter."""
+    """Gradients of the members in the layout of their parameter."""
     if param.ndim < 3:
         return torch.empty_like(param).copy_(members[0])
     collected = torch.empty_like(param)
@@ -144,13 +151,11 @@ def _collect(members: Sequence[Tensor], param: Tensor) -> Tensor:
     return collected
 
 
-def _members(params: Sequence[Tensor], low: bool) -> list[list[Layer]]:
-    """Layers of every member; under bf16 as copies, but the last layer, whose values need more."""
+def _members(params: Sequence[Tensor]) -> list[list[Layer]]:
+    """Layers of every member."""
     layers: list[list[Layer]] = []
     for i in range(0, len(params), 2):
         weight, bias = params[i], params[i + 1]
-        if low and i < len(params) - 2:
-            weight, bias = weight.bfloat16(), bias.bfloat16()
         if weight.ndim == 3:
             layers.append(list(zip(weight.mT.unbind(0), bias[:, 0].unbind(0), strict=True)))
         else:
@@ -167,7 +172,6 @@ def _forward(
     for member, layers in enumerate(members):
         h, kept = x if x.ndim == 2 else x[member], []
         for i, (weight, bias) in enumerate(layers):
-            h = h.to(weight.dtype)
             kept.append(h)
             h = _linear(h, weight, bias, relu=i < len(layers) - 1)
         outputs.append(h)

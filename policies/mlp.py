@@ -66,7 +66,10 @@ def ensemble_mlp(
 
 
 class Dense(nn.Sequential):
-    """Layers in order; runs of them that `dense` knows as one operation."""
+    """Layers in order, as one operation where `dense` knows them.
+
+    Under autocast the last layer stays in float32: a value or a mean needs more than eight bits.
+    """
 
     def __init__(self, *layers: nn.Module) -> None:
         """Take over the layers, the last of them linear."""
@@ -79,6 +82,12 @@ class Dense(nn.Sequential):
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
         if self._chained and usable(input):
             return chain(input, [p for layer in self._linears for p in (layer.weight, layer.bias)])
+        if torch.is_autocast_enabled(input.device.type):
+            *hidden, last = self
+            for layer in hidden:
+                input = layer(input)
+            with torch.autocast(input.device.type, enabled=False):
+                return last(input.float())
         return super().forward(input)
 
 

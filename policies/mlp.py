@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,14 +82,19 @@ class Dense(nn.Sequential):
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
         if self._chained and usable(input):
-            return chain(input, [p for layer in self._linears for p in (layer.weight, layer.bias)])
+            return chain(input, _params(self._linears))
         if torch.is_autocast_enabled(input.device.type):
             *hidden, last = self
             for layer in hidden:
                 input = layer(input)
             with torch.autocast(input.device.type, enabled=False):
-                return last(input.float())
+                input = input.float()
+                return chain(input, _params([last])) if usable(input) else last(input)
         return super().forward(input)
+
+
+def _params(layers: Sequence[Any]) -> list[Tensor]:
+    return [param for layer in layers for param in (layer.weight, layer.bias)]
 
 
 class EnsembleLinear(nn.Module):

@@ -21,7 +21,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.networks import Critic, StochasticActor, some_members
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
@@ -207,9 +207,7 @@ class SAC:
             next_action, next_log_prob = self._sample(batch.next_obs)
             paid = self.config.entropy_in_target
             bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
-            next_output = self._drawn(
-                self._outputs(self.target_critic, batch.next_obs, next_action)
-            )
+            next_output = self._next_outputs(batch.next_obs, next_action)  # (M, B, W)
             target = self.values.target(
                 next_output, batch.reward, batch.discount, bonus, self.config.target_rule
             )
@@ -221,17 +219,19 @@ class SAC:
         error = self.values.error(output, target)
         return metrics, _Seen(batch.obs, batch.weight, next_log_prob), error
 
-    def _drawn(self, output: Tensor) -> Tensor:
-        """Members of the target critic that count in this update, (M, B, W)."""
-        members, count = output.shape[0], self.config.target_members
+    def _next_outputs(self, obs: Obs, action: Tensor) -> Tensor:
+        """Of the members of the target critic that count in this update."""
+        members, count = self._targets[0].shape[0], self.config.target_members
         if count == 0:
-            return output
+            return self._outputs(self.target_critic, obs, action)
         # Drawn on the device: the host never waits for the indices.
+        draw = {"generator": self._generator, "device": self._device}
         if self.config.target_replacement:
-            index = torch.randint(members, (count,), generator=self._generator, device=self._device)
-            return output[index]
-        order = torch.rand(members, generator=self._generator, device=self._device).argsort()
-        return output[order[:count]]
+            index = torch.randint(members, (count,), **draw)
+        else:
+            index = torch.rand(members, **draw).argsort()[:count]
+        with autocast(self._device, self.config.precision):
+            return some_members(self.target_critic, index, obs, action)
 
     def _update_actor(self, seen: _Seen, alpha: Tensor) -> dict[str, Tensor]:
         action, log_prob = self._sample(seen.obs)

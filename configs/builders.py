@@ -11,6 +11,7 @@ from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.values import make_values
 from sim.adapters.gymnasium_config import GymnasiumConfig
@@ -44,6 +45,26 @@ def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
     width = make_values(config.values, spec.device).width
     critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size, width)
     return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
+
+
+@dataclass(kw_only=True)
+class DSACTLearnerConfig(DSACTConfig):
+    """DSAC-T and the networks that are handed to it."""
+
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Networks of the return's mean and deviation."""
+
+
+def build_dsac_t(config: DSACTLearnerConfig, spec: EnvSpec, *, seed: int) -> DSACT:
+    """DSAC-T for an environment; critics read the group `critic` where there is one."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    torch.manual_seed(derive_seed(seed, "initial weights"))
+    actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+    size = spec.groups[group].shape[0]
+    critic = QEnsemble(config.critic, group, size, spec.action_size, outputs=2)
+    return DSACT(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
 
 
 @dataclass(kw_only=True)

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from configs.builders import (
+    DSACTLearnerConfig,
     SACLearnerConfig,
     SimEnvConfig,
+    build_dsac_t,
     build_gymnasium_env,
     build_sac,
     build_sim_env,
@@ -108,6 +110,7 @@ COMPONENTS = (
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
+    Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
 )
 """Every kind of environment, robot engine, task and learner."""
 

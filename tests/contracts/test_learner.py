@@ -9,22 +9,28 @@ import torch
 from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
 from robot_rl.core.env import EnvSpec
+from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.off_policy import Precision
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.equality import assert_same
-from tests.fakes import small_sac
+from tests.fakes import small_dsac_t, small_sac
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
     return lambda spec, seed: small_sac(spec, seed, **settings)
 
 
+def dsac_t(**settings: Any) -> Callable[[EnvSpec, int], DSACT]:
+    return lambda spec, seed: small_dsac_t(spec, seed, **settings)
+
+
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
+GELU = {"activation": Activation.gelu, "hidden": [16, 16]}
 SILU = {**LAYER_NORM, "activation": Activation.silu}
 REDQ: dict[str, Any] = {"target_members": 2, "actor_interval": 2, "critic": {"members": 6}}
 CASES = (
@@ -57,6 +63,15 @@ CASES = (
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
     ),
+    LearnerCase("dsac_t", dsac_t()),
+    LearnerCase(
+        "dsac_t by its later code",
+        dsac_t(
+            loss=DSACTLoss.huber, actor_interval=2, actor=GELU, critic={**GELU, "members": 3},
+            temperature_loss=TemperatureLoss.log_alpha,
+        ),
+    ),
+    LearnerCase("dsac_t in bf16", dsac_t(precision=Precision.bf16)),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
     LearnerCase(
         "sac with falling steps", sac(learning_rate_decay=6, learning_rate_end=0.1)

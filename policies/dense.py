@@ -18,10 +18,14 @@ from torch.autograd.function import once_differentiable
 
 _SMALL = 8
 """Products with a side below this go to torch: preparing oneDNN would cost more than they do."""
+_WORTH = 1 << 22
+"""Multiplications of a member's largest product from which on `chain` is the faster way. Measured
+on one thread of a Zen 5: 256 rows through 128 x 128 take as long either way, 64 x 64 a third longer
+by `chain`, 256 x 256 two thirds as long."""
 
 
 def _one_dnn() -> Any:
-    """torch's linear layer by oneDNN, x (M, K), w (N, K) -> (M, N); None where it was left out."""
+    """The linear layer of oneDNN, x (M, K), w (N, K) -> (M, N); None where it was left out."""
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
@@ -40,8 +44,12 @@ def usable(x: Tensor) -> bool:
         and x.dtype is torch.float32
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
     )
+
+
+def worthwhile(x: Tensor, weight_size: int) -> bool:
+    """Whether B rows through a largest weight of so many entries are faster by `chain`."""
+    return x.ndim > 1 and x.shape[-2] * weight_size >= _WORTH
 
 
 def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
@@ -61,7 +69,7 @@ def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a (M, K) times b (N, K) transposed -> (M, N)."""
+    """Product of a (M, K) and b (N, K) transposed, (M, N)."""
     if a.shape[1] == 1:  # an outer product: MKL takes many times as long
         return a * b.t()
     if _LINEAR is None or min(a.shape[0], a.shape[1], b.shape[0]) < _SMALL:
@@ -81,12 +89,14 @@ class _Chain(torch.autograd.Function):
         ctx.members = _members(params)
         output, ctx.inputs = _forward(x, ctx.members, ensemble=params[0].ndim == 3)
         ctx.save_for_backward(*params)  # notices weights that change before the backward pass
-        ctx.shared_input = x.ndim == 2
+        ctx.per_member = x.ndim == 3
         return output
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides names
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
         params: tuple[Tensor, ...] = ctx.saved_tensors
         input_needed, trained = ctx.needs_input_grad[0], _weights_are_wanted(ctx)
         each = grads[0].unbind(0) if params[0].ndim == 3 else grads
@@ -97,11 +107,12 @@ class _Chain(torch.autograd.Function):
         inputs, by_layer = zip(*backs, strict=True)
         input_grad = None
         if input_needed:
-            input_grad = sum(inputs[1:], inputs[0]) if ctx.shared_input else torch.stack(inputs)
+            joined = torch.stack(inputs)
+            input_grad = joined if ctx.per_member else joined.sum(0)
         if not trained:
             return (input_grad, *[None] * len(params))
-        collected = [_collect(part, p) for part, p in zip(zip(*by_layer, strict=True), params, strict=True)]
-        return (input_grad, *collected)
+        by_param = zip(zip(*by_layer, strict=True), params, strict=True)
+        return (input_grad, *(_collect(members, param) for members, param in by_param))
 
 
 def _weights_are_wanted(ctx: Any) -> bool:
@@ -182,7 +193,7 @@ def _forward(
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
-    """x (B, in), weight (out, in), bias (out,) -> (B, out)."""
+    """One layer: x (B, in), weight (out, in), bias (out,) -> (B, out)."""
     if min(weight.shape) < _SMALL:
         y = torch.addmm(bias, x, weight.t())
         return y.relu_() if relu else y

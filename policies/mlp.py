@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.dense import chain, usable
+from policies.dense import chain, usable, worthwhile
 
 
 class Activation(Enum):
@@ -67,7 +67,7 @@ def ensemble_mlp(
 
 
 class Dense(nn.Sequential):
-    """Layers in order, as one operation where `dense` knows them.
+    """Layers in order, as one operation where `dense` can do that and it pays.
 
     Under autocast the last layer stays in float32: a value or a mean needs more than eight bits.
     """
@@ -75,25 +75,29 @@ class Dense(nn.Sequential):
     def __init__(self, *layers: nn.Module) -> None:
         """Take over the layers, the last of them linear."""
         super().__init__(*layers)
-        kinds = (nn.Linear, EnsembleLinear, nn.ReLU)
-        self._chained = all(isinstance(layer, kinds) for layer in self)
-        self._linears = [layer for layer in self if isinstance(layer, kinds[:2])]
+        self._linear = [one for one in self if isinstance(one, nn.Linear | EnsembleLinear)]
+        self._chained = all(isinstance(one, nn.Linear | EnsembleLinear | nn.ReLU) for one in self)
+        self._largest = max(math.prod(one.weight.shape[-2:]) for one in self._linear)
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
-        if self._chained and usable(input):
-            return chain(input, _params(self._linears))
+        if self._chained and usable(input) and worthwhile(input, self._largest):
+            return chain(input, _params(self._linear))
         if torch.is_autocast_enabled(input.device.type):
-            *hidden, last = self
-            for layer in hidden:
-                input = layer(input)
-            with torch.autocast(input.device.type, enabled=False):
-                input = input.float()
-                return chain(input, _params([last])) if usable(input) else last(input)
+            return self._mixed(input)
         return super().forward(input)
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        *hidden, last = self
+        for layer in hidden:
+            x = layer(x)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float()
+            return chain(x, _params(self._linear[-1:])) if usable(x) else last(x)
 
 
 def _params(layers: Sequence[Any]) -> list[Tensor]:
+    """Weight and bias of every layer in turn; looked up anew: they may be swapped for one call."""
     return [param for layer in layers for param in (layer.weight, layer.bias)]
 
 

@@ -113,9 +113,7 @@ def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
 
     records = []
     for size in [Size(batch=256, width=16, updates=2)] if options.quick else SIZES:
-        section, bars = measure_updates(
-            size, rounds=options.rounds, python=options.peers_python
-        )
+        section, bars = measure_updates(size, rounds=options.rounds, python=options.peers_python)
         print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
         records.append({**section.record(), "bars": bars})
     return records

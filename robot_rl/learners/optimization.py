@@ -117,10 +117,11 @@ class Optimizer:
             return
         means, squares, steps = self._moving
         group = self._adam.param_groups[0]
-        kernel = torch._fused_adamw_ if group["weight_decay"] > 0 else torch._fused_adam_
+        kernels: Any = torch  # their names are private, and what torch's own optimisers call
+        adam = kernels._fused_adamw_ if group["weight_decay"] > 0 else kernels._fused_adam_
         with torch.no_grad():
-            torch._foreach_add_(steps, 1)
-            kernel(
+            kernels._foreach_add_(steps, 1)
+            adam(
                 self.params, [param.grad for param in self.params], means, squares, [], steps,
                 lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
                 weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False,

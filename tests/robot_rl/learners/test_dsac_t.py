@@ -86,6 +86,12 @@ def row_gradient(
     return weight * bounded, weight * (std**2 - huber) / (std + eps)
 
 
+def gradients(network: Any) -> list[Tensor]:
+    found = [p.grad for p in network.parameters()]
+    assert all(grad is not None for grad in found)
+    return found
+
+
 def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
     flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
     return float((flat - reference).norm() / reference.norm())
@@ -133,7 +139,7 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     grad = torch.autograd.grad([mean, std], trained(critic), [by_mean, by_std])
 
     # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-    assert relative_error([p.grad for p in dsac.critic.parameters()], list(grad)) < 1e-5
+    assert relative_error(gradients(dsac.critic), list(grad)) < 1e-5
     assert relative_error([dsac.scale], [b]) < 1e-6
     expected_loss = (weights[:, None] * squares).mean(0).sum()
     assert float(metrics["critic_loss"]) == pytest.approx(float(expected_loss), rel=1e-5)
@@ -146,8 +152,8 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     )
     actor_loss = (weights * (alpha * log_prob - climbed.min(0).values)).mean()
     grad = torch.autograd.grad(actor_loss, trained(actor))
-    assert float(metrics["actor_loss"]) == pytest.approx(float(actor_loss), rel=1e-5)
-    assert relative_error([p.grad for p in dsac.actor.parameters()], list(grad)) < 1e-5
+    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
+    assert relative_error(gradients(dsac.actor), list(grad)) < 1e-5
 
 
 def state_as_double(state: State) -> dict[str, Tensor]:
@@ -161,7 +167,9 @@ def next_obs(batch: Batch) -> Tensor:
 @pytest.mark.parametrize(
     ("pull", "share"), [(paper_loss, 1.0), (huber_loss, 0.5)], ids=["paper", "huber"]
 )
-def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(pull: Any, share: float) -> None:
+def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
+    pull: Any, share: float
+) -> None:
     returns = torch.tensor([[-3.0, -1.0, 1.0, 3.0]])  # mean square 5
     b = torch.full((1, 1), 2.0)
 
@@ -255,7 +263,7 @@ def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
     ("name", "value"),
     [("scale_tau", 1.5), ("epsilon", 0.0), ("noise_clip", -1.0), ("huber_delta", 0.0)],
 )
-def test_values_outside_their_range_are_refused_by_name(name: str, value: float) -> None:
+def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value:g}"):
         DSACTConfig(**{name: value})
 

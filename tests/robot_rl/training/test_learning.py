@@ -1,14 +1,18 @@
 """A small proof that all of it together learns: a point mass is brought to rest."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from robot_rl.learners.dsac_t import DSACTLoss
+from robot_rl.learners.off_policy import Precision
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer, TrainerConfig
-from tests.fakes import PointMass, ToyEnv, small_sac
+from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
 
 LIMIT = 60
 
@@ -21,11 +25,23 @@ def worlds(num_envs: int, seed: int) -> ToyEnv:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_sac_brings_a_point_mass_to_rest_within_16000_steps(tmp_path: Path, n_step: int) -> None:
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (small_sac, {"n_step": 1}),
+        (small_sac, {"n_step": 3}),
+        (small_sac, {"precision": Precision.bf16}),
+        (small_dsac_t, {"loss": DSACTLoss.paper}),
+        (small_dsac_t, {"loss": DSACTLoss.huber, "precision": Precision.bf16}),
+    ],
+    ids=["sac", "sac, n=3", "sac in bf16", "dsac_t", "dsac_t's later code in bf16"],
+)
+def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
+    tmp_path: Path, make: Callable[..., Any], settings: dict[str, Any]
+) -> None:
     env, evaluation_env = worlds(16, seed=0), worlds(100, seed=1)
-    learner = small_sac(
-        env.spec, batch_size=128, n_step=n_step, gamma=0.95, tau=0.02, actor_lr=3e-3,
+    learner = make(
+        env.spec, **settings, batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3,
         critic_lr=3e-3, temperature_lr=3e-3, init_temperature=0.1,
         actor={"hidden": [32, 32]}, critic={"hidden": [32, 32]},
     )  # fmt: skip

@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +32,12 @@ OBS, ACTION = 17, 6
 PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
 """Contender to its name in `update_server.py`."""
 BARS = {
-    # batch: ours, other, least ratio
-    256: [
+    # (batch, width): ours, other, least ratio
+    (256, 256): [
         ("ours, fp32", "SBX", 1.0), ("ours, fp32", "Stable-Baselines3", 1.3),
         ("ours, bf16", "SBX", 1.5),
     ],
-    1024: [("ours, bf16", "SBX", 3.0)],
+    (1024, 256): [("ours, bf16", "SBX", 3.0)],
 }  # fmt: skip
 _MEMBERS = 2
 
@@ -89,8 +89,19 @@ def measure_updates(
             rounds=rounds,
             notes=_floor_notes(size, floors),
         )
-    bars = [Bar(ours=ours, other=other, least=least) for ours, other, least in BARS[size.batch]]
-    return section, [*absent, *(b.verdict(section) for b in bars if b.other in contenders)]
+    bars = [
+        Bar(ours=ours, other=other, least=least).verdict(section)
+        for ours, other, least in BARS.get((size.batch, size.width), [])
+        if other in contenders
+    ]
+    return section, [bf16_units(), *absent, *bars]
+
+
+def bf16_units() -> str:
+    """What the processor has for products in bf16."""
+    known = torch.cpu.get_capabilities()
+    found = [name for name in ("avx512_bf16", "amx_bf16") if known.get(name)]
+    return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
 def own_learner(size: Size, precision: Precision) -> SAC:
@@ -206,17 +217,17 @@ def _floor_notes(size: Size, floors: Mapping[str, float]) -> dict[str, Callable[
     return {name: note(floor) for name, floor in floors.items()}
 
 
-class one_processor:  # noqa: N801  a context manager that reads like a phrase
-    """Holds this process and its children on one processor, where the system can."""
-
-    def __enter__(self) -> None:
-        self._before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        if self._before:
-            os.sched_setaffinity(0, {max(self._before)})
-
-    def __exit__(self, *exception: object) -> None:
-        if self._before:
-            os.sched_setaffinity(0, self._before)
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """Hold this process and its children on one processor, where the system can."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    if before:
+        os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
 
 
 def _random_batch(size: int) -> Batch:

@@ -12,6 +12,7 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
+from sim.tasks import checks
 from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
 from sim.tasks.record import EndRecord
 
@@ -40,9 +41,9 @@ class DrawerConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         super().__post_init__()
-        self.check_positive("success_opening", "close")
-        self.check_box("cabinet_low", "cabinet_high", 2)
-        self.check_reward(REWARD_NAMES)
+        checks.positive(self, "success_opening", "close")
+        checks.box(self, "cabinet_low", "cabinet_high", 2)
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class DrawerTask:

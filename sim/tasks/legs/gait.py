@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
+from sim.tasks import checks
 
 
 @dataclass(kw_only=True)
@@ -37,9 +38,7 @@ class GaitConfig:
             raise ConfigError(f"gait.period must be > 0 s, got {self.period}")
         if not 0 < self.duty < 1:
             raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")
-        for name in ("swing_height", "foot_radius", "touch"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"gait.{name} must be >= 0, got {getattr(self, name)}")
+        checks.not_negative(self, "swing_height", "foot_radius", "touch", of="gait")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from sim.joints.joint_action import JointActionConfig
 from sim.joints.joint_randomization import JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 END_EFFECTOR = "end_effector_position_b"
 COST_NAMES = ("speed", "overspeed", "smoothness")
@@ -93,14 +94,9 @@ class Arm:
         They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
         their speed limits, one for each at most, and the square of the action's change.
         """
-        rates, change = truth.joint_velocity, action - last_action
+        rates = truth.joint_velocity
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
-        return [(rates * rates).sum(-1), excess.sum(-1), (change * change).sum(-1)]
-
-
-def closeness(distance: Tensor, half: float) -> Tensor:
-    """1 at distance 0, one half at `half`, towards 0 far away; as of the distance's shape."""
-    return 1 / (1 + (distance / half) ** 2)
+        return [square_sum(rates), excess.sum(-1), square_sum(action - last_action)]
 
 
 def standing(position: Tensor, yaw: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
 from sim.tasks import checks
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("inserted", "approach", "align", "insert", *COST_NAMES)
 """Reward terms in order; the first four are gains."""

@@ -15,6 +15,7 @@ from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import square_sum
 
 REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
 """Reward terms in order; all but the first two are costs, weighted negatively."""
@@ -132,12 +133,11 @@ class ReachTask:
     ) -> Judgement:
         """Reward closeness and calm; terminate near the floor."""
         error = truth.end_effector_position_b - self.goal[GOAL]
-        square = (error * error).sum(-1)
+        square = square_sum(error)
         distance = square.sqrt()
         rates = truth.joint_velocity
-        speed = (rates * rates).sum(-1)
+        speed = square_sum(rates)
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
-        change = action - last_action
         terms = torch.stack(
             [
                 torch.ones_like(square),  # an end by the floor must not pay
@@ -145,7 +145,7 @@ class ReachTask:
                 distance,  # [m]
                 speed,  # [rad^2/s^2]
                 excess.sum(-1),  # over the limits, as their fraction; one per joint at most
-                (change * change).sum(-1),
+                square_sum(action - last_action),
             ],
             dim=-1,
         )

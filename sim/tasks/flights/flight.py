@@ -13,6 +13,7 @@ from robot_rl.core.robot_state import RobotState
 from sim import draws
 from sim.multirotors.multirotor import MultirotorRandomization
 from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 REWARD_NAMES = (
     "alive", "closeness", "position", "distance", "heading", "velocity", "rates", "effort",
@@ -175,11 +176,8 @@ def reward_terms(
         last_action: The one before, (N, 4).
         hover_action: Action that carries the nominal weight.
     """
-    square = (error * error).sum(-1)
-    rates = truth.angular_velocity_b
+    square = square_sum(error)
     q_w = truth.orientation_w[:, 0]
-    deviation = action - hover_action
-    change = action - last_action
     return torch.stack(
         [
             torch.ones_like(square),
@@ -187,10 +185,10 @@ def reward_terms(
             square,  # [m^2]
             square.sqrt(),  # [m]
             1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
-            (velocity_error * velocity_error).sum(-1),  # [m^2/s^2]
-            (rates * rates).sum(-1),  # [rad^2/s^2]
-            (deviation * deviation).sum(-1),
-            (change * change).sum(-1),
+            square_sum(velocity_error),  # [m^2/s^2]
+            square_sum(truth.angular_velocity_b),  # [rad^2/s^2]
+            square_sum(action - hover_action),
+            square_sum(action - last_action),
         ],
         dim=-1,
     )

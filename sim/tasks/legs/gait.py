@@ -13,6 +13,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 
 @dataclass(kw_only=True)
@@ -109,7 +110,7 @@ def slip(contact: Tensor, foot_velocity_w: Tensor) -> Tensor:
         foot_velocity_w: (N, F * 3), [m/s], world axes.
     """
     velocity = foot_velocity_w.unflatten(-1, (-1, 3))[..., :2]  # (N, F, 2)
-    return ((velocity * velocity).sum(-1) * contact).sum(-1)
+    return (square_sum(velocity) * contact).sum(-1)
 
 
 def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from sim.joints.fallen import FallenConfig
 from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("upright", "height", "pose", "stand", "speed", "effort", "smoothness")
 """Reward terms in order; the first four pay, each at most 1, the others are costs."""
@@ -147,10 +148,10 @@ class StandUpTask:
         effort = self._legs.exertion(truth)
         # Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         # better. Half of it is for being calm.
-        nearly = _closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * _closeness(
+        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
             height - config.height, config.height_tolerance
         )
-        calm = _closeness(speed.sqrt(), config.calm)
+        calm = closeness(speed.sqrt(), config.calm)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
         # and the pose pays from afar: robots were content to sit with their legs apart.
@@ -185,8 +186,3 @@ class StandUpTask:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._stood.copy_(state["stood"])
-
-
-def _closeness(error: Tensor, scale: float) -> Tensor:
-    """1 without an error, one half where it is as large as the scale."""
-    return 1 / (1 + (error / scale) ** 2)

@@ -21,6 +21,7 @@ from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_
 from sim.tasks.legs.ground import make_ground
 from sim.tasks.legs.leg import Legs, LegTaskConfig
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness, square_sum
 
 REWARD_NAMES = (
     "alive", "velocity", "turn", "gait", "swing", "slip", "bounce", "sway", "tilt", "height",
@@ -216,18 +217,18 @@ class VelocityTask:
         terms = torch.stack(
             [
                 torch.ones_like(error),
-                1 / (1 + (error / config.close) ** 2),
-                1 / (1 + (turn_error / config.close) ** 2),
+                closeness(error, config.close),
+                closeness(turn_error, config.close),
                 kept,
                 swing_error(target, foot_height),
                 slip(contact, self._sensors["foot_velocity_w"]),
                 vertical * vertical,  # [m^2/s^2]
-                _square(rates[:, :2]),  # [rad^2/s^2]
-                _square(rotation[:, 6:8]),  # sine of the tilt, squared
+                square_sum(rates[:, :2]),  # [rad^2/s^2]
+                square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
                 (height - config.height) ** 2,  # [m^2]
-                _square(self._legs.exertion(truth)),
-                _square(action - last_action),
-                _square(self._legs.deviation(truth)),  # [rad^2]
+                square_sum(self._legs.exertion(truth)),
+                square_sum(action - last_action),
+                square_sum(self._legs.deviation(truth)),  # [rad^2]
                 (self._sensors["body_contact"] > 0).float().sum(-1),
             ],
             dim=-1,
@@ -275,7 +276,3 @@ class VelocityTask:
     def _moving(self) -> Tensor:
         """(N,) bool: asked to move."""
         return self.goal[GOAL].abs().amax(-1) > 0
-
-
-def _square(value: Tensor) -> Tensor:
-    return (value * value).sum(-1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
@@ -131,8 +132,7 @@ def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
         rotation: Body to world, row-major, (N, 9).
         linear_velocity_w: (N, 3), [m/s], world axes.
     """
-    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
-    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+    ahead = quaternion.heading(rotation)
     vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
     return torch.stack(
         [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1

@@ -84,7 +84,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_worlds",
         "sim.adapters.mujoco_worlds.make",
     },
-    ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
+    ("matplotlib", "sim"): {"sim.film.figures", "sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.adapters.mujoco_worlds.make",
         "sim.film.canvas",

@@ -92,6 +92,7 @@ SEVERAL_FILES = {
         "sim.film.stage",
         "sim.flights.scene",
         "sim.physics.arm_kinematics",
+        "sim.physics.compiled_model",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
         "sim.physics.mujoco_motor",

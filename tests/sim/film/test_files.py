@@ -34,9 +34,13 @@ def test_a_write_that_fails_halfway_leaves_the_older_file(tmp_path: Path) -> Non
 
 
 def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), replacing(tmp_path / "film.mp4") as unfinished:
-        unfinished.write_text("half a film")
-        raise KeyError
+    def write_half() -> None:
+        with replacing(tmp_path / "film.mp4") as unfinished:
+            unfinished.write_text("half a film")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_half()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -157,8 +157,7 @@ class MujocoSimulation:
 
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
-        self._plants.begin(rows, generator)
-        self._tune_sensors(rows)
+        self._tune_sensors(rows, self._plants.begin(rows, generator))
         position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
@@ -244,14 +243,14 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows) -> None:
+    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
         for sensors in (self._robot_sensors, self._scene_sensors):
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
             ):  # fmt: skip
                 if self._plants.changes(name):
-                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
+                    rows.put(target, drawn[name][:, 0].float())
 
     def _sensed(self) -> list[Tensor]:
         return [self._true.robot.fields[name] for name in self._robot_sensors.columns]

@@ -161,12 +161,12 @@ class MujocoSimulation:
         position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
-        position[:, self.layout.position] = robot["joint_position"].double()
-        velocity[:, self.layout.velocity] = robot["joint_velocity"].double()
+        position[:, self.layout.position] = robot["joint_position"]
+        velocity[:, self.layout.velocity] = robot["joint_velocity"]
         for columns, name in BASE_POSITION if self.layout.floating else ():
-            position[:, columns] = robot[name].double()
+            position[:, columns] = robot[name]
         for columns, name in BASE_VELOCITY if self.layout.floating else ():
-            velocity[:, columns] = robot[name].double()
+            velocity[:, columns] = robot[name]
         if self._motors.gripper is not None:
             opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
             position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
@@ -175,7 +175,7 @@ class MujocoSimulation:
             if name in self.layout.fixtures:
                 fixtures[self.layout.fixtures[name]] = value
             else:
-                position[:, self.layout.scene[name]] = value.double()
+                position[:, self.layout.scene[name]] = value
         control = self._motors.begin(
             rows, position[:, self.layout.position], position[:, self.layout.fingers]
         )

@@ -94,7 +94,8 @@ class MujocoEngine:
         """Generalised positions, (N, nq)."""
         self.qvel = torch.from_numpy(self._batch.bind("qvel"))
         """Generalised velocities, (N, nv)."""
-        self.control = torch.from_numpy(self._batch.bind("ctrl"))
+        self._inputs = self._batch.bind("ctrl")
+        self.control = torch.from_numpy(self._inputs)
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
         self.fixtures = _fixtures(self._batch, model.nmocap)
         """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
@@ -162,9 +163,8 @@ class MujocoEngine:
             return
         self._batch.state[ids] = self._untouched
         self._batch.warning[ids] = 0
-        rows.put(self.qpos, qpos.to(self.qpos.dtype))
-        rows.put(self.qvel, qvel.to(self.qvel.dtype))
-        rows.put(self.control, control.to(self.control.dtype))
+        for part, values in zip((*self._moving, self._inputs), (qpos, qvel, control), strict=True):
+            part[ids] = values.numpy()
         for body, pose in (fixtures or {}).items():
             for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
                 rows.put(part[:, body], pose[:, columns].to(part.dtype))

@@ -98,6 +98,7 @@ SEVERAL_FILES = {
         "sim.physics.mujoco_model",
         "sim.physics.mujoco_motor",
         "sim.physics.mujoco_scene",
+        "sim.physics.mujoco_sensors",
         "sim.physics.mujoco_settle",
         "sim.physics.mujoco_terrain",
         "sim.physics.fault_record",

@@ -86,7 +86,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_worlds",
         "sim.adapters.mujoco_worlds.make",
     },
-    ("matplotlib", "sim"): {"sim.flights.plots", "sim.walks.plots"},
+    ("matplotlib", "sim"): {"sim.film.figures", "sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.adapters.mujoco_worlds.make",
         "sim.film.canvas",
@@ -94,6 +94,7 @@ SEVERAL_FILES = {
         "sim.film.stage",
         "sim.flights.scene",
         "sim.physics.arm_kinematics",
+        "sim.physics.compiled_model",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",
         "sim.physics.mujoco_motor",

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
-from sim.physics.fault_record import FaultRecord, compiled
+from sim.physics.compiled_model import compiled
+from sim.physics.fault_record import FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
 from sim.physics.mujoco_sensors import quaternions, sensor_columns, stage_of_sensors
 

@@ -186,8 +186,8 @@ class SimEnv:
         if given_up:
             self._given_up.zero_()
             _logger.warning(
-                "the engine gave up %d world(s) whose state was no longer finite; they were reset "
-                "and their steps dropped", given_up,
+                "the engine gave up %d world(s) that it could not simulate (not finite, or too "
+                "fast): they were reset, their steps dropped", given_up,
             )  # fmt: skip
         names = {"actor": self._actor, "critic": self._critic}
         columns = {

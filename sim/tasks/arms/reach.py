@@ -108,6 +108,7 @@ class ReachTask:
         self._speed_limit = torch.tensor([joint.velocity_limit for joint in joints], device=device)
         self._goal_low = torch.tensor(config.goal_low, device=device)
         self._goal_size = torch.tensor(config.goal_high, device=device) - self._goal_low
+        self._alive = torch.ones(num_worlds, device=device)
         self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
 
     def reward_weights(self, world_steps: int) -> list[float]:
@@ -140,8 +141,8 @@ class ReachTask:
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
         terms = torch.stack(
             [
-                torch.ones_like(square),  # an end by the floor must not pay
-                1 / (1 + square / self.config.close**2),
+                self._alive,  # an end by the floor must not pay
+                (1 + square / self.config.close**2).reciprocal(),
                 distance,  # [m]
                 speed,  # [rad^2/s^2]
                 excess.sum(-1),  # over the limits, as their fraction; one per joint at most

@@ -161,7 +161,8 @@ class StandUpTask:
                 upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
                 upright**4 / (1 + pose / config.close**2),
                 nearly * (0.5 + 0.5 * calm),
-                speed,  # [rad^2/s^2]
+                # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
+                (speed / config.calm**2).log1p(),
                 (effort * effort).mean(-1),
                 (action - last_action).square().mean(-1),
             ],

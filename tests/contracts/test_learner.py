@@ -31,6 +31,7 @@ LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
 GELU = {"activation": Activation.gelu, "hidden": [16, 16]}
+WIDE = {"hidden": [256, 256]}
 SILU = {**LAYER_NORM, "activation": Activation.silu}
 REDQ: dict[str, Any] = {"target_members": 2, "actor_interval": 2, "critic": {"members": 6}}
 CASES = (
@@ -62,6 +63,9 @@ CASES = (
             weight_decay=1e-3, adam_betas=[0.9, 0.95], critic=SILU,
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
+    ),
+    LearnerCase(  # large enough for the products of policies/dense.py
+        "sac with wide networks", sac(batch_size=64, actor=WIDE, critic=WIDE)
     ),
     LearnerCase("dsac_t", dsac_t()),
     LearnerCase(

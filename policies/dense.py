@@ -196,5 +196,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
     """One layer: x (B, in), weight (out, in), bias (out,) -> (B, out)."""
     if min(weight.shape) < _SMALL:
         y = torch.addmm(bias, x, weight.t())
-        return y.relu_() if relu else y
-    return _LINEAR(x, weight, bias, "relu" if relu else "none", [], "")
+    else:
+        y = _LINEAR(x, weight, bias, "none", [], "")
+    # Not as a part of oneDNN's product: that makes 0 of a NaN, which nobody would ever see.
+    return y.relu_() if relu else y

@@ -117,6 +117,16 @@ def test_a_torch_without_one_dnn_gives_the_same_network(members: int, monkeypatc
 
 
 @ONE_DNN
+@pytest.mark.parametrize("members", [0, 2])
+def test_a_nan_goes_through_all_layers(members: int) -> None:
+    layers, x = network(members), torch.randn(16, SIZES[0])
+    x[3, 5] = torch.nan
+    bad = chain(x, params(layers)).isnan()
+    assert bad[..., 3, :].all()
+    assert bad.sum() == bad[..., 3, :].numel()
+
+
+@ONE_DNN
 def test_small_networks_go_the_plain_way_and_large_ones_do_not() -> None:
     layers = network(2)
     assert "Chain" in layers(torch.randn(4096, SIZES[0])).grad_fn.name()

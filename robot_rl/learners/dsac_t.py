@@ -182,12 +182,9 @@ class DSACT:
         loss = (batch.weight * pull(mean, std, expected, sampled, b, self.config)).mean(-1).sum()
         self._critic_optimizer.step(loss)
         error = expected - at
-        metrics = {
-            # The losses are made for their gradients; this is what the means are far from.
-            "critic_loss": (batch.weight * error * error).mean(-1).sum(),
-            "q_mean": at.mean(),
-            "q_std": std.detach().mean(),
-        }
+        # Both losses are made for their gradients; told is the squared error of the means.
+        squared = (batch.weight * error * error).mean(-1).sum()
+        metrics = {"critic_loss": squared, "q_mean": at.mean(), "q_std": std.detach().mean()}
         return metrics, error.abs().mean(0)
 
     @torch.no_grad()

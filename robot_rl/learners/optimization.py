@@ -109,23 +109,24 @@ class Optimizer:
 
         That takes as long as the kernel itself for networks of a few hundred units on a CPU.
         """
-        if self._on_device or self._moving is None:
+        grads = [param.grad for param in self.params]
+        if self._on_device or self._moving is None or any(grad is None for grad in grads):
             self._adam.step()
-            states = [self._adam.state[param] for param in self.params if param in self._adam.state]
-            names = ("exp_avg", "exp_avg_sq", "step")
-            self._moving = [[state[name] for state in states] for name in names]
+            states = [self._adam.state.get(param) for param in self.params]
+            if all(states):
+                names = ("exp_avg", "exp_avg_sq", "step")
+                self._moving = [[state[name] for state in states if state] for name in names]
             return
-        means, squares, steps = self._moving
         group = self._adam.param_groups[0]
         kernels: Any = torch  # their names are private, and what torch's own optimisers call
         adam = kernels._fused_adamw_ if group["weight_decay"] > 0 else kernels._fused_adam_
+        means, squares, steps = self._moving
         with torch.no_grad():
             kernels._foreach_add_(steps, 1)
             adam(
-                self.params, [param.grad for param in self.params], means, squares, [], steps,
-                lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
-                weight_decay=group["weight_decay"], eps=group["eps"], amsgrad=False,
-                maximize=False,
+                self.params, grads, means, squares, [], steps, lr=group["lr"],
+                beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
+                weight_decay=group["weight_decay"], amsgrad=False, maximize=False,
             )  # fmt: skip
 
     def _set_rate(self) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from policies.gaussian_actor import LogStdBound
 from robot_rl.core.env import EnvSpec
+from robot_rl.learners.off_policy import Precision
 from robot_rl.learners.sac import SAC, ActorValue
 from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.values import TargetRule, ValueConfig
@@ -40,6 +41,7 @@ CASES = (
     ),
     LearnerCase("td3", td3()),
     LearnerCase("td3 without a group for the critic", td3(), privileged=False),
+    LearnerCase("td3 in bf16", td3(precision=Precision.bf16, values=ValueConfig(atoms=21))),
     LearnerCase("td3 without normaliser", td3(actor=PLAIN, critic=PLAIN, n_step=3)),
     LearnerCase(
         "td3 as fast_td3 sets it",

@@ -104,8 +104,12 @@ class GaussianActor(nn.Module):
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
 
+    def constrain(self) -> None:
+        """Nothing to project: the weights are free."""
+
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        mean, log_std = self.network(self.normalizer(obs["actor"])).chunk(2, dim=-1)
+        output = self.network(self.normalizer(obs["actor"]))
+        mean, log_std = output.float().chunk(2, dim=-1)  # bf16 is too coarse for densities
         low, high = self.config.log_std_min, self.config.log_std_max
         if self.config.log_std_bound is LogStdBound.tanh:
             return mean, low + 0.5 * (high - low) * (torch.tanh(log_std) + 1)

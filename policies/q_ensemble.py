@@ -38,8 +38,9 @@ class QEnsemble(nn.Module):
     """Q(obs, action) of E members; reads one observation group (privileged where there is one)."""
 
     def __init__(
-        self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int
-    ) -> None:
+        self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int,
+        outputs: int = 1,
+    ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
@@ -47,6 +48,7 @@ class QEnsemble(nn.Module):
             group: Observation group that is read: `critic`, or `actor` where there is no other.
             obs_size: Width of that group.
             action_size: A.
+            outputs: W: 1 for the value alone, more for a distribution.
         """
         super().__init__()
         self.group = group
@@ -54,16 +56,19 @@ class QEnsemble(nn.Module):
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
         self.network = ensemble_mlp(
             config.members,
-            [obs_size + action_size, *config.hidden, 1],
+            [obs_size + action_size, *config.hidden, outputs],
             config.activation,
             layer_norm=config.layer_norm,
         )
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Action values, (E, B)."""
+        """Outputs of the members, (E, B, W)."""
         inputs = torch.cat([self.normalizer(obs[self.group]), action], dim=-1)
-        return self.network(inputs)[..., 0]
+        return self.network(inputs)
 
     def update_statistics(self, obs: Obs) -> None:
         """Take the group that is read, (N, D), into the normaliser."""
         self.normalizer.update(obs[self.group])
+
+    def constrain(self) -> None:
+        """Nothing to project: the weights are free."""

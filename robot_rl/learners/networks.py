@@ -40,6 +40,10 @@ class Network(Protocol):
         """Take observations, groups (N, D), into the normaliser."""
         ...
 
+    def constrain(self) -> None:
+        """Project the weights after a step of the optimiser; most networks need none."""
+        ...
+
 
 class StochasticActor(Network, Protocol):
     """A policy with a density; called, it returns its mode."""
@@ -58,11 +62,11 @@ class StochasticActor(Network, Protocol):
 
 
 class Critic(Network, Protocol):
-    """An ensemble of action-value networks."""
+    """An ensemble of E action-value networks with W outputs each."""
 
     group: str
     """Observation group that is read."""
 
     def __call__(self, obs: Obs, action: Tensor) -> Tensor:
-        """Action values of the members, (E, B)."""
+        """Outputs of the members, (E, B, W); `Values` knows what they mean."""
         ...

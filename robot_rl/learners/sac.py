@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
 class ActorValue(Enum):
@@ -29,49 +30,13 @@ class ActorValue(Enum):
 
 
 @dataclass(kw_only=True)
-class SACConfig:
+class SACConfig(MaximumEntropyConfig):
     """Hyperparameters; the defaults are those of the paper."""
 
-    batch_size: int = 256
-    """Transitions per update."""
-    gamma: float = 0.99
-    """Discount per control step."""
-    n_step: int = 1
-    """Steps per sampled transition."""
-    actor_lr: float = 3e-4
-    """Step size of the actor."""
-    critic_lr: float = 3e-4
-    """Step size of the critics."""
-    temperature_lr: float = 3e-4
-    """Step size of the log temperature."""
-    adam_epsilon: float = 1e-8
-    """Added to the denominator of Adam."""
-    tau: float = 0.005
-    """Share of the critics that their targets take over after every update."""
-    actor_interval: int = 1
-    """Critic updates per update of actor and temperature."""
-    init_temperature: float = 1.0
-    """Temperature at the start."""
-    target_entropy_per_action: float = -1.0
-    """Target entropy divided by the number of action entries [nat]."""
     entropy_in_target: bool = True
     """Subtract temperature * log-probability from the next value."""
     actor_value: ActorValue = ActorValue.min
     """The actor climbs the smallest critic (paper) or their mean."""
-    max_grad_norm: float = 0.0
-    """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        ranges: dict[str, tuple[float, float]] = {
-            "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
-            "actor_lr": (0, 1), "critic_lr": (0, 1), "temperature_lr": (0, 1),
-            "actor_interval": (1, 1e6), "init_temperature": (1e-9, 1e6), "max_grad_norm": (0, 1e9),
-        }  # fmt: skip
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"learner.{name} must lie in [{low:g}, {high:g}], got {value}")
 
 
 class SAC:
@@ -79,7 +44,7 @@ class SAC:
 
     def __init__(
         self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
-        device: torch.device, seed: int,
+        device: torch.device, seed: int, reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks.
 
@@ -90,6 +55,7 @@ class SAC:
             action_size: A.
             device: Where the networks live.
             seed: Seed of exploration and of sampled actions.
+            reduce: Joins the gradients of several processes.
         """
         self.config = config
         self.actor = actor.to(device)
@@ -97,17 +63,23 @@ class SAC:
         # The target shares the normaliser's statistics with the critic: one scale for both.
         shared = {id(buffer): buffer for buffer in self.critic.buffers()}
         self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
-        self.log_alpha = torch.tensor(config.init_temperature, device=device).log().requires_grad_()
-        self.target_entropy = config.target_entropy_per_action * action_size
         self.updates = 0
         """Updates done."""
-        self._actor_params = list(self.actor.parameters())
-        self._critic_params = list(self.critic.parameters())
-        self._target_params = list(self.target_critic.parameters())
-        adam = {"eps": config.adam_epsilon, "fused": True}
-        self._actor_optimizer = torch.optim.Adam(self._actor_params, config.actor_lr, **adam)
-        self._critic_optimizer = torch.optim.Adam(self._critic_params, config.critic_lr, **adam)
-        self._alpha_optimizer = torch.optim.Adam([self.log_alpha], config.temperature_lr, **adam)
+        interval = config.actor_interval
+        self._actor_optimizer = Optimizer(
+            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
+            reduce=reduce, interval=interval,
+        )  # fmt: skip
+        self._critic_optimizer = Optimizer(
+            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self.temperature = Temperature(
+            config, action_size=action_size, device=device, reduce=reduce, interval=interval
+        )
+        self._targets = list(self.target_critic.parameters())
+        self._sources = list(self.critic.parameters())
+        self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
@@ -151,62 +123,51 @@ class SAC:
         self.critic.update_statistics(step.obs)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
-        """One step of the critics, every `actor_interval` updates of actor and temperature too.
+        """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 
         Returns:
             Detached metrics, and None: SAC sets no priorities.
         """
         metrics = self._update_critic(batch)
+        self.updates += 1
         if self.updates % self.config.actor_interval == 0:
             self._actor_metrics = self._update_actor(batch)
-        self._update_target()
-        self.updates += 1
+        soft_update(self._targets, self._sources, self.config.tau)
         return {**metrics, **self._actor_metrics}, None
 
     def _update_critic(self, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad():
-            next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
-            next_value = self.target_critic(batch.next_obs, next_action).amin(0)  # (B,)
+            next_action, next_log_prob = self._sample(batch.next_obs)
+            next_value = self._values(self.target_critic, batch.next_obs, next_action).amin(0)
             if self.config.entropy_in_target:
-                next_value = next_value - self.log_alpha.exp() * next_log_prob
+                next_value = next_value - self.temperature.value() * next_log_prob
             target = batch.reward + batch.discount * next_value  # (B,)
-        q = self.critic(batch.obs, batch.action)  # (E, B)
+        q = self._values(self.critic, batch.obs, batch.action)  # (E, B)
         error = q - target
         # Mean over the batch, sum over members: each critic learns as if it were alone.
         loss = (batch.weight * error * error).mean(-1).sum()
-        self._critic_optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self._clip(self._critic_params)
-        self._critic_optimizer.step()
+        self._critic_optimizer.step(loss)
         return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action, log_prob = self.actor.sample(batch.obs, self._generator)
-        q = self.critic(batch.obs, action)  # (E, B)
+        action, log_prob = self._sample(batch.obs)
+        q = self._values(self.critic, batch.obs, action)  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
-        alpha = self.log_alpha.detach().exp()
+        alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - value)).mean()
-        self._actor_optimizer.zero_grad(set_to_none=True)
-        loss.backward(inputs=self._actor_params)  # the critics get no gradient from here
-        self._clip(self._actor_params)
-        self._actor_optimizer.step()
-        surplus = -log_prob.detach() - self.target_entropy  # (B,) [nat]
-        # J(alpha) = alpha (H - H_target), with the gradient taken through alpha = exp(log alpha).
-        alpha_loss = self.log_alpha.exp() * (batch.weight * surplus).mean()
-        self._alpha_optimizer.zero_grad(set_to_none=True)
-        alpha_loss.backward()
-        self._alpha_optimizer.step()
+        self._actor_optimizer.step(loss)
+        self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
         return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
 
-    @torch.no_grad()
-    def _update_target(self) -> None:
-        for target, source in zip(self._target_params, self._critic_params, strict=True):
-            target.lerp_(source, self.config.tau)
+    def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        with autocast(self._device, self.config.precision):
+            return self.actor.sample(obs, self._generator)
 
-    def _clip(self, params: list[nn.Parameter]) -> None:
-        if self.config.max_grad_norm > 0:
-            nn.utils.clip_grad_norm_(params, self.config.max_grad_norm)
+    def _values(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+        with autocast(self._device, self.config.precision):
+            output = critic(obs, action)  # (E, B, 1)
+        return output[..., 0].float()
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""
@@ -219,7 +180,7 @@ class SAC:
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
             "target_critic": self.target_critic.state_dict(),
-            "log_alpha": self.log_alpha.detach().clone(),
+            "temperature": self.temperature.state_dict(),
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "generator": self._generator.get_state(),
             "updates": self.updates,
@@ -230,15 +191,11 @@ class SAC:
         self.actor.load_state_dict(state["actor"])
         self.critic.load_state_dict(state["critic"])
         self.target_critic.load_state_dict(state["target_critic"])
-        with torch.no_grad():
-            self.log_alpha.copy_(state["log_alpha"])
+        self.temperature.load_state_dict(state["temperature"])
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
-            rates = [group["lr"] for group in optimizer.param_groups]
             optimizer.load_state_dict(saved)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate  # a run may go on with another step size
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
 
-    def _optimizers(self) -> list[torch.optim.Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer, self._alpha_optimizer]
+    def _optimizers(self) -> list[Optimizer]:
+        return [self._actor_optimizer, self._critic_optimizer]

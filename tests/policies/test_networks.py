@@ -134,12 +134,17 @@ def test_the_critic_reads_its_own_group_only() -> None:
     critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "critic", 6, 2)
     obs = {"critic": rows(4), "actor": rows(4, 9)}
     value = critic(obs, rows(4, 2))
-    assert value.shape == (3, 4)
+    assert value.shape == (3, 4, 1)
     assert torch.equal(critic({"critic": obs["critic"]}, rows(4, 2)), value)
     critic.update_statistics(obs)
     np.testing.assert_allclose(
         critic.get_buffer("normalizer.mean"), obs["critic"].mean(0), rtol=1e-5
     )
+
+
+def test_a_critic_has_as_many_outputs_per_member_as_are_asked_for() -> None:
+    critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "actor", 6, 2, outputs=51)
+    assert critic({"actor": rows(4)}, rows(4, 2)).shape == (3, 4, 51)
 
 
 @pytest.mark.parametrize("changes", [{"members": 0}, {"hidden": []}, {"hidden": [16, 0]}])

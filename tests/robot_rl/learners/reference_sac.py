@@ -31,7 +31,7 @@ class Parameters:
         generator = torch.Generator()
         generator.set_state(state["generator"])
         actor, critic, target = (_double(state[n]) for n in ("actor", "critic", "target_critic"))
-        log_alpha = state["log_alpha"].double().requires_grad_()
+        log_alpha = state["temperature"]["parameter"].double().requires_grad_()
         return cls(sac.config, actor, critic, target, log_alpha, generator)
 
     def noise(self, batch: Batch) -> Tensor:

@@ -86,10 +86,10 @@ def test_the_temperature_falls_where_entropy_is_above_its_target_and_rises_below
         _, log_prob = reference.actor_loss(batch, reference.noise(batch))
         loss = reference.temperature_loss(log_prob, 2 * per_action)
         (grad,) = torch.autograd.grad(loss, [reference.log_alpha])
-        before = sac.log_alpha.item()
+        before = sac.temperature.parameter.item()
         sac.update(batch)
-        assert relative_error(gradients([sac.log_alpha]), [grad]) < 1e-5
-        assert (before - sac.log_alpha.item()) * sign > 0
+        assert relative_error(gradients([sac.temperature.parameter]), [grad]) < 1e-5
+        assert (before - sac.temperature.parameter.item()) * sign > 0
 
 
 def test_an_actor_update_leaves_the_critics_as_they_are() -> None:
@@ -134,18 +134,18 @@ def test_critics_and_targets_share_one_normaliser() -> None:
     assert {t.data_ptr() for t in other.target_critic.buffers()} == shared
 
 
-def test_the_actor_learns_in_every_kth_update_and_its_metrics_stay_between() -> None:
+def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_between() -> None:
     sac, spec = learner(actor_interval=3)
     changed, metrics = [], []
     for seed in range(6):
         before = copied(sac.actor.state_dict())
-        alpha = sac.log_alpha.item()
+        alpha = sac.temperature.parameter.item()
         metrics.append(sac.update(random_batch(spec, 16, seed))[0])
         same = torch.equal(before["network.0.weight"], sac.actor.state_dict()["network.0.weight"])
         changed.append(not same)
-        assert same == (sac.log_alpha.item() == alpha)
-    assert changed == [True, False, False, True, False, False]
-    assert metrics[2]["actor_loss"] == metrics[0]["actor_loss"] != metrics[3]["actor_loss"]
+        assert same == (sac.temperature.parameter.item() == alpha)
+    assert changed == [False, False, True, False, False, True]
+    assert metrics[4]["actor_loss"] == metrics[2]["actor_loss"] != metrics[5]["actor_loss"]
 
 
 def test_gradients_are_scaled_down_to_their_largest_norm() -> None:
@@ -161,8 +161,9 @@ def test_a_run_may_go_on_with_other_step_sizes() -> None:
     other, _ = learner(actor_lr=0.0, critic_lr=0.0, temperature_lr=0.0)
     other.load_state_dict(copied(sac.state_dict()))
     other.update(random_batch(spec, 16))
-    for part in ("actor", "critic", "log_alpha"):
+    for part in ("actor", "critic"):
         assert_same(other.state_dict()[part], sac.state_dict()[part])
+    assert torch.equal(other.temperature.value(), sac.temperature.value())
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from configs.builders import (
+    FlashSACLearnerConfig,
     SACLearnerConfig,
     SimEnvConfig,
+    build_flash_sac,
     build_gymnasium_env,
     build_sac,
     build_sim_env,
@@ -108,6 +110,7 @@ COMPONENTS = (
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
+    Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
 )
 """Every kind of environment, robot engine, task and learner."""
 

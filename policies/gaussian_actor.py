@@ -7,8 +7,10 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
-from policies.mlp import Activation, mlp
+from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -27,12 +29,19 @@ class LogStdBound(Enum):
 class GaussianActorConfig:
     """Shape of the actor."""
 
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
     hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers."""
+    """Widths of the hidden layers of an mlp."""
     activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers."""
+    """Nonlinearity of the hidden layers of an mlp."""
     layer_norm: bool = False
-    """Layer norm before every activation."""
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
     log_std_min: float = -5.0
     """Lower bound of the log standard deviation before squashing."""
     log_std_max: float = 2.0
@@ -44,8 +53,7 @@ class GaussianActorConfig:
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"actor.hidden needs widths of at least 1, got {self.hidden}")
+        check_shape(self, "actor")
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(
                 f"actor.log_std_min {self.log_std_min} must lie below "
@@ -69,11 +77,8 @@ class GaussianActor(nn.Module):
         self.action_size = action_size
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = mlp(
-            [obs_size, *config.hidden, 2 * action_size],
-            config.activation,
-            layer_norm=config.layer_norm,
-        )
+        self.network = make_network(config, obs_size, 2 * action_size)
+        self._constrained = constrained_layers(self.network)
 
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
@@ -96,8 +101,14 @@ class GaussianActor(nn.Module):
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Draw an action only, (N, A), in [-1, 1]."""
+        shape = (*obs["actor"].shape[:-1], self.action_size)
+        return self.displace(
+            obs, torch.randn(shape, generator=generator, device=obs["actor"].device)
+        )
+
+    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
+        """The action for given normals (N, A): for noise that lasts over several steps."""
         mean, log_std = self._moments(obs)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
 
     def update_statistics(self, obs: Obs) -> None:
@@ -105,7 +116,9 @@ class GaussianActor(nn.Module):
         self.normalizer.update(obs["actor"])
 
     def constrain(self) -> None:
-        """Nothing to project: the weights are free."""
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()
 
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
         output = self.network(self.normalizer(obs["actor"]))

@@ -7,14 +7,27 @@ import pytest
 import torch
 
 from policies.gaussian_actor import LogStdBound
+from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
+from robot_rl.learners.flash_sac import FlashSAC
+from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, ActorValue
+from robot_rl.learners.values import ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.fakes import small_sac
+from tests.small_flash_sac import small_flash_sac
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
     return lambda spec, seed: small_sac(spec, seed, **settings)
+
+
+def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], FlashSAC]:
+    return lambda spec, seed: small_flash_sac(spec, seed, **settings)
+
+
+def of_kind(kind: NetworkKind) -> dict[str, Any]:
+    return {"kind": kind, "width": 16, "blocks": 1}
 
 
 LAYER_NORM = {"layer_norm": True}
@@ -31,6 +44,30 @@ CASES = (
         "sac without normaliser",
         sac(actor={**PLAIN, "log_std_bound": LogStdBound.tanh}, critic=PLAIN),
     ),
+    LearnerCase(
+        "sac with simba", sac(actor=of_kind(NetworkKind.simba), critic=of_kind(NetworkKind.simba))
+    ),
+    LearnerCase(
+        "sac with bro", sac(actor=of_kind(NetworkKind.bro), critic=of_kind(NetworkKind.bro))
+    ),
+    LearnerCase("flash_sac", flash_sac()),
+    LearnerCase("flash_sac without a group for the critic", flash_sac(), privileged=False),
+    LearnerCase("flash_sac with an actor in every update", flash_sac(actor_interval=1, n_step=3)),
+    LearnerCase(
+        "flash_sac with scalar values",
+        flash_sac(values=ValueConfig(), reward_scale=RewardScaling.none, critic={"members": 5}),
+    ),
+    LearnerCase(
+        "flash_sac with simba and a normaliser",
+        flash_sac(
+            actor={**of_kind(NetworkKind.simba), "normalize": True},
+            critic={**of_kind(NetworkKind.simba), "normalize": True},
+        ),
+    ),
+    LearnerCase("flash_sac with perceptrons", flash_sac(
+        actor={"kind": NetworkKind.mlp, "hidden": [16]},
+        critic={"kind": NetworkKind.mlp, "hidden": [16]},
+    )),
 )  # fmt: skip
 
 

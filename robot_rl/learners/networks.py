@@ -45,6 +45,14 @@ class Network(Protocol):
         ...
 
 
+class DeterministicActor(Network, Protocol):
+    """A policy that gives one action for an observation."""
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Action, (N, A), in [-1, 1]."""
+        ...
+
+
 class StochasticActor(Network, Protocol):
     """A policy with a density; called, it returns its mode."""
 

@@ -12,9 +12,11 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, ActorValue
-from robot_rl.learners.values import ValueConfig
+from robot_rl.learners.td3 import TD3, ClimbedValue
+from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.fakes import small_sac
+from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
 
@@ -28,6 +30,10 @@ def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], FlashSAC]:
 
 def of_kind(kind: NetworkKind) -> dict[str, Any]:
     return {"kind": kind, "width": 16, "blocks": 1}
+
+
+def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
+    return lambda spec, seed: small_td3(spec, seed, **settings)
 
 
 LAYER_NORM = {"layer_norm": True}
@@ -68,6 +74,21 @@ CASES = (
         actor={"kind": NetworkKind.mlp, "hidden": [16]},
         critic={"kind": NetworkKind.mlp, "hidden": [16]},
     )),
+    LearnerCase("td3", td3()),
+    LearnerCase("td3 without a group for the critic", td3(), privileged=False),
+    LearnerCase("td3 without normaliser", td3(actor=PLAIN, critic=PLAIN, n_step=3)),
+    LearnerCase(
+        "td3 as fast_td3 sets it",
+        td3(
+            values=ValueConfig(atoms=21), target_actor=False, delay_targets=False,
+            actor_value=ClimbedValue.min, exploration_min=0.001, exploration_max=0.4,
+            weight_decay=0.1, tau=0.1, actor={"last_layer_std": 0.01},
+        ),
+    ),
+    LearnerCase(
+        "td3 with five critics of their own",
+        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
+    ),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBo
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.core.errors import DeviceError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.sac import SAC, SACConfig
@@ -30,13 +30,23 @@ class SACLearnerConfig(SACConfig):
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
 
+    def __post_init__(self) -> None:
+        """Refuse a target of more members than there are."""
+        super().__post_init__()
+        if self.target_members > self.critic.members and not self.target_replacement:
+            raise ConfigError(
+                f"learner.target_members {self.target_members} asks for more critics than "
+                f"learner.critic.members has, {self.critic.members}"
+            )
+
 
 def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
     """SAC for an environment; critics read the group `critic` where there is one."""
     group = "critic" if "critic" in spec.groups else "actor"
     torch.manual_seed(derive_seed(seed, "initial weights"))
     actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size)
+    width = make_values(config.values, spec.device).width
+    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size, width)
     return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
 
 

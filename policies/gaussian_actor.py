@@ -7,6 +7,7 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
@@ -50,10 +51,19 @@ class GaussianActorConfig:
     """`clamp`, or a smooth `tanh` between the bounds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    zero_head: bool = False
+    """Let an mlp begin with mean 0 and log-std 0 (tanh: the middle of its bounds) everywhere."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
         check_shape(self, "actor")
+        if self.zero_head and self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"actor.zero_head true is for an mlp; actor.kind {self.kind.value} draws its "
+                "weights in its own way"
+            )
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(
                 f"actor.log_std_min {self.log_std_min} must lie below "
@@ -79,6 +89,9 @@ class GaussianActor(nn.Module):
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
         self.network = make_network(config, obs_size, 2 * action_size)
         self._constrained = constrained_layers(self.network)
+        initialize(self.network, config.initialization, heads=2)
+        if config.zero_head:
+            zero_last(self.network)
 
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
@@ -34,6 +35,8 @@ class QEnsembleConfig:
     """Residual blocks of the other kinds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
@@ -65,6 +68,7 @@ class QEnsemble(nn.Module):
         inputs = obs_size + action_size
         self.network = make_network(config, inputs, outputs, members=config.members)
         self._constrained = constrained_layers(self.network)
+        initialize(self.network, config.initialization)
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members, (E, B, W)."""

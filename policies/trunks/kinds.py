@@ -5,6 +5,7 @@ from typing import Protocol
 
 from torch import nn
 
+from policies.initialization import Initialization
 from policies.mlp import Activation, ensemble_mlp, mlp
 from policies.trunks.bronet import BroNet
 from policies.trunks.flash import Flash
@@ -30,6 +31,7 @@ class NetworkShape(Protocol):
     layer_norm: bool
     width: int
     blocks: int
+    initialization: Initialization
 
 
 def make_network(
@@ -67,3 +69,8 @@ def check_shape(shape: NetworkShape, part: str) -> None:
     for name in ("width", "blocks"):
         if getattr(shape, name) < 1:
             raise ConfigError(f"{part}.{name} must be at least 1, got {getattr(shape, name)}")
+    if shape.kind is not NetworkKind.mlp and shape.initialization is not Initialization.torch:
+        raise ConfigError(
+            f"{part}.initialization {shape.initialization.value} is for an mlp; "
+            f"{part}.kind {shape.kind.value} draws its weights in its own way"
+        )

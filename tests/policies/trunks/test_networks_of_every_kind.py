@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.gaussian_actor import GaussianActorConfig
+from policies.initialization import Initialization
 from policies.mlp import Activation
 from policies.q_ensemble import QEnsembleConfig
 from policies.trunks.kinds import NetworkKind, make_network
@@ -25,6 +26,7 @@ class Shape:
     layer_norm: bool = False
     width: int = 16
     blocks: int = 2
+    initialization: Initialization = Initialization.torch
 
 
 def rows(*shape: int, seed: int = 0) -> Tensor:
@@ -211,3 +213,11 @@ def test_the_stream_of_flash_only_grows() -> None:
 def test_a_network_that_cannot_be_built_is_refused(config: type, changes: dict) -> None:
     with pytest.raises(ConfigError, match=rf"{next(iter(changes))} must be at least 1, got 0"):
         config(kind=NetworkKind.flash, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"initialization": Initialization.xavier}, {"zero_head": True}], ids=str
+)
+def test_a_setting_of_perceptrons_is_refused_where_it_would_have_no_effect(changes: dict) -> None:
+    with pytest.raises(ConfigError, match=rf"actor\.{next(iter(changes))} .*is for an mlp"):
+        GaussianActorConfig(kind=NetworkKind.simba, **changes)

@@ -157,7 +157,8 @@ def streams(made: nn.Module, names: tuple[str, ...], x: Tensor) -> list[Tensor]:
     """What the named parts hand on."""
     seen: list[Tensor] = []
     for name in names:
-        made.get_submodule(name).register_forward_hook(lambda _m, _i, out: seen.append(out))
+        part = made.get_submodule(name)
+        part.register_forward_hook(lambda *called: seen.append(called[-1]))
     made(x)
     return seen
 

@@ -54,7 +54,8 @@ class GaussianActorConfig:
     initialization: Initialization = Initialization.torch
     """Weights of an mlp in the beginning."""
     zero_head: bool = False
-    """Let an mlp begin with mean 0 and log-std 0 (tanh: the middle of its bounds) everywhere."""
+    """Let an mlp begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of
+    its bounds with `tanh`."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""

@@ -6,7 +6,6 @@ the uninterrupted one bit for bit, unless the worlds' state cannot be saved: the
 anew.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.finite_watch import FiniteWatch
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -112,6 +112,7 @@ class Trainer:
         self._interval_seconds = interval_seconds
         self._seed = seed
         self._learn_metrics: dict[str, Tensor] = {}
+        self._watch = FiniteWatch()
         self._clock = _Clock()
         self._stop = False
         self._saved_step = -1
@@ -159,9 +160,12 @@ class Trainer:
             return
         size = self.learner.samples_per_update
         batch = self.replay.sample(updates * size)  # one gather for all updates of this step
+        self._watch.see_batch(batch)
         for i in range(updates):
             minibatch = batch.take(i * size, (i + 1) * size)
-            self._learn_metrics, _ = self.learner.update(minibatch)
+            metrics, _ = self.learner.update(minibatch)
+            self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._learn_metrics)
         self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:
@@ -193,17 +197,16 @@ class Trainer:
         )
 
     def _checked(self) -> dict[str, float]:
-        """The learner's metrics on the host, after looking for what is not a number."""
-        learned = {f"train/{name}": float(v) for name, v in self._learn_metrics.items()}
-        bad = [name for name, value in learned.items() if not math.isfinite(value)]
-        if bad:
+        """The learner's metrics on the host, after looking for what was not a number."""
+        found = self._watch.found()
+        if found:
             raise NonFiniteError(
-                f"{' and '.join(bad)} became NaN or infinite at step {self.collector.world_steps}; "
-                "the last checkpoint is intact: resume it with a smaller learning rate, or look "
-                "for a reward or an observation that explodes"
+                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
+                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
+                "smaller learning rate, or look for a reward or an observation that explodes"
             )
         self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
-        return learned
+        return {name: float(value) for name, value in self._learn_metrics.items()}
 
     def _save(self, score: float | None) -> None:
         self._checked()

@@ -31,7 +31,7 @@ def test_heads_in_one_layer_are_drawn_as_if_they_were_apart() -> None:
     torch.manual_seed(0)
     network = mlp([INPUTS, 2 * OUTPUTS], Activation.relu)
     initialize(network, Initialization.xavier, heads=2)
-    largest = float(network[0].get_parameter("weight").abs().max())
+    largest = float(network[0].get_parameter("weight").detach().abs().max())
     assert largest == pytest.approx(math.sqrt(6 / (INPUTS + OUTPUTS)), rel=0.01)
 
 

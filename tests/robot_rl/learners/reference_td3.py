@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.mlp import Activation
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
@@ -116,7 +117,7 @@ class Parameters:
 
 def act(actor: State, obs: Tensor) -> Tensor:
     """(B, A)."""
-    return torch.tanh(forward(actor, normalized(actor, obs)))
+    return torch.tanh(forward(actor, normalized(actor, obs), Activation.relu))
 
 
 def outputs(critic: State, obs: Tensor, action: Tensor) -> Tensor:
@@ -130,7 +131,7 @@ def outputs(critic: State, obs: Tensor, action: Tensor) -> Tensor:
             name: tensor[e].T if tensor.shape[1] > 1 else tensor[e, 0]
             for name, tensor in layers.items()
         }
-        found.append(forward(member, inputs))
+        found.append(forward(member, inputs, Activation.relu))
     return torch.stack(found)
 
 

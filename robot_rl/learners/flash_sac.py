@@ -15,9 +15,10 @@ with the joined batch would do.
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,29 +27,13 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.networks import Critic, Network, StochasticActor
 from robot_rl.learners.off_policy import check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
 from robot_rl.learners.reward_scale import RewardScaling, make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
-
-
-class FlashActor(StochasticActor, Protocol):
-    """A stochastic actor that takes its noise from outside."""
-
-    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
-        """The action, (N, A), in [-1, 1], for given standard normals (N, A)."""
-        ...
-
-
-class FlashCritic(Critic, Protocol):
-    """A critic that can be told to keep to its running statistics."""
-
-    def train(self, mode: bool = True) -> Self:
-        """With False, rows are normalised by running statistics, gradients or not."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -105,7 +90,7 @@ class FlashSAC:
     """FlashSAC over any actor and any critic ensemble."""
 
     def __init__(
-        self, config: FlashSACConfig, actor: FlashActor, critic: FlashCritic, *, action_size: int,
+        self, config: FlashSACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
         device: torch.device, seed: int, reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks.
@@ -120,8 +105,8 @@ class FlashSAC:
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
+        self.actor = actor.to(device).train(False)
+        self.critic = critic.to(device).train(False)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.updates = 0
         """Updates done."""
@@ -213,13 +198,11 @@ class FlashSAC:
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]
         with autocast(self._device, self.config.precision):
-            # Successors only take part in the batch statistics.
-            actions, log_probs = self.actor.sample(both, self._generator)  # (2 B, A), (2 B,)
+            with _batch_statistics(self.actor):  # in which successors take part, and only there
+                actions, log_probs = self.actor.sample(both, self._generator)  # (2 B, A), (2 B,)
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.
-            self.critic.train(False)
             output = self.critic(batch.obs, action)  # (E, B, W)
-            self.critic.train(True)
         value = self._values.expectation(output).amin(0)  # (B,)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - value)).mean()
@@ -234,10 +217,11 @@ class FlashSAC:
             with torch.no_grad():  # by running statistics
                 next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
             actions = torch.cat([batch.action, next_action])  # (2 B, A)
-            # Rows and successors pass together, so that both are normalised alike. The target is
-            # called with gradients on, which its parameters refuse, to take batch statistics too.
-            next_output = self.target_critic(both, actions)[:, count:]  # (E, B, W)
-            output = self.critic(both, actions)[:, :count]  # (E, B, W)
+            # Rows and successors pass together, so that both are normalised alike. No parameter of
+            # the target asks for gradients: there is no graph to switch off.
+            with _batch_statistics(self.critic, self.target_critic):
+                next_output = self.target_critic(both, actions)[:, count:]  # (E, B, W)
+                output = self.critic(both, actions)[:, :count]  # (E, B, W)
         target = self._values.target(
             next_output, self.reward_scale.scale(batch.reward), batch.discount,
             -self.temperature.value() * next_log_prob, TargetRule.min,
@@ -275,6 +259,18 @@ class FlashSAC:
             "temperature": self.temperature, "reward_scale": self.reward_scale,
             "noise": self._noise,
         }  # fmt: skip
+
+
+@contextmanager
+def _batch_statistics(*networks: Network) -> Iterator[None]:
+    """Everywhere else a policy and its values do not depend on which rows come together."""
+    for network in networks:
+        network.train(True)
+    try:
+        yield
+    finally:
+        for network in networks:
+            network.train(False)
 
 
 def _without_invalid(batch: Batch) -> Batch:

@@ -97,8 +97,9 @@ class TD3:
         """
         self.config = config
         self.action_size = action_size
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
+        # Not in training mode: with batch norm one row would change what the others are worth.
+        self.actor = actor.to(device).train(False)
+        self.critic = critic.to(device).train(False)
         self.target_critic = _moving_copy(self.critic)
         self.target_actor = _moving_copy(self.actor) if config.target_actor else self.actor
         self.updates = 0

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer, Segments
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
@@ -204,9 +204,18 @@ class Trainer:
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
                 f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
                 "smaller learning rate, or look for a reward or an observation that explodes"
+                f"{self._complaint_of_the_worlds()}"
             )
-        self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
+        self.env.check()
         return {name: float(value) for name, value in self._learn_metrics.items()}
+
+    def _complaint_of_the_worlds(self) -> str:
+        """What the worlds found too: the cause, or actions of a policy that is broken already."""
+        try:
+            self.env.check()
+        except NonFiniteError as error:
+            return f". The worlds report: {error}"
+        return ""
 
     def _save(self, score: float | None) -> None:
         self._checked()
@@ -228,8 +237,18 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
-        self.learner.load_state_dict(state["learner"])
+        """Go on from `state_dict`.
+
+        Raises:
+            CheckpointError: The learner's state is that of another version.
+        """
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except KeyError as error:
+            raise CheckpointError(
+                f"the learner's state in the checkpoint has no entry {error}, which this program "
+                "needs; go on with the version of robot_rl that wrote it (provenance.json names it)"
+            ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)

@@ -89,6 +89,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
     config = compose([f"learner={name}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
     learner = build_sac(config, env.spec, seed=0)
+    metrics = {}
     for seed in range(config.actor_interval + 1):
         metrics, error = learner.update(random_batch(env.spec, 8, seed))
         assert all(value.isfinite() for value in metrics.values())

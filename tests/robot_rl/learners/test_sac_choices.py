@@ -27,11 +27,11 @@ class LinearCritic(nn.Module):
 
     def __init__(self, offsets: list[float], slopes: list[float] | None = None) -> None:
         super().__init__()
-        self.offset = nn.Parameter(torch.tensor(offsets))
-        self.slope = nn.Parameter(torch.tensor(slopes or [0.0] * len(offsets)))
+        self.offset = nn.Parameter(torch.tensor(offsets)[:, None])
+        self.slope = nn.Parameter(torch.tensor(slopes or [0.0] * len(offsets))[:, None])
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        return (self.offset[:, None] + self.slope[:, None] * action[:, 0])[..., None]
+        return (self.offset + self.slope * action[:, 0])[..., None]
 
     def update_statistics(self, obs: Obs) -> None:
         """Nothing to normalise."""
@@ -144,7 +144,7 @@ def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told
     batches = [random_batch(spec(), ROWS, seed) for seed in range(6)]
     for start in (0, 3):  # the second round begins with nothing left of the first
         reference = Parameters.of(sac)
-        nexts = []
+        nexts, metrics = [], {}
         for batch in batches[start : start + 3]:
             nexts.append(reference.critic_loss(batch)[1])
             metrics, _ = sac.update(batch)

@@ -204,9 +204,18 @@ class Trainer:
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
                 f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
                 "smaller learning rate, or look for a reward or an observation that explodes"
+                f"{self._complaint_of_the_worlds()}"
             )
-        self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
+        self.env.check()
         return {name: float(value) for name, value in self._learn_metrics.items()}
+
+    def _complaint_of_the_worlds(self) -> str:
+        """What the worlds found too: the cause, or actions of a policy that is broken already."""
+        try:
+            self.env.check()
+        except NonFiniteError as error:
+            return f". The worlds report: {error}"
+        return ""
 
     def _save(self, score: float | None) -> None:
         self._checked()

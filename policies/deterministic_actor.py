@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from policies.mlp import Activation, mlp
+from policies.initialization import Initialization, initialize
+from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -15,24 +18,37 @@ from robot_rl.core.errors import ConfigError
 class DeterministicActorConfig:
     """Shape of the actor."""
 
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
     hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers."""
+    """Widths of the hidden layers of an mlp."""
     activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers."""
+    """Nonlinearity of the hidden layers of an mlp."""
     layer_norm: bool = False
-    """Layer norm before every activation."""
-    last_layer_std: float = 0.0
-    """Standard deviation of the last layer's weights at the start, its biases being zero: small
-    ones begin near the middle of the action range. 0 draws them as in every other layer."""
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    last_layer_std: float = 0.0
+    """Standard deviation of the weights of an mlp's last layer in the beginning, its biases being
+    zero: small ones begin near the middle of the action range. 0 draws them as the others."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"actor.hidden needs widths of at least 1, got {self.hidden}")
+        check_shape(self, "actor")
         if not self.last_layer_std >= 0:
             raise ConfigError(f"actor.last_layer_std must be >= 0, got {self.last_layer_std}")
+        if self.last_layer_std > 0 and self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"actor.last_layer_std {self.last_layer_std:g} is for an mlp; actor.kind "
+                f"{self.kind.value} draws its weights in its own way"
+            )
 
 
 class DeterministicActor(nn.Module):
@@ -50,14 +66,11 @@ class DeterministicActor(nn.Module):
         self.config = config
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = mlp(
-            [obs_size, *config.hidden, action_size],
-            config.activation,
-            layer_norm=config.layer_norm,
-        )
+        self.network = make_network(config, obs_size, action_size)
+        self._constrained = constrained_layers(self.network)
+        initialize(self.network, config.initialization)
         if config.last_layer_std > 0:
-            last = self.network[-1]
-            assert isinstance(last, nn.Linear)
+            last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
             nn.init.normal_(last.weight, std=config.last_layer_std)
             nn.init.zeros_(last.bias)
 
@@ -71,4 +84,6 @@ class DeterministicActor(nn.Module):
         self.normalizer.update(obs["actor"])
 
     def constrain(self) -> None:
-        """Nothing to project: the weights are free."""
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()

@@ -97,13 +97,14 @@ class TD3:
         """
         self.config = config
         self.action_size = action_size
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
+        # Not in training mode: with batch norm one row would change what the others are worth.
+        self.actor = actor.to(device).train(False)
+        self.critic = critic.to(device).train(False)
         self.target_critic = _moving_copy(self.critic)
         self.target_actor = _moving_copy(self.actor) if config.target_actor else self.actor
         self.updates = 0
         """Updates done."""
-        self._values = make_values(config.values, device)
+        self.values = make_values(config.values, device)
         self._actor_optimizer = Optimizer(
             self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
             reduce=reduce, interval=config.actor_interval,
@@ -203,20 +204,20 @@ class TD3:
     def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         with torch.no_grad():
             next_action = self._smooth(self._act(self.target_actor, batch.next_obs))
-            target = self._values.target(
+            target = self.values.target(
                 self._evaluate(self.target_critic, batch.next_obs, next_action), batch.reward,
                 batch.discount, torch.zeros_like(batch.reward), self.config.target_rule,
             )  # fmt: skip
         output = self._evaluate(self.critic, batch.obs, batch.action)  # (E, B, W)
-        loss = self._values.loss(output, target, batch.weight)
+        loss = self.values.loss(output, target, batch.weight)
         self._critic_optimizer.step(loss)
         output = output.detach()
-        metrics = {"critic_loss": loss.detach(), "q_mean": self._values.expectation(output).mean()}
-        return metrics, self._values.error(output, target)
+        metrics = {"critic_loss": loss.detach(), "q_mean": self.values.expectation(output).mean()}
+        return metrics, self.values.error(output, target)
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action = self._act(self.actor, batch.obs)
-        q = self._values.expectation(self._evaluate(self.critic, batch.obs, action))  # (E, B)
+        q = self.values.expectation(self._evaluate(self.critic, batch.obs, action))  # (E, B)
         loss = -(batch.weight * self._climbed(q)).mean()
         self._actor_optimizer.step(loss)
         return {"actor_loss": loss.detach()}

@@ -81,21 +81,6 @@ CASES = (
         actor={"kind": NetworkKind.mlp, "hidden": [16]},
         critic={"kind": NetworkKind.mlp, "hidden": [16]},
     )),
-    LearnerCase("td3", td3()),
-    LearnerCase("td3 without a group for the critic", td3(), privileged=False),
-    LearnerCase("td3 without normaliser", td3(actor=PLAIN, critic=PLAIN, n_step=3)),
-    LearnerCase(
-        "td3 as fast_td3 sets it",
-        td3(
-            values=ValueConfig(atoms=21), target_actor=False, delay_targets=False,
-            actor_value=ClimbedValue.min, exploration_min=0.001, exploration_max=0.4,
-            weight_decay=0.1, tau=0.1, actor={"last_layer_std": 0.01},
-        ),
-    ),
-    LearnerCase(
-        "td3 with five critics of their own",
-        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
-    ),
     LearnerCase("sac as redq", sac(**REDQ, temperature_loss=TemperatureLoss.log_alpha)),
     LearnerCase(
         "sac as serl",
@@ -121,6 +106,28 @@ CASES = (
     LearnerCase(
         "sac with a fixed temperature", sac(temperature_loss=TemperatureLoss.fixed)
     ),
+    LearnerCase("td3", td3()),
+    LearnerCase("td3 without a group for the critic", td3(), privileged=False),
+    LearnerCase("td3 in bf16", td3(precision=Precision.bf16, values=ValueConfig(atoms=21))),
+    LearnerCase(
+        "td3 with simba", td3(actor=of_kind(NetworkKind.simba), critic=of_kind(NetworkKind.simba))
+    ),
+    LearnerCase(
+        "td3 with flash", td3(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash))
+    ),
+    LearnerCase("td3 without normaliser", td3(actor=PLAIN, critic=PLAIN, n_step=3)),
+    LearnerCase(
+        "td3 as fast_td3 sets it",
+        td3(
+            values=ValueConfig(atoms=21), target_actor=False, delay_targets=False,
+            actor_value=ClimbedValue.min, exploration_min=0.001, exploration_max=0.4,
+            weight_decay=0.1, tau=0.1, actor={"last_layer_std": 0.01},
+        ),
+    ),
+    LearnerCase(
+        "td3 with five critics of their own",
+        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
+    ),
 )  # fmt: skip
 
 
@@ -135,7 +142,7 @@ class TestOnCUDA(LearnerContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sac", "sac as fast_sac"])
+@pytest.mark.parametrize("name", ["sac", "sac as fast_sac", "td3", "td3 as fast_td3 sets it"])
 def test_a_thousand_updates_of_the_same_seed_are_bit_equal(name: str) -> None:
     suite = TestOnTheCPU()
     case = next(case for case in CASES if case.name == name)

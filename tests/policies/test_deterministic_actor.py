@@ -8,11 +8,12 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.export import export_bundle
 from policies.normalizer import IdentityNormalizer
+from policies.trunks.kinds import NetworkKind
 from robot_rl.core.errors import ConfigError
 
 
@@ -38,12 +39,11 @@ def test_the_action_is_the_squashed_output_of_the_network() -> None:
 
 def test_a_small_last_layer_begins_near_the_middle_of_the_range() -> None:
     small, free = actor(last_layer_std=0.001), actor()
-    last = small.network[-1]
-    assert isinstance(last, nn.Linear)
-    assert not last.bias.any()
-    wide = actor(hidden=[400], actions=50, last_layer_std=0.01).network[-1]
-    assert isinstance(wide, nn.Linear)
-    assert wide.weight.std().item() == pytest.approx(0.01, rel=0.02)  # of 20,000 draws
+    assert not small.get_parameter("network.2.bias").any()
+    wide = actor(hidden=[400], actions=50, last_layer_std=0.01)
+    assert wide.get_parameter("network.2.weight").std().item() == pytest.approx(
+        0.01, rel=0.02
+    )  # of 20,000 draws
     assert small(obs(50)).abs().mean() < 0.1 * free(obs(50)).abs().mean()
 
 
@@ -79,10 +79,31 @@ def test_the_exported_bundle_acts_as_the_actor_does(
         assert np.abs(np.asarray(action) - expected).max() <= 1e-5
 
 
+@pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.bro, NetworkKind.flash])
+def test_every_kind_of_network_acts_and_is_brought_back_to_its_constraints(
+    kind: NetworkKind,
+) -> None:
+    policy = actor(kind=kind, width=8, blocks=1)
+    action = policy(obs(50))
+    assert action.shape == (50, 2)
+    assert action.abs().max() <= 1.0
+    weights = {name: p.detach().clone() for name, p in policy.named_parameters()}
+    bound = {name for name, p in weights.items() if kind is not NetworkKind.bro}
+    with torch.no_grad():
+        for p in policy.parameters():
+            p.mul_(3.0)
+        policy.constrain()
+    back = {n for n, p in policy.named_parameters() if torch.allclose(p, weights[n], atol=1e-6)}
+    assert bool(back & bound) == bool(bound)
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
-    [({"hidden": []}, "hidden"), ({"hidden": [0]}, "hidden"), ({"last_layer_std": -1.0}, "last")],
-)
+    [
+        ({"hidden": []}, "hidden"), ({"hidden": [0]}, "hidden"), ({"last_layer_std": -1.0}, "last"),
+        ({"last_layer_std": 0.01, "kind": NetworkKind.simba}, "last_layer_std 0.01 is for an mlp"),
+    ],
+)  # fmt: skip
 def test_an_actor_that_cannot_be_built_is_refused(changes: dict, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"actor\.{name}"):
         DeterministicActorConfig(**changes)

@@ -20,7 +20,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, DeterministicActor, Network
+from robot_rl.learners.networks import Critic, DeterministicActor, Network, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -123,6 +123,7 @@ class TD3:
         self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
+        self._first = torch.zeros(1, dtype=torch.int64, device=device)  # index of one critic
         self._sigma = torch.zeros(0, device=device)  # (N,), once episodes have begun
         self._actor_metrics: dict[str, Tensor] = {}
 
@@ -221,8 +222,7 @@ class TD3:
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action = self._act(self.actor, batch.obs)
-        q = self.values.expectation(self._evaluate(self.critic, batch.obs, action))  # (E, B)
-        loss = -(batch.weight * self._climbed(q)).mean()
+        loss = -(batch.weight * self._climbed(batch.obs, action)).mean()
         self._actor_optimizer.step(loss)
         return {"actor_loss": loss.detach()}
 
@@ -232,10 +232,13 @@ class TD3:
         noise = (self._normal(action.shape) * self.config.smoothing_noise).clamp_(-clip, clip)
         return (action + noise).clamp_(-1, 1)
 
-    def _climbed(self, q: Tensor) -> Tensor:
-        """(E, B) -> (B,)."""
+    def _climbed(self, obs: Obs, action: Tensor) -> Tensor:
+        """Expected value that the actor climbs, (B,)."""
         if self.config.actor_value is ClimbedValue.first:
-            return q[0]
+            with autocast(self._device, self.config.precision):
+                output = some_members(self.critic, self._first, obs, action)  # (1, B, W)
+            return self.values.expectation(output)[0]
+        q = self.values.expectation(self._evaluate(self.critic, obs, action))  # (E, B)
         return q.amin(0) if self.config.actor_value is ClimbedValue.min else q.mean(0)
 
     def _act(self, actor: DeterministicActor, obs: Obs) -> Tensor:

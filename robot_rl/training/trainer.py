@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer, Segments
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
@@ -237,8 +237,18 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
-        self.learner.load_state_dict(state["learner"])
+        """Go on from `state_dict`.
+
+        Raises:
+            CheckpointError: The learner's state is that of another version.
+        """
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except KeyError as error:
+            raise CheckpointError(
+                f"the learner's state in the checkpoint has no entry {error}, which this program "
+                "needs; go on with the version of robot_rl that wrote it (provenance.json names it)"
+            ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)

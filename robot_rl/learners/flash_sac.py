@@ -28,10 +28,10 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network, StochasticActor
-from robot_rl.learners.off_policy import check_ranges
+from robot_rl.learners.off_policy import RewardScaling, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
-from robot_rl.learners.reward_scale import RewardScaling, make_reward_scale
+from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -56,9 +56,7 @@ class FlashSACConfig(MaximumEntropyConfig):
     values: ValueConfig = field(default_factory=lambda: ValueConfig(atoms=101, low=-5.0, high=5.0))
     """What the critics' outputs mean."""
     reward_scale: RewardScaling = RewardScaling.running
-    """How sampled rewards are scaled."""
-    reward_limit: float = 5.0
-    """Size of the largest return after scaling: the edge of the values' support."""
+    """What sampled rewards are divided by."""
     noise_exponent: float = 2.0
     """Exploration noise is held for k steps with probability k to the minus this power."""
     noise_longest: int = 16
@@ -68,8 +66,7 @@ class FlashSACConfig(MaximumEntropyConfig):
         """Refuse values outside their range."""
         super().__post_init__()
         check_ranges(self, {
-            "target_std": (0, 10), "reward_limit": (1e-6, 1e6), "noise_exponent": (0, 100),
-            "noise_longest": (1, 1e6),
+            "target_std": (0, 10), "noise_exponent": (0, 100), "noise_longest": (1, 1e6),
         })  # fmt: skip
         untouched = MaximumEntropyConfig.target_entropy_per_action
         if self.target_std > 0 and self.target_entropy_per_action != untouched:
@@ -123,10 +120,8 @@ class FlashSAC:
             config.with_target_entropy(), action_size=action_size, device=device, reduce=reduce,
             interval=interval,
         )  # fmt: skip
-        self.reward_scale = make_reward_scale(
-            config.reward_scale, gamma=config.gamma, limit=config.reward_limit, device=device
-        )
-        self._values = make_values(config.values, device)
+        self.reward_scale = make_reward_scale(config, device)
+        self.values = make_values(config.values, device)
         self._noise = RepeatedNoise(
             action_size, exponent=config.noise_exponent, longest=config.noise_longest,
             device=device, seed=derive_seed(seed, "exploration"),
@@ -203,7 +198,7 @@ class FlashSAC:
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.
             output = self.critic(batch.obs, action)  # (E, B, W)
-        value = self._values.expectation(output).amin(0)  # (B,)
+        value = self.values.expectation(output).amin(0)  # (B,)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - value)).mean()
         self._actor_optimizer.step(loss)
@@ -222,14 +217,14 @@ class FlashSAC:
             with _batch_statistics(self.critic, self.target_critic):
                 next_output = self.target_critic(both, actions)[:, count:]  # (E, B, W)
                 output = self.critic(both, actions)[:, :count]  # (E, B, W)
-        target = self._values.target(
+        target = self.values.target(
             next_output, self.reward_scale.scale(batch.reward), batch.discount,
             -self.temperature.value() * next_log_prob, TargetRule.min,
         )  # fmt: skip
-        loss = self._values.loss(output, target, batch.weight)
+        loss = self.values.loss(output, target, batch.weight)
         self._critic_optimizer.step(loss)
-        q_mean = self._values.expectation(output.detach()).mean()
-        priority = self._values.error(output.detach(), target)
+        q_mean = self.values.expectation(output.detach()).mean()
+        priority = self.values.error(output.detach(), target)
         return {"critic_loss": loss.detach(), "q_mean": q_mean}, priority
 
     def policy(self) -> nn.Module:

@@ -8,20 +8,13 @@ sampled rewards, n-step sums too, are divided by the newest scale.
 """
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-
-
-class RewardScaling(Enum):
-    """How sampled rewards are scaled."""
-
-    none = "none"
-    running = "running"
+from robot_rl.learners.off_policy import OffPolicyConfig, RewardScaling
 
 
 class RewardScale(Protocol):
@@ -44,20 +37,11 @@ class RewardScale(Protocol):
         ...
 
 
-def make_reward_scale(
-    scaling: RewardScaling, *, gamma: float, limit: float, device: torch.device
-) -> RewardScale:
-    """The scaling that a config asks for.
-
-    Args:
-        scaling: None at all, or by running statistics.
-        gamma: Discount per step of the returns.
-        limit: Size of the largest return after scaling.
-        device: Where rewards live.
-    """
-    if scaling is RewardScaling.none:
+def make_reward_scale(config: OffPolicyConfig, device: torch.device) -> RewardScale:
+    """The scaling that a config asks for."""
+    if config.reward_scale is RewardScaling.none:
         return UnitRewardScale()
-    return RunningRewardScale(gamma, limit=limit, device=device)
+    return RunningRewardScale(config.gamma, limit=config.reward_limit, device=device)
 
 
 class UnitRewardScale:

@@ -23,6 +23,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, DeterministicActor, Network, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
@@ -105,6 +106,7 @@ class TD3:
         self.updates = 0
         """Updates done."""
         self.values = make_values(config.values, device)
+        self.reward_scale = make_reward_scale(config, device)
         self._actor_optimizer = Optimizer(
             self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
             reduce=reduce, interval=config.actor_interval,
@@ -183,7 +185,8 @@ class TD3:
         self._sigma = torch.where(mask, drawn, kept)
 
     def observe(self, step: EnvStep) -> None:
-        """Take the observations that are acted on next into the normalisers."""
+        """Take rewards into their scale, and what is acted on next into the normalisers."""
+        self.reward_scale.observe(step)
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
@@ -206,8 +209,9 @@ class TD3:
         with torch.no_grad():
             next_action = self._smooth(self._act(self.target_actor, batch.next_obs))
             target = self.values.target(
-                self._evaluate(self.target_critic, batch.next_obs, next_action), batch.reward,
-                batch.discount, torch.zeros_like(batch.reward), self.config.target_rule,
+                self._evaluate(self.target_critic, batch.next_obs, next_action),
+                self.reward_scale.scale(batch.reward), batch.discount,
+                torch.zeros_like(batch.reward), self.config.target_rule,
             )  # fmt: skip
         output = self._evaluate(self.critic, batch.obs, batch.action)  # (E, B, W)
         loss = self.values.loss(output, target, batch.weight)
@@ -259,6 +263,7 @@ class TD3:
             **{name: network.state_dict() for name, network in self._networks().items()},
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "sigma": self._sigma.clone(),
+            "reward_scale": self.reward_scale.state_dict(),
             "generator": self._generator.get_state(),
             "updates": self.updates,
         }
@@ -270,6 +275,7 @@ class TD3:
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self._sigma = state["sigma"].to(self._device, copy=True)
+        self.reward_scale.load_state_dict(state["reward_scale"])
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
 

@@ -11,8 +11,7 @@ from policies.mlp import Activation
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.flash_sac import FlashSAC
-from robot_rl.learners.off_policy import Precision
-from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.off_policy import Precision, RewardScaling
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
 from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
@@ -100,6 +99,8 @@ CASES = (
         ),
     ),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
+    LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
+    LearnerCase("td3 with scaled rewards", td3(reward_scale=RewardScaling.running)),
     LearnerCase(
         "sac with falling steps", sac(learning_rate_decay=6, learning_rate_end=0.1)
     ),

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from policies.gaussian_actor import GaussianActorConfig
 from policies.initialization import Initialization
 from policies.mlp import Activation
-from policies.q_ensemble import QEnsembleConfig
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind, make_network
 from policies.trunks.layers import UnitBatchNorm, UnitLinear, UnitRMSNorm, constrained_layers
 from robot_rl.core.errors import ConfigError
+from robot_rl.learners.networks import some_members
 
 INPUTS, OUTPUTS, MEMBERS = 6, 5, 3
 NEW_KINDS = (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
@@ -89,6 +90,20 @@ def test_members_begin_apart(kind: NetworkKind) -> None:
     ensemble = make_network(Shape(kind), INPUTS, OUTPUTS, members=MEMBERS)
     output = ensemble(rows(8, INPUTS))
     assert (output[0] - output[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_some_members_of_a_critic_answer_as_they_do_among_all(kind: NetworkKind) -> None:
+    config = QEnsembleConfig(kind=kind, members=5, width=16, blocks=1)
+    critic = QEnsemble(config, "actor", INPUTS, 2, OUTPUTS)
+    obs, action = {"actor": rows(8, INPUTS)}, rows(8, 2)
+    critic.update_statistics(obs)
+    critic(obs, action)  # statistics of batch norm differ from the start
+    index = torch.tensor([3, 0, 3])
+    with torch.no_grad():
+        expected = critic(obs, action)[index]
+        got = some_members(critic, index, obs, action)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("members", [None, MEMBERS])

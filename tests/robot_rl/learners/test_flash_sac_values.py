@@ -5,7 +5,7 @@ import torch
 
 from policies.trunks.kinds import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.off_policy import RewardScaling
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import ValueConfig
 from tests.fakes import Chain, ToyEnv
@@ -38,6 +38,6 @@ def test_truncated_step_still_bootstraps(kind: NetworkKind, n_step: int) -> None
     assert sum(losses[-50:]) < 0.5 * sum(losses[:50])
     with torch.no_grad():
         output = learner.critic({"actor": torch.eye(4)}, torch.zeros(4, 1))
-        values = learner._values.expectation(output).mean(0)
+        values = learner.values.expectation(output).mean(0)
     # Of values between 4 and 5: what 900 updates leave; mistaken time limits miss by more than 1.
     assert (values - Chain().values(GAMMA)).abs().max() < 0.25

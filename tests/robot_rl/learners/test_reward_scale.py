@@ -1,5 +1,7 @@
 """The running scale of rewards: what counts, in which order, and what does not stick."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +10,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.reward_scale import RewardScaling, RunningRewardScale, make_reward_scale
+from robot_rl.learners.off_policy import OffPolicyConfig, RewardScaling
+from robot_rl.learners.reward_scale import RunningRewardScale, make_reward_scale
 from tests.equality import assert_same
-from tests.fakes import CPU, copied
+from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
 
 GAMMA = 0.9
 
@@ -147,8 +152,36 @@ def test_a_restored_scale_goes_on_bit_equal() -> None:
 
 
 def test_without_scaling_nothing_is_kept() -> None:
-    scale = make_reward_scale(RewardScaling.none, gamma=GAMMA, limit=5.0, device=CPU)
+    scale = make_reward_scale(OffPolicyConfig(), CPU)
     scale.observe(step([100.0]))
     reward = torch.tensor([3.0])
     assert scale.scale(reward) is reward
     assert scale.state_dict() == {}
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "sac": small_sac, "td3": small_td3, "flash_sac": small_flash_sac,
+}  # fmt: skip
+
+
+def learned(name: str, unit: float, scaling: RewardScaling) -> dict[str, Tensor]:
+    """The policy after a few updates, where rewards are paid in another unit."""
+    env = ToyEnv(LinearWorld(), 8)
+    made = MAKERS[name](env.spec, reward_scale=scaling, reward_limit=2.0, actor_interval=1)
+    env.reset(seed=0)
+    for _ in range(20):
+        seen = env.step(torch.ones(8, 2))
+        made.observe(replace(seen, reward=unit * seen.reward))
+    for seed in range(3):
+        batch = random_batch(env.spec, 16, seed)
+        made.update(replace(batch, reward=unit * batch.reward))
+    return made.policy().state_dict()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_with_scaled_rewards_a_learner_does_not_feel_their_unit(name: str) -> None:
+    scaled = RewardScaling.running
+    # Powers of two pass through sums, roots and quotients without rounding.
+    assert_same(learned(name, 1024.0, scaled), learned(name, 1.0, scaled))
+    first, second = (learned(name, unit, RewardScaling.none) for unit in (1024.0, 1.0))
+    assert any(not torch.equal(first[n], second[n]) for n in first)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.learner import Learner
 from robot_rl.learners.td3 import ClimbedValue
@@ -16,6 +17,7 @@ from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer, TrainerConfig
 from tests.fakes import PointMass, ToyEnv, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
 
 LIMIT = 60
 
@@ -37,9 +39,17 @@ FAST: dict[str, Any] = {
     "target_actor": False, "delay_targets": False, "exploration_min": 0.01,
     "exploration_max": 0.4, "weight_decay": 0.01,
 }  # fmt: skip
+SIMBA, BRO, FLASH = (
+    {"actor": {"kind": kind, "width": 32, "blocks": 1},
+     "critic": {"kind": kind, "width": 32, "blocks": 1}}
+    for kind in (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
+)  # fmt: skip
 LEARNERS: dict[str, Callable[[EnvSpec], Learner]] = {
     "sac": lambda spec: small_sac(spec, **SAME, **ENTROPY),
     "sac over three steps": lambda spec: small_sac(spec, **SAME, **ENTROPY, n_step=3),
+    "sac with simba": lambda spec: small_sac(spec, **{**SAME, **SIMBA}, **ENTROPY),
+    "sac with bro": lambda spec: small_sac(spec, **{**SAME, **BRO}, **ENTROPY),
+    "flash_sac": lambda spec: small_flash_sac(spec, 1, **{**SAME, **FLASH}),
     "td3": lambda spec: small_td3(spec, **SAME),
     "td3 as fast_td3 sets it": lambda spec: small_td3(spec, **SAME, **FAST),
 }

@@ -67,6 +67,7 @@ HOMES = {
     "rosbags": {"hardware"},
     "safetensors": {"robot_rl", "policies"},
     "scipy": {"robot_rl", "scripts"},
+    "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl"},
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},

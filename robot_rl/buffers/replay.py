@@ -1,31 +1,19 @@
 """Replay ring: packed rows of all worlds; n-step returns and seams are decided in one place."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-
-_SEGMENT_BYTES = 64 << 20
-"""Rows are saved in pieces of about this size: each is held in memory twice while it is written."""
-
-
-class Segments(Protocol):
-    """Durable storage for parts of a buffer, referred to by entries of plain values."""
-
-    def write(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Store tensors under a name; returns the entry to read them back with."""
-        ...
-
-    def read(self, entry: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Tensors of an entry."""
-        ...
 
 
 class ReplayBuffer:
@@ -48,6 +36,7 @@ class ReplayBuffer:
         capacity: int,
         gamma: float,
         n_step: int = 1,
+        config: ReplayConfig | None = None,
         seed: int = 0,
     ) -> None:
         """Allocate the ring on the environment's device.
@@ -58,6 +47,7 @@ class ReplayBuffer:
             capacity: Transitions kept, rounded down to whole steps of N worlds.
             gamma: Discount per step.
             n_step: Steps per sampled transition.
+            config: What is drawn how often; by default all rows equally.
             seed: Seed of the sampling.
         """
         self.num_steps = capacity // spec.num_envs
@@ -79,8 +69,14 @@ class ReplayBuffer:
         self._weights = torch.ones(max(1, len(spec.reward_names)), device=spec.device)
         self._generator = torch.Generator(device=spec.device)
         self._generator.manual_seed(derive_seed(seed, "replay"))
-        self._entries: list[dict[str, Any]] = []
-        self._saved_steps = 0
+        self._gamma = torch.tensor(gamma, device=spec.device)
+        self._saved = SavedRows()
+        self._config = config or ReplayConfig()
+        self._priorities: Priorities | None = None
+        if self._config.priority > 0:
+            self._priorities = Priorities(
+                self.capacity, self._config.priority, spec.device, derive_seed(seed, "priorities")
+            )
 
     def __len__(self) -> int:
         """Transitions held."""
@@ -107,14 +103,21 @@ class ReplayBuffer:
         """
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
+        if self._priorities is not None:
+            self._priorities.admit(slot * self._num_envs, step.valid)
         self._stamps[slot, 0] = stamp_ns
         self._stamps[slot, 1] = policy_version
         if step.reward_weights is not None:
             self._weights.copy_(step.reward_weights)
         self.total_steps += 1
 
-    def sample(self, batch_size: int) -> Batch:
-        """Draw transitions uniformly, with replacement.
+    def sample(self, batch_size: int, *, progress: float = 1.0) -> Batch:
+        """Draw transitions with replacement, uniformly or by priority.
+
+        Args:
+            batch_size: B.
+            progress: Part of the training that is over, in [0, 1]; at 1 importance weights correct
+                all that priorities favour.
 
         Returns:
             B transitions of up to n steps; `extra` names their `index` (slot * N + world).
@@ -122,6 +125,12 @@ class ReplayBuffer:
         if self.total_steps == 0:
             raise ConfigError("replay: nothing can be sampled before the first step is added")
         held = min(self.total_steps, self.num_steps)
+        if self._priorities is not None:
+            index = self._priorities.draw(batch_size)
+            batch = self._transitions(self._position(index), held)
+            correction = self._config.correction + (1 - self._config.correction) * progress
+            weight = self._priorities.weight(index, correction)
+            return replace(batch, weight=batch.weight * weight)
         # Position 0 is the oldest step held.
         drawn = torch.randint(
             held * self._num_envs,
@@ -129,54 +138,67 @@ class ReplayBuffer:
             generator=self._generator,
             device=self._rows.device,
         )
-        if self.n_step == 1:
-            index = self._slot(drawn)
-            rows = self._flat.index_select(0, index)
-            return self._one_step(rows, index)
-        return self._n_steps(drawn, held)
+        return self._transitions(drawn, held)
 
-    def _one_step(self, rows: Tensor, index: Tensor) -> Batch:
-        part = self.layout.part
+    def set_priorities(self, index: Tensor, error: Tensor) -> None:
+        """Tell how wrong the learner was about sampled transitions.
+
+        Args:
+            index: Of a sampled batch, (B,).
+            error: (B,), such as a temporal difference.
+        """
+        if self._priorities is not None:
+            self._priorities.set(index, error)
+
+    def _transitions(self, position: Tensor, held: int) -> Batch:
+        """Transitions that begin at positions counted from the oldest step, (B,)."""
+        if self.n_step > 1:
+            return self._n_steps(position, held)
+        index = self._slot(position)
+        part = self.layout.split(self._flat.index_select(0, index))
         return Batch(
-            obs=self.layout.obs(rows, "obs/"),
-            action=part(rows, "action"),
-            reward=part(rows, "reward") @ self._weights,
-            discount=self.gamma * (1 - part(rows, "terminated")[:, 0]),
-            next_obs=self.layout.obs(rows, "next_obs/"),
-            weight=part(rows, "valid")[:, 0],
+            obs=self.layout.obs(part, "obs/"),
+            action=part["action"],
+            reward=self._paid(part["reward"]),
+            # gamma, or gamma - gamma
+            discount=torch.add(self._gamma, part["terminated"][:, 0], alpha=-self.gamma),
+            next_obs=self.layout.obs(part, "next_obs/"),
+            weight=part["valid"][:, 0],
             extra={"index": index},
         )
 
-    def _n_steps(self, drawn: Tensor, held: int) -> Batch:
-        part = self.layout.part
-        first = self._flat.index_select(0, self._slot(drawn))
+    def _n_steps(self, position: Tensor, held: int) -> Batch:
+        index = self._slot(position)
+        first = self._flat.index_select(0, index)
+        part = self.layout.split(first)
         last = first  # (B, W): row whose successor is bootstrapped from
-        reward = part(first, "reward") @ self._weights
+        reward = self._paid(part["reward"])
         discount = torch.full_like(reward, self.gamma)
-        going = self._goes_on(first)
+        going = _goes_on(part)
         for k in range(1, self.n_step):
-            later = drawn + k * self._num_envs
+            later = position + k * self._num_envs
             inside = later < held * self._num_envs
-            rows = self._flat.index_select(0, self._slot(torch.where(inside, later, drawn)))
-            going = going & inside & (part(rows, "valid")[:, 0] > 0)
-            reward = reward + going * discount * (part(rows, "reward") @ self._weights)
+            rows = self._flat.index_select(0, self._slot(torch.where(inside, later, position)))
+            here = self.layout.split(rows)
+            going = going & inside & (here["valid"][:, 0] > 0)
+            reward = reward + going * discount * self._paid(here["reward"])
             discount = torch.where(going, discount * self.gamma, discount)
             last = torch.where(going[:, None], rows, last)
-            going = going & self._goes_on(rows)
+            going = going & _goes_on(here)
+        end = self.layout.split(last)
         return Batch(
-            obs=self.layout.obs(first, "obs/"),
-            action=part(first, "action"),
+            obs=self.layout.obs(part, "obs/"),
+            action=part["action"],
             reward=reward,
-            discount=discount * (1 - part(last, "terminated")[:, 0]),
-            next_obs=self.layout.obs(last, "next_obs/"),
-            weight=part(first, "valid")[:, 0],
-            extra={"index": self._slot(drawn)},
+            discount=discount * (1 - end["terminated"][:, 0]),
+            next_obs=self.layout.obs(end, "next_obs/"),
+            weight=part["valid"][:, 0],
+            extra={"index": index},
         )
 
-    def _goes_on(self, rows: Tensor) -> Tensor:
-        part = self.layout.part
-        ended = part(rows, "terminated") + part(rows, "truncated")
-        return (ended[:, 0] == 0) & (part(rows, "valid")[:, 0] > 0)
+    def _paid(self, terms: Tensor) -> Tensor:
+        """Reward of terms (B, K) by the newest weights, (B,)."""
+        return terms[:, 0] * self._weights if terms.shape[1] == 1 else terms @ self._weights
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
@@ -184,6 +206,13 @@ class ReplayBuffer:
             return position
         oldest = (self.total_steps % self.num_steps) * self._num_envs
         return (position + oldest) % (self.num_steps * self._num_envs)
+
+    def _position(self, index: Tensor) -> Tensor:
+        """Inverse of `_slot`."""
+        if self.total_steps <= self.num_steps:
+            return index
+        oldest = (self.total_steps % self.num_steps) * self._num_envs
+        return (index - oldest) % (self.num_steps * self._num_envs)
 
     @property
     def _flat(self) -> Tensor:
@@ -196,15 +225,16 @@ class ReplayBuffer:
             segments: Where rows are written; None leaves them out (announced by the caller).
         """
         if segments is not None:
-            self._save_rows(segments)
+            self._saved.save(self._rows, self.total_steps, segments)
         return {
             "total_steps": self.total_steps,
             "shape": list(self._rows.shape),
             "weights": self._weights.clone(),
             "stamps": self._stamps.clone(),
             "generator": self._generator.get_state(),
-            "entries": [] if segments is None else list(self._entries),
+            "entries": [] if segments is None else list(self._saved.entries),
             "rows_saved": segments is not None,
+            "priorities": {} if self._priorities is None else self._priorities.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], segments: Segments | None) -> None:
@@ -219,28 +249,20 @@ class ReplayBuffer:
                 f"makes {list(self._rows.shape)}; resume with the settings it was saved with"
             )
         self._generator.set_state(state["generator"])
+        if self._priorities is not None:
+            self._priorities.load_state_dict(state["priorities"])
         if not state["rows_saved"] or segments is None:
-            self.total_steps = self._saved_steps = 0
-            self._entries = []
+            self.total_steps = 0
+            self._saved.forget()
+            if self._priorities is not None:
+                self._priorities.clear()
             return
-        self.total_steps = self._saved_steps = int(state["total_steps"])
+        self.total_steps = int(state["total_steps"])
         self._weights.copy_(state["weights"])
         self._stamps.copy_(state["stamps"])
-        self._entries = [dict(entry) for entry in state["entries"]]
-        for entry in self._entries:
-            rows = segments.read(entry)["rows"]
-            for offset in range(rows.shape[0]):
-                self._rows[(entry["first_step"] + offset) % self.num_steps].copy_(rows[offset])
+        self._saved.load(self._rows, self.total_steps, state["entries"], segments)
 
-    def _save_rows(self, segments: Segments) -> None:
-        first = max(self._saved_steps, self.total_steps - self.num_steps)
-        step_bytes = self._rows[0].numel() * self._rows.element_size()
-        count = max(1, _SEGMENT_BYTES // step_bytes)  # steps per segment
-        for start in range(first, self.total_steps, count):
-            steps = torch.arange(start, min(start + count, self.total_steps))
-            rows = self._rows[(steps % self.num_steps).to(self._rows.device)].cpu()
-            entry = segments.write(f"steps_{start:012d}", {"rows": rows})
-            self._entries.append({**entry, "first_step": start, "num_steps": len(steps)})
-        oldest = self.total_steps - self.num_steps
-        self._entries = [e for e in self._entries if e["first_step"] + e["num_steps"] > oldest]
-        self._saved_steps = self.total_steps
+
+def _goes_on(part: Mapping[str, Tensor]) -> Tensor:
+    ended = part["terminated"] + part["truncated"]
+    return (ended[:, 0] == 0) & (part["valid"][:, 0] > 0)

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from robot_rl.buffers.replay import ReplayBuffer, Segments
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner

@@ -89,8 +89,13 @@ class ReplayBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the ring [bytes]."""
+        """Memory of the rows [bytes]."""
         return self._rows.numel() * self._rows.element_size()
+
+    @property
+    def prioritized(self) -> bool:
+        """Whether rows are drawn by priority."""
+        return self._priorities is not None
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N worlds; copies everything.

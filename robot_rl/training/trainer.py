@@ -9,11 +9,13 @@ anew.
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
@@ -39,6 +41,8 @@ class TrainerConfig:
     """Updates of the learner after each step of all worlds."""
     replay_capacity: int = 250_000
     """Transitions kept."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """Which of them are drawn how often."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -100,8 +104,10 @@ class Trainer:
             capacity=config.replay_capacity,
             gamma=learner.gamma,
             n_step=learner.n_step,
+            config=config.replay,
             seed=seed,
         )
+        self._minibatches = Minibatches(self.replay, learner.samples_per_update)
         self.collector = Collector(
             env, learner, self.replay, random_steps=config.random_steps, seed=seed
         )
@@ -158,11 +164,10 @@ class Trainer:
         enough = min(self.config.random_steps, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
-        size = self.learner.samples_per_update
-        batch = self.replay.sample(updates * size)  # one gather for all updates of this step
-        for i in range(updates):
-            minibatch = batch.take(i * size, (i + 1) * size)
-            self._learn_metrics, _ = self.learner.update(minibatch)
+        progress = min(1.0, self.collector.world_steps / self.config.total_steps)
+        for minibatch in self._minibatches.draw(updates, progress):
+            self._learn_metrics, error = self.learner.update(minibatch)
+            self._minibatches.tell(minibatch, error)
         self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:

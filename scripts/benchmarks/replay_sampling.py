@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.learning import milliseconds
 from benchmarks.timing import Section, interleave
+from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
 
@@ -34,8 +35,9 @@ def measure_sampling(
     """
     several = _filled(rows, n_step=3)
     samplers: dict[str, Callable[[int], object]] = {
-        _OURS: _filled(rows, n_step=1).sample,
+        _OURS: _filled(rows).sample,
         "ours, 3 steps": several.sample,
+        "ours, by priority": _filled(rows, config=ReplayConfig(priority=0.6)).sample,
     }
     if importlib.util.find_spec("stable_baselines3"):
         samplers[_PEER] = _stable_baselines(rows).sample
@@ -60,12 +62,12 @@ def _verdict(section: Section) -> str:
     return f"bar of {LEAST:g} times {_PEER}: {verdict} ({ratio[_PEER]:.1f})"
 
 
-def _filled(rows: int, *, n_step: int) -> ReplayBuffer:
+def _filled(rows: int, **settings: Any) -> ReplayBuffer:
     spec = EnvSpec(
         num_envs=_WORLDS, device=torch.device("cpu"), action_size=ACTION, control_dt=0.05,
         groups={"actor": GroupSpec(shape=(OBSERVATION,))},
     )  # fmt: skip
-    replay = ReplayBuffer(spec, ("actor",), capacity=rows, gamma=0.99, n_step=n_step)
+    replay = ReplayBuffer(spec, ("actor",), capacity=rows, gamma=0.99, **settings)
     obs = {"actor": torch.randn(_WORLDS, OBSERVATION)}
     none = torch.zeros(_WORLDS, dtype=torch.bool)
     step = EnvStep(

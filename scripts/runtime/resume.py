@@ -30,6 +30,7 @@ _FIXED = {
     "num_envs": "the checkpoint holds the state of exactly that many worlds",
     "seed": "all random streams go on where they stopped",
     "training.replay_capacity": "the saved replay has that size",
+    "training.replay.": "the saved replay belongs to these settings",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
 }

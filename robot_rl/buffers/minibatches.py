@@ -1,7 +1,15 @@
-"""Between replay and learner: as many minibatches as there are updates, drawn at the right time."""
+"""Between replay and learner: as many minibatches as there are updates, drawn at the right time.
 
-from collections.abc import Iterator
+With experience of before, every minibatch holds its share of it, evenly spread: in every part of a
+minibatch too, should a learner divide it further (Ball et al. 2023, RLPD, draws and interleaves
+alike).
+"""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
@@ -12,14 +20,33 @@ from robot_rl.core.transition import Batch
 class Minibatches:
     """Draws what a learner eats, and hears how wrong it was."""
 
-    def __init__(self, replay: ReplayBuffer, size: int) -> None:
+    def __init__(
+        self,
+        replay: ReplayBuffer,
+        size: int,
+        *,
+        prior: ReplayBuffer | None = None,
+        share: float = 0.5,
+    ) -> None:
         """Join the parts.
 
         Args:
             replay: Of the run itself.
             size: Transitions of a minibatch.
+            prior: Experience of before; drawn uniformly.
+            share: Part of every minibatch that is drawn from it, rounded to whole transitions.
+
+        Raises:
+            ConfigError: The share leaves nothing of one of the two.
         """
         self._replay, self._size = replay, size
+        self._prior = prior
+        self._before = 0 if prior is None else round(share * size)
+        if prior is not None and not 0 < self._before < size:
+            raise ConfigError(
+                f"training.prior.share {share} of a minibatch of {size} is {self._before} "
+                "transitions; choose a share that leaves some of both"
+            )
 
     def draw(self, count: int, progress: float) -> Iterator[Batch]:
         """Minibatches, one after another.
@@ -33,9 +60,9 @@ class Minibatches:
         """
         if self._replay.prioritized:
             for _ in range(count):
-                yield self._replay.sample(self._size, progress=progress)
+                yield self._joined(1, progress)
             return
-        batch = self._replay.sample(count * self._size)
+        batch = self._joined(count, progress)
         for i in range(count):
             yield batch.take(i * self._size, (i + 1) * self._size)
 
@@ -56,4 +83,47 @@ class Minibatches:
                 "training.replay.priority is above 0, but this learner sets no priorities: its "
                 "update returns None; use training.replay.priority=0 or another learner"
             )
-        self._replay.set_priorities(batch.extra["index"], error)
+        index = batch.extra["index"]
+        if self._prior is not None:
+            _, own = _places(self._size, self._before, 1, index.device)
+            index, error = index[own], error[own]
+        self._replay.set_priorities(index, error)
+
+    def _joined(self, count: int, progress: float) -> Batch:
+        """`count` minibatches in one."""
+        own = self._replay.sample(count * (self._size - self._before), progress=progress)
+        if self._prior is None:
+            return own
+        before = self._prior.sample(count * self._before)
+        order, _ = _places(self._size, self._before, count, own.action.device)
+        first = len(own.action)
+        joined = _combined(own, before, lambda a, b: torch.cat([a, b]).index_select(0, order))
+        return replace(joined, extra={**joined.extra, "source": (order >= first).long()})
+
+
+@lru_cache(maxsize=8)
+def _places(size: int, before: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """How own rows, followed by rows of before, are interleaved.
+
+    Returns:
+        For every place of `count` minibatches its row, (count * size,); and the places of own rows.
+    """
+    place = torch.arange(size, device=device)
+    # The k-th row of before lies where k / before of the minibatch is over.
+    of_before = ((place + 1) * before // size > place * before // size).repeat(count)
+    own = (~of_before).cumsum(0) - 1
+    other = of_before.cumsum(0) - 1 + count * (size - before)
+    return torch.where(of_before, other, own), (~of_before).nonzero()[:, 0]
+
+
+def _combined(one: Batch, two: Batch, join: Callable[[Tensor, Tensor], Tensor]) -> Batch:
+    """Every tensor of two batches joined."""
+    return Batch(
+        obs={name: join(group, two.obs[name]) for name, group in one.obs.items()},
+        action=join(one.action, two.action),
+        reward=join(one.reward, two.reward),
+        discount=join(one.discount, two.discount),
+        next_obs={name: join(group, two.next_obs[name]) for name, group in one.next_obs.items()},
+        weight=join(one.weight, two.weight),
+        extra={name: join(value, two.extra[name]) for name, value in one.extra.items()},
+    )

@@ -1,6 +1,6 @@
 """Replay ring: packed rows of all worlds; n-step returns and seams are decided in one place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
+from robot_rl.buffers.row_description import describe_rows
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
@@ -57,6 +58,8 @@ class ReplayBuffer:
                 f"worlds; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
             )
         self.layout = RowLayout(spec, groups)
+        self.description = describe_rows(self.layout, spec)
+        """What the rows hold, in plain values."""
         self.gamma = gamma
         self.n_step = n_step
         self.total_steps = 0
@@ -67,8 +70,9 @@ class ReplayBuffer:
         )
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
         self._weights = torch.ones(max(1, len(spec.reward_names)), device=spec.device)
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(seed, "replay"))
+        self.generator = torch.Generator(device=spec.device)
+        """Random stream of uniform draws."""
+        self.generator.manual_seed(derive_seed(seed, "replay"))
         self._gamma = torch.tensor(gamma, device=spec.device)
         self._saved = SavedRows()
         self._config = config or ReplayConfig()
@@ -140,7 +144,7 @@ class ReplayBuffer:
         drawn = torch.randint(
             held * self._num_envs,
             (batch_size,),
-            generator=self._generator,
+            generator=self.generator,
             device=self._rows.device,
         )
         return self._transitions(drawn, held)
@@ -223,6 +227,31 @@ class ReplayBuffer:
     def _flat(self) -> Tensor:
         return self._rows.view(-1, self.layout.width)
 
+    def refill(self, steps: Iterable[Tensor]) -> None:
+        """Add steps that were stored before, oldest first: rows of this layout, (N, W) each."""
+        for rows in steps:
+            self._rows[self.total_steps % self.num_steps].copy_(rows)
+            self.total_steps += 1
+
+    def share_weights(self, other: "ReplayBuffer") -> None:
+        """Value all rewards, from now on, by the newest weights of another replay."""
+        self._weights = other._weights
+
+    def export(self, segments: Segments) -> dict[str, Any]:
+        """All rows in segments; plain values that say where, and what they hold.
+
+        Args:
+            segments: Where the rows go; the next `state_dict` knows nothing of it.
+        """
+        saved = SavedRows()
+        saved.save(self._rows, self.total_steps, segments)
+        return {
+            "rows": self.description,
+            "shape": list(self._rows.shape),
+            "total_steps": self.total_steps,
+            "entries": saved.entries,
+        }
+
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
         """Counters, RNG and, with `segments`, the rows: only those added since the last save.
 
@@ -233,10 +262,11 @@ class ReplayBuffer:
             self._saved.save(self._rows, self.total_steps, segments)
         return {
             "total_steps": self.total_steps,
+            "rows": self.description,
             "shape": list(self._rows.shape),
             "weights": self._weights.clone(),
             "stamps": self._stamps.clone(),
-            "generator": self._generator.get_state(),
+            "generator": self.generator.get_state(),
             "entries": [] if segments is None else list(self._saved.entries),
             "rows_saved": segments is not None,
             "priorities": {} if self._priorities is None else self._priorities.state_dict(),
@@ -253,7 +283,7 @@ class ReplayBuffer:
                 f"the saved replay has (steps, worlds, floats) {list(state['shape'])}, this run "
                 f"makes {list(self._rows.shape)}; resume with the settings it was saved with"
             )
-        self._generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"])
         if self._priorities is not None:
             self._priorities.load_state_dict(state["priorities"])
         if not state["rows_saved"] or segments is None:

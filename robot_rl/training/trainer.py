@@ -7,7 +7,6 @@ anew.
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +21,10 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.prior import Prior, PriorConfig, open_prior
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -43,6 +44,8 @@ class TrainerConfig:
     """Transitions kept."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """Which of them are drawn how often."""
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    """What is mixed into them."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -98,16 +101,26 @@ class Trainer:
         self.env = env
         self.evaluation_env = evaluation_env
         self.learner = learner
+        groups = (*learner.actor_groups, *learner.critic_groups)
         self.replay = ReplayBuffer(
             env.spec,
-            (*learner.actor_groups, *learner.critic_groups),
+            groups,
             capacity=config.replay_capacity,
             gamma=learner.gamma,
             n_step=learner.n_step,
             config=config.replay,
             seed=seed,
         )
-        self._minibatches = Minibatches(self.replay, learner.samples_per_update)
+        self.prior: Prior | None = None
+        """Experience of before."""
+        if config.prior.run:
+            self.prior = open_prior(config.prior, self.replay, env.spec, groups, seed=seed)
+        self._minibatches = Minibatches(
+            self.replay,
+            learner.samples_per_update,
+            prior=None if self.prior is None else self.prior.replay,
+            share=config.prior.share,
+        )
         self.collector = Collector(
             env, learner, self.replay, random_steps=config.random_steps, seed=seed
         )
@@ -119,7 +132,7 @@ class Trainer:
         self._interval_seconds = interval_seconds
         self._seed = seed
         self._learn_metrics: dict[str, Tensor] = {}
-        self._clock = _Clock()
+        self._clock = Clock()
         self._stop = False
         self._saved_step = -1
 
@@ -227,6 +240,7 @@ class Trainer:
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
+            "prior": {} if self.prior is None else self.prior.state_dict(),
             "seconds": self.seconds,
         }
 
@@ -236,69 +250,9 @@ class Trainer:
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
+        if self.prior is not None:
+            self.prior.load_state_dict(state["prior"])
         self.seconds = float(state["seconds"])
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
-
-
-class _Clock:
-    """Splits wall time into collecting, learning and the rest."""
-
-    def __init__(self) -> None:
-        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = 0
-
-    def start(self, step: int) -> None:
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = step
-
-    def collecting(self) -> "_Span":
-        return _Span(self._spent, "collect")
-
-    def learning(self) -> "_Span":
-        return _Span(self._spent, "learn")
-
-    def aside(self) -> "_Span":
-        """Evaluation and saving: part of the wall time, not of steps per second."""
-        return _Span(self._spent, "aside")
-
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self._interval_start
-
-    def session_part(self) -> float:
-        """Wall time since this was last asked [s]."""
-        now = time.perf_counter()
-        part, self._session_mark = now - self._session_mark, now
-        return part
-
-    def restart(self) -> None:
-        """Leave what was done aside out of the next interval."""
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start = time.perf_counter()
-
-    def pop(self, step: int) -> dict[str, float]:
-        """Rates of the interval; starts the next one."""
-        elapsed = max(self.elapsed, 1e-9)
-        working = max(elapsed - self._spent["aside"], 1e-9)
-        record = {
-            "time/steps_per_second": (step - self._start_step) / working,
-            "time/collect_fraction": self._spent["collect"] / elapsed,
-            "time/learn_fraction": self._spent["learn"] / elapsed,
-        }
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start, self._start_step = time.perf_counter(), step
-        return record
-
-
-class _Span:
-    def __init__(self, spent: dict[str, float], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent[self._name] += time.perf_counter() - self._start

@@ -1,5 +1,7 @@
 """What lies between replay and learner: one gather, or one draw after another."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -39,3 +41,60 @@ def test_a_learner_without_priorities_is_refused_in_words() -> None:
         minibatches.tell(next(minibatches.draw(1, 0.0)), None)
     uniform = Minibatches(TOLD.tell(TOLD.replay()), 4)
     uniform.tell(next(uniform.draw(1, 0.0)), None)  # nobody asks
+
+
+BEFORE = story([[100.0 + t] for t in range(9)])
+
+
+def mixed(size: int, share: float, **settings: Any) -> Minibatches:
+    own, before = TOLD.tell(TOLD.replay(**settings)), BEFORE.tell(BEFORE.replay())
+    return Minibatches(own, size, prior=before, share=share)
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "before"), [(8, 0.5, 4), (10, 0.3, 3), (9, 0.5, 4), (256, 0.1, 26)]
+)
+def test_every_minibatch_holds_its_share_of_before(size: int, share: float, before: int) -> None:
+    for batch in mixed(size, share).draw(5, 0.0):
+        source = batch.extra["source"]
+        assert len(source) == len(batch.reward) == size
+        assert int(source.sum()) == before
+        assert torch.equal(batch.reward >= 100, source == 1)
+        # No part of a minibatch is short of its share by a whole transition.
+        running = source.cumsum(0) - torch.arange(1, size + 1) * before / size
+        assert (running.abs() < 1).all()
+
+
+def test_halves_alternate() -> None:
+    batch = next(mixed(6, 0.5).draw(1, 0.0))
+    assert batch.extra["source"].tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in() -> None:
+    for batch in mixed(16, 0.25).draw(3, 0.0):
+        step = torch.where(batch.reward >= 100, batch.reward - 100, batch.reward.abs())
+        own_world = (batch.extra["source"] == 0) & (batch.extra["index"] % 2 == 1)
+        place = 10 * step + own_world
+        assert torch.equal(batch.obs["actor"][:, 0], place)
+        assert torch.equal(batch.action[:, 0], -place)
+        assert torch.equal(batch.next_obs["critic"][:, 0], place + 0.5)
+        assert (batch.weight == 1).all()
+        columns = torch.where(batch.extra["source"] == 1, 1, 2)
+        assert torch.equal(batch.extra["index"].div(columns, rounding_mode="floor"), step.long())
+
+
+def test_errors_of_mixed_minibatches_go_to_own_rows_only() -> None:
+    minibatches = mixed(16, 0.5, config=ReplayConfig(priority=1.0))
+    for _ in range(40):  # every own row is told that it is settled, but one
+        for batch in minibatches.draw(1, 1.0):
+            wrong = (batch.extra["source"] == 1) | (batch.extra["index"] == 5)
+            minibatches.tell(batch, torch.where(wrong, 1e4, 1e-9))
+    batch = next(minibatches.draw(1, 1.0))
+    assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
+    assert len(batch.extra["index"][batch.extra["source"] == 1].unique()) > 2
+
+
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_a_share_that_leaves_nothing_of_one_side_is_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match=rf"share {share} of a minibatch of 8 is [08] "):
+        mixed(8, share)

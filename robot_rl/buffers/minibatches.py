@@ -2,7 +2,7 @@
 
 With experience of before, every minibatch holds its share of it, evenly spread: in every part of a
 minibatch too, should a learner divide it further (Ball et al. 2023, RLPD, draws and interleaves
-alike).
+alike). With mirror images every minibatch is half of them, and so is every even part of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.mirror_images import MirrorImages
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
@@ -27,6 +28,7 @@ class Minibatches:
         *,
         prior: ReplayBuffer | None = None,
         share: float = 0.5,
+        images: MirrorImages | None = None,
     ) -> None:
         """Join the parts.
 
@@ -35,17 +37,26 @@ class Minibatches:
             size: Transitions of a minibatch.
             prior: Experience of before; drawn uniformly.
             share: Part of every minibatch that is drawn from it, rounded to whole transitions.
+            images: Makes mirror images: half of a minibatch is drawn, and followed, row by row, by
+                them.
 
         Raises:
-            ConfigError: The share leaves nothing of one of the two.
+            ConfigError: The share leaves nothing of one of the two, or an odd minibatch has no
+                half.
         """
         self._replay, self._size = replay, size
-        self._prior = prior
-        self._before = 0 if prior is None else round(share * size)
-        if prior is not None and not 0 < self._before < size:
+        self._prior, self._images = prior, images
+        self._drawn = size if images is None else size // 2
+        self._before = 0 if prior is None else round(share * self._drawn)
+        if prior is not None and not 0 < self._before < self._drawn:
             raise ConfigError(
-                f"training.prior.share {share} of a minibatch of {size} is {self._before} "
-                "transitions; choose a share that leaves some of both"
+                f"training.prior.share {share} of {self._drawn} transitions per minibatch is "
+                f"{self._before}; choose a share that leaves some of both"
+            )
+        if images is not None and size % 2:
+            raise ConfigError(
+                f"training.symmetry=augment: a minibatch of {size} cannot be half mirror images; "
+                "choose an even learner.batch_size"
             )
 
     def draw(self, count: int, progress: float) -> Iterator[Batch]:
@@ -85,20 +96,23 @@ class Minibatches:
             )
         index = batch.extra["index"]
         if self._prior is not None:
-            _, own = _places(self._size, self._before, 1, index.device)
+            _, own = _places(self._drawn, self._before, 1, index.device)
+            if self._images is not None:
+                own = torch.cat([2 * own, 2 * own + 1])
             index, error = index[own], error[own]
         self._replay.set_priorities(index, error)
 
     def _joined(self, count: int, progress: float) -> Batch:
         """`count` minibatches in one."""
-        own = self._replay.sample(count * (self._size - self._before), progress=progress)
-        if self._prior is None:
-            return own
-        before = self._prior.sample(count * self._before)
-        order, _ = _places(self._size, self._before, count, own.action.device)
-        first = len(own.action)
+        batch = self._replay.sample(count * (self._drawn - self._before), progress=progress)
+        if self._prior is not None:
+            batch = self._mixed(batch, self._prior.sample(count * self._before), count)
+        return batch if self._images is None else self._images.beside(batch)
+
+    def _mixed(self, own: Batch, before: Batch, count: int) -> Batch:
+        order, _ = _places(self._drawn, self._before, count, own.action.device)
         joined = _combined(own, before, lambda a, b: torch.cat([a, b]).index_select(0, order))
-        return replace(joined, extra={**joined.extra, "source": (order >= first).long()})
+        return replace(joined, extra={**joined.extra, "source": (order >= len(own.action)).long()})
 
 
 @lru_cache(maxsize=8)

@@ -9,17 +9,20 @@ anew.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.buffers.mirror_images import MirrorImages
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
+from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
@@ -28,6 +31,15 @@ from robot_rl.training.prior import Prior, PriorConfig, open_prior
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+
+
+class Symmetry(Enum):
+    """What is made of a robot that has a left and a right."""
+
+    none = "none"
+    """Nothing."""
+    augment = "augment"
+    """Half of every minibatch is drawn; the other half are the mirror images of the first."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +58,8 @@ class TrainerConfig:
     """Which of them are drawn how often."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     """What is mixed into them."""
+    symmetry: Symmetry = Symmetry.none
+    """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -120,6 +134,7 @@ class Trainer:
             learner.samples_per_update,
             prior=None if self.prior is None else self.prior.replay,
             share=config.prior.share,
+            images=_mirror_images(env) if config.symmetry is Symmetry.augment else None,
         )
         self.collector = Collector(
             env, learner, self.replay, random_steps=config.random_steps, seed=seed
@@ -256,3 +271,12 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
+
+
+def _mirror_images(env: BatchEnv) -> MirrorImages:
+    if not isinstance(env, Mirrorable):
+        raise ConfigError(
+            "training.symmetry=augment needs an environment that knows its left and right, such as "
+            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
+        )
+    return MirrorImages(env.mirror(), env.spec.device)

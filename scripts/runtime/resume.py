@@ -32,6 +32,7 @@ _FIXED = {
     "training.replay_capacity": "the saved replay has that size",
     "training.replay.": "the saved replay belongs to these settings",
     "training.prior.": "what was learned belongs to these settings",
+    "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
 }

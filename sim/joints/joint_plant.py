@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.rows import Rows
 from sim import draws
+from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
@@ -150,6 +152,12 @@ class JointPlants:
         """What was drawn by name, (N, width) each, in the unit of its range."""
         every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
         return {name: self.value(name, every) for name in self._columns}
+
+    def mirror(self, robot: RobotMirror) -> SignedPermutation:
+        """What a mirror does to `drawn`."""
+        bodies = [self._engine.model.body(body).name for body in self._bodies]
+        shift = self._ranges["centre_of_mass"]
+        return mirror_drawn(self._columns, bodies, [shift.low, shift.high], robot)
 
     def state_dict(self) -> dict[str, Any]:
         """What was drawn; the engine keeps what was written."""

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.buffers.mirror_images import MirrorImages
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from tests.equality import assert_same
+from tests.fakes import CPU
 from tests.robot_rl.buffers.story import story
 
 TOLD = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)])
@@ -96,5 +99,56 @@ def test_errors_of_mixed_minibatches_go_to_own_rows_only() -> None:
 
 @pytest.mark.parametrize("share", [0.01, 0.99])
 def test_a_share_that_leaves_nothing_of_one_side_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match=rf"share {share} of a minibatch of 8 is [08] "):
+    with pytest.raises(
+        ConfigError, match=rf"share {share} of 8 transitions per minibatch is [08];"
+    ):
         mixed(8, share)
+
+
+PAIR = SignedPermutation((1, 0), (-1.0, -1.0))
+IMAGES = MirrorImages(
+    EnvMirror(groups={"actor": PAIR, "critic": SignedPermutation.signs(1, -1)},
+              action=SignedPermutation.signs(-1)), CPU
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", [{}, {"config": ReplayConfig(priority=0.6)}])
+def test_every_second_row_of_every_minibatch_is_the_image_of_the_one_before(
+    settings: dict[str, Any],
+) -> None:
+    own = TOLD.tell(TOLD.replay(n_step=3, **settings))
+    for batch in Minibatches(own, 8, images=IMAGES).draw(3, 0.5):
+        assert len(batch.reward) == 8
+        assert torch.equal(batch.action[1::2], -batch.action[0::2])
+        for obs in (batch.obs, batch.next_obs):
+            assert torch.equal(obs["actor"][1::2], -obs["actor"][0::2].flip(-1))
+            assert torch.equal(obs["critic"][1::2], obs["critic"][0::2] * torch.tensor([1, -1]))
+        for same in (batch.reward, batch.discount, batch.weight, batch.extra["index"]):
+            assert torch.equal(same[1::2], same[0::2])
+        twice = IMAGES.beside(IMAGES.beside(batch))
+        assert torch.equal(twice.action[3::4], batch.action)
+        assert torch.equal(twice.obs["actor"][3::4], batch.obs["actor"])
+
+
+def test_both_halves_hold_their_share_of_before() -> None:
+    own, before = TOLD.tell(TOLD.replay()), BEFORE.tell(BEFORE.replay())
+    for batch in Minibatches(own, 16, prior=before, share=0.5, images=IMAGES).draw(3, 0.0):
+        assert batch.extra["source"].tolist() == [0, 0, 1, 1] * 4
+        assert torch.equal(batch.reward >= 100, batch.extra["source"] == 1)
+
+
+def test_errors_of_a_row_and_its_image_go_to_the_row() -> None:
+    own = TOLD.tell(TOLD.replay(config=ReplayConfig(priority=1.0)))
+    minibatches = Minibatches(own, 16, prior=BEFORE.tell(BEFORE.replay()), share=0.5, images=IMAGES)
+    for _ in range(60):
+        for batch in minibatches.draw(1, 1.0):
+            wrong = (batch.extra["source"] == 1) | (batch.extra["index"] == 5)
+            wrong[0::2] &= batch.extra["source"][0::2] == 1  # only the image was wrong
+            minibatches.tell(batch, torch.where(wrong, 1e4, 1e-9))
+    batch = next(minibatches.draw(1, 1.0))
+    assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
+
+
+def test_an_odd_minibatch_cannot_be_half_images() -> None:
+    with pytest.raises(ConfigError, match=r"a minibatch of 7 .* even learner.batch_size"):
+        Minibatches(TOLD.tell(TOLD.replay()), 7, images=IMAGES)

@@ -17,7 +17,7 @@ from robot_rl.training.run_folder import RunFolder, RunName
 from robot_rl.training.storage.segments import SegmentStore
 from tests.robot_rl.buffers.story import Story, by_place, expected, story
 from tests.robot_rl.training.loop import WORLD, Loop
-from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted
+from tests.robot_rl.training.test_sampling_resumes import Watches, ends_as_if_uninterrupted
 
 GROUPS = ("actor", "critic")
 TOLD = story(
@@ -189,21 +189,12 @@ def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path: Path, befor
 
 
 def test_the_learner_eats_its_share_of_both(tmp_path: Path, before: Path) -> None:
-    eaten: list[Any] = []
-
-    class Watches:
-        def __init__(self, learner: Any) -> None:
-            self._learner = learner
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._learner, name)
-
-        def update(self, batch: Any) -> Any:
-            eaten.append(batch)
-            return self._learner.update(batch)
-
     prior = PriorConfig(run=str(before), share=0.25)
-    Loop(tmp_path / "run", wrap=Watches, prior=prior).trainer.run()
+    loop = Loop(tmp_path / "run", wrap=Watches, prior=prior)
+    loop.trainer.run()
+    learner = loop.trainer.learner
+    assert isinstance(learner, Watches)
+    eaten = learner.eaten
     assert len(eaten) == 51 * 2
     assert {int(batch.extra["source"].sum()) for batch in eaten} == {2}  # of 8
     assert {name for batch in eaten for name in batch.obs} == set(WORLD.groups)

@@ -92,6 +92,7 @@ SEVERAL_FILES = {
         "sim.film.recording",
         "sim.film.stage",
         "sim.flights.scene",
+        "sim.joints.joint_mirror",
         "sim.physics.arm_kinematics",
         "sim.physics.mujoco_batch",
         "sim.physics.mujoco_model",

@@ -178,23 +178,22 @@ class ReplayBuffer:
 
     def _n_steps(self, position: Tensor, held: int) -> Batch:
         index = self._slot(position)
-        first = self._flat.index_select(0, index)
-        part = self.layout.split(first)
-        last = first  # (B, W): row whose successor is bootstrapped from
+        part = self.layout.split(self._flat.index_select(0, index))
+        last = index  # (B,): row whose successor is bootstrapped from
         reward = self._paid(part["reward"])
         discount = torch.full_like(reward, self.gamma)
         going = _goes_on(part)
         for k in range(1, self.n_step):
             later = position + k * self._num_envs
             inside = later < held * self._num_envs
-            rows = self._flat.index_select(0, self._slot(torch.where(inside, later, position)))
-            here = self.layout.split(rows)
+            row = self._slot(torch.where(inside, later, position))
+            here = self.layout.split(self._flat.index_select(0, row))
             going = going & inside & (here["valid"][:, 0] > 0)
             reward = reward + going * discount * self._paid(here["reward"])
             discount = torch.where(going, discount * self.gamma, discount)
-            last = torch.where(going[:, None], rows, last)
+            last = torch.where(going, row, last)
             going = going & _goes_on(here)
-        end = self.layout.split(last)
+        end = self.layout.split(self._flat.index_select(0, last))
         return Batch(
             obs=self.layout.obs(part, "obs/"),
             action=part["action"],

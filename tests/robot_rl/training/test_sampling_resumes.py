@@ -90,11 +90,13 @@ class Watches:
 
 
 def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, wrap=Watches, make_env=SymmetricToy, symmetry=Symmetry.augment)
+    loop = Loop(
+        tmp_path, wrap=Watches, make_env=SymmetricToy, symmetry=Symmetry.augment, total_steps=80
+    )
     loop.trainer.run()
     learner = loop.trainer.learner
     assert isinstance(learner, Watches)
-    assert len(learner.eaten) == 51 * 2
+    assert len(learner.eaten) == 11 * 2
     for batch in learner.eaten:
         one, image = batch.action[0::2], batch.action[1::2]
         assert len(one) == len(image) == 4

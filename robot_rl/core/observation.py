@@ -212,14 +212,8 @@ def _term(name: str) -> Term:
 
 
 def _join(parts: Sequence[Array], out: Array | None) -> Array:
-    if out is None:
-        return array_namespace(parts[0]).concat(parts, axis=-1)
-    start = 0
-    for part in parts:
-        stop = start + part.shape[-1]
-        out[:, start:stop] = part
-        start = stop
-    return out
+    # `out` is no part of the array standard, but numpy and torch have it.
+    return array_namespace(parts[0]).concat(parts, axis=-1, out=out)
 
 
 def _scaled(value: Array, scale: float) -> Array:

@@ -14,7 +14,7 @@ from robot_rl.core.array import Array
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirrored import Mirrored, mirrored
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import PickedRows, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class ObservationInputs:
     def take(self, rows: Rows) -> "ObservationInputs":
         """The same inputs for the picked worlds only."""
         return ObservationInputs(
-            state=RobotState({k: rows.take(v) for k, v in self.state.fields.items()}),
-            goal={k: rows.take(v) for k, v in self.goal.items()},
+            state=RobotState(PickedRows(rows, self.state.fields)),
+            goal=PickedRows(rows, self.goal),
             last_action=rows.take(self.last_action),
-            sensed={k: rows.take(v) for k, v in self.sensed.items()},
+            sensed=PickedRows(rows, self.sensed),
         )
 
 

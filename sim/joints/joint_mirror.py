@@ -52,7 +52,7 @@ def mirror_model_sensors(model: mujoco.MjModel, robot: RobotMirror) -> dict[str,
 
 
 def mirror_drawn(
-    columns: Mapping[str, slice],
+    widths: Mapping[str, int],
     bodies: list[str],
     centre_of_mass: list[float],
     robot: RobotMirror,
@@ -60,7 +60,7 @@ def mirror_drawn(
     """Of drawn parameters, each column in [-1, 1] over its range.
 
     Args:
-        columns: Of each parameter that is drawn.
+        widths: Of each parameter that is drawn, in order.
         bodies: Links whose mass is drawn, in order.
         centre_of_mass: Range of its shift [m].
         robot: Its left and right.
@@ -69,8 +69,7 @@ def mirror_drawn(
         ConfigError: Shifts to the left are drawn from another range than those to the right.
     """
     parts: list[SignedPermutation] = []
-    for name, place in columns.items():
-        width = place.stop - place.start
+    for name, width in widths.items():
         if name == "centre_of_mass":
             if abs(sum(centre_of_mass)) > 1e-9:
                 raise ConfigError(

@@ -160,9 +160,9 @@ class JointPlants:
 
     def mirror(self, robot: RobotMirror) -> SignedPermutation:
         """What a mirror does to `drawn`."""
-        bodies = [self._engine.model.body(body).name for body in self._bodies]
+        bodies = [self._engine.model.body(body).name for body in self._bodies.tolist()]
         shift = self._ranges["centre_of_mass"]
-        return mirror_drawn(self._columns, bodies, [shift.low, shift.high], robot)
+        return mirror_drawn(self._widths, bodies, [shift.low, shift.high], robot)
 
     def state_dict(self) -> dict[str, Any]:
         """What was drawn; the engine keeps what was written."""

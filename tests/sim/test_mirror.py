@@ -145,15 +145,14 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:
     mirror = RobotMirror(walker())
     bodies = ["trunk", "left_hip", "right_hip"]
-    columns = {
-        "payload": slice(0, 1), "link_mass": slice(1, 4), "centre_of_mass": slice(4, 7),
-        "motor_strength": slice(7, 12), "latency": slice(12, 13),
+    widths = {
+        "payload": 1, "link_mass": 3, "centre_of_mass": 3, "motor_strength": 5, "latency": 1,
     }  # fmt: skip
-    found = mirror_drawn(columns, bodies, [-0.02, 0.02], mirror)
+    found = mirror_drawn(widths, bodies, [-0.02, 0.02], mirror)
     values = torch.arange(1.0, 14.0)
     assert image(found, values).tolist() == [1, 2, 4, 3, 5, -6, 7, 10, 11, 8, 9, 12, 13]
     with pytest.raises(ConfigError, match=r"centre_of_mass \[0.0, 0.02\] has no mirror"):
-        mirror_drawn(columns, bodies, [0.0, 0.02], mirror)
+        mirror_drawn(widths, bodies, [0.0, 0.02], mirror)
 
 
 def test_a_scan_is_read_from_left_to_right() -> None:

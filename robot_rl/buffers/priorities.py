@@ -54,7 +54,7 @@ class Priorities:
             seed: Seed of the draws.
         """
         blocks = -(-capacity // _BLOCK)
-        self._exponent = exponent
+        self._capacity, self._exponent = capacity, exponent
         self._chance = torch.zeros(blocks, _BLOCK, device=device)
         self._sums = torch.zeros(blocks, dtype=torch.float64, device=device)
         self._largest = torch.ones((), device=device)  # error, epsilon included
@@ -82,21 +82,22 @@ class Priorities:
         place = (part + unit[0]) * (ends[-1] / count)
         # Never at the very end, behind which rows that are not filled yet would begin.
         place = torch.minimum(place, torch.nextafter(ends[-1], torch.zeros_like(ends[-1])))
-        block = torch.searchsorted(ends, place, right=True)
+        block = torch.searchsorted(ends, place, right=True).clamp_(max=len(ends) - 1)
         inside = self._chance[block].double().cumsum(-1)  # (count, _BLOCK)
         place = unit[1] * inside[:, -1]
         # The first row whose end lies beyond the place: its own chance is not 0.
-        return block * _BLOCK + (inside <= place[:, None]).sum(-1)
+        row = block * _BLOCK + (inside <= place[:, None]).sum(-1)
+        return row.clamp_(max=self._capacity - 1)  # where no row can be drawn at all
 
     def weight(self, rows: Tensor, correction: float) -> Tensor:
-        """Importance weights of drawn rows, (B,), the largest of them 1.
+        """Importance weights of drawn rows, (B,), the largest of them 1, or 0 if none has a chance.
 
         Args:
             rows: (B,), from `draw`.
             correction: Beta.
         """
         chance = self._chance.view(-1)[rows]
-        return (chance.amin() / chance) ** correction
+        return (chance.amin() / chance.clamp_min(1e-30)) ** correction
 
     def set(self, rows: Tensor, error: Tensor) -> None:
         """Give drawn rows their new errors; of a row that was drawn twice the larger counts.

@@ -1,4 +1,4 @@
-"""Replay ring: packed rows of all worlds; n-step returns and seams are decided in one place."""
+"""Replay ring: packed rows of all worlds, drawn uniformly or by priority."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
+from robot_rl.buffers.returns import Returns
 from robot_rl.buffers.row_description import describe_rows
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.buffers.saved_rows import SavedRows, Segments
@@ -20,13 +21,7 @@ from robot_rl.core.transition import Batch
 class ReplayBuffer:
     """Ring of T steps x N worlds. Row (t, n) is followed in time by row (t + 1, n).
 
-    The rules of episode ends live here and nowhere else:
-
-    - a termination ends the sum and the future: discount 0;
-    - a truncation ends the sum, the future counts from the true successor: discount gamma^k;
-    - an invalid row, and the newest row of the ring, are seams: the sum stops before the former and
-      after the latter, and the future counts from the last valid successor;
-    - a row that is itself invalid gets weight 0.
+    How episodes end is decided in `returns.py`.
     """
 
     def __init__(
@@ -69,11 +64,10 @@ class ReplayBuffer:
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
-        self._weights = torch.ones(max(1, len(spec.reward_names)), device=spec.device)
+        self._returns = Returns(self.layout, gamma, n_step, spec.device)
         self.generator = torch.Generator(device=spec.device)
         """Random stream of uniform draws."""
         self.generator.manual_seed(derive_seed(seed, "replay"))
-        self._gamma = torch.tensor(gamma, device=spec.device)
         self._saved = SavedRows()
         self._config = config or ReplayConfig()
         self._priorities: Priorities | None = None
@@ -117,7 +111,7 @@ class ReplayBuffer:
         self._stamps[slot, 0] = stamp_ns
         self._stamps[slot, 1] = policy_version
         if step.reward_weights is not None:
-            self._weights.copy_(step.reward_weights)
+            self._returns.weights.copy_(step.reward_weights)
         self.total_steps += 1
 
     def sample(self, batch_size: int, *, progress: float = 1.0) -> Batch:
@@ -161,52 +155,16 @@ class ReplayBuffer:
 
     def _transitions(self, position: Tensor, held: int) -> Batch:
         """Transitions that begin at positions counted from the oldest step, (B,)."""
-        if self.n_step > 1:
-            return self._n_steps(position, held)
         index = self._slot(position)
-        part = self.layout.split(self._flat.index_select(0, index))
-        return Batch(
-            obs=self.layout.obs(part, "obs/"),
-            action=part["action"],
-            reward=self._paid(part["reward"]),
-            # gamma, or gamma - gamma
-            discount=torch.add(self._gamma, part["terminated"][:, 0], alpha=-self.gamma),
-            next_obs=self.layout.obs(part, "next_obs/"),
-            weight=part["valid"][:, 0],
-            extra={"index": index},
-        )
+        if self.n_step == 1:
+            return self._returns.one_step(self._flat.index_select(0, index), index)
 
-    def _n_steps(self, position: Tensor, held: int) -> Batch:
-        index = self._slot(position)
-        part = self.layout.split(self._flat.index_select(0, index))
-        last = index  # (B,): row whose successor is bootstrapped from
-        reward = self._paid(part["reward"])
-        discount = torch.full_like(reward, self.gamma)
-        going = _goes_on(part)
-        for k in range(1, self.n_step):
-            later = position + k * self._num_envs
-            inside = later < held * self._num_envs
-            row = self._slot(torch.where(inside, later, position))
-            here = self.layout.split(self._flat.index_select(0, row))
-            going = going & inside & (here["valid"][:, 0] > 0)
-            reward = reward + going * discount * self._paid(here["reward"])
-            discount = torch.where(going, discount * self.gamma, discount)
-            last = torch.where(going, row, last)
-            going = going & _goes_on(here)
-        end = self.layout.split(self._flat.index_select(0, last))
-        return Batch(
-            obs=self.layout.obs(part, "obs/"),
-            action=part["action"],
-            reward=reward,
-            discount=discount * (1 - end["terminated"][:, 0]),
-            next_obs=self.layout.obs(end, "next_obs/"),
-            weight=part["valid"][:, 0],
-            extra={"index": index},
-        )
+        def later(k: int) -> tuple[Tensor, Tensor]:
+            there = position + k * self._num_envs
+            inside = there < held * self._num_envs
+            return self._slot(torch.where(inside, there, position)), inside
 
-    def _paid(self, terms: Tensor) -> Tensor:
-        """Reward of terms (B, K) by the newest weights, (B,)."""
-        return terms[:, 0] * self._weights if terms.shape[1] == 1 else terms @ self._weights
+        return self._returns.several_steps(self._flat, index, later)
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
@@ -234,7 +192,7 @@ class ReplayBuffer:
 
     def share_weights(self, other: "ReplayBuffer") -> None:
         """Value all rewards, from now on, by the newest weights of another replay."""
-        self._weights = other._weights
+        self._returns.weights = other._returns.weights
 
     def export(self, segments: Segments) -> dict[str, Any]:
         """All rows in segments; plain values that say where, and what they hold.
@@ -263,7 +221,7 @@ class ReplayBuffer:
             "total_steps": self.total_steps,
             "rows": self.description,
             "shape": list(self._rows.shape),
-            "weights": self._weights.clone(),
+            "weights": self._returns.weights.clone(),
             "stamps": self._stamps.clone(),
             "generator": self.generator.get_state(),
             "entries": [] if segments is None else list(self._saved.entries),
@@ -292,11 +250,6 @@ class ReplayBuffer:
                 self._priorities.clear()
             return
         self.total_steps = int(state["total_steps"])
-        self._weights.copy_(state["weights"])
+        self._returns.weights.copy_(state["weights"])
         self._stamps.copy_(state["stamps"])
         self._saved.load(self._rows, self.total_steps, state["entries"], segments)
-
-
-def _goes_on(part: Mapping[str, Tensor]) -> Tensor:
-    ended = part["terminated"] + part["truncated"]
-    return (ended[:, 0] == 0) & (part["valid"][:, 0] > 0)

@@ -70,6 +70,13 @@ def test_invalid_rows_and_rows_not_yet_filled_are_never_drawn() -> None:
     assert len(drawn.unique()) == int(valid.sum())
 
 
+def test_where_all_rows_are_invalid_nothing_is_learned() -> None:
+    told = story([[1.0, 2.0]] * 3, invalid=[(t, n) for t in range(3) for n in (0, 1)])
+    batch = told.tell(told.replay(config=CONFIG)).sample(50)
+    assert (batch.weight == 0).all()
+    assert batch.extra["index"].max() < 6
+
+
 def test_importance_weights_undo_the_chances_when_fully_corrected() -> None:
     made = priorities(4)
     made.set(torch.arange(4), torch.tensor([1.0, 2.0, 4.0, 8.0]))

@@ -200,7 +200,7 @@ def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
     task = {"panda": "reach", "crazyflie": "hover"}.get(name, "velocity")
     spec = compose([f"task={task}", f"robot={name}"]).config.robot.spec
-    assert (spec.mirror is not None) == (name in ("go1", "go2"))
+    assert (spec.mirror is not None) == (name in ("go1", "go2", "crazyflie"))
     if spec.mirror is not None:
         other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL"}
         found = [spec.feet[i] for i in RobotMirror(spec).feet.source]

@@ -7,6 +7,7 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation, mlp
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from robot_rl.core.env import Obs
@@ -41,6 +42,11 @@ class GaussianActorConfig:
     """`clamp`, or a smooth `tanh` between the bounds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    zero_head: bool = False
+    """Begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of its bounds
+    with `tanh`."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
@@ -74,6 +80,9 @@ class GaussianActor(nn.Module):
             config.activation,
             layer_norm=config.layer_norm,
         )
+        initialize(self.network, config.initialization, heads=2)
+        if config.zero_head:
+            zero_last(self.network)
 
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
@@ -104,8 +113,12 @@ class GaussianActor(nn.Module):
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
 
+    def constrain(self) -> None:
+        """Nothing to project: the weights are free."""
+
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        mean, log_std = self.network(self.normalizer(obs["actor"])).chunk(2, dim=-1)
+        output = self.network(self.normalizer(obs["actor"]))
+        mean, log_std = output.float().chunk(2, dim=-1)  # bf16 is too coarse for densities
         low, high = self.config.log_std_min, self.config.log_std_max
         if self.config.log_std_bound is LogStdBound.tanh:
             return mean, low + 0.5 * (high - low) * (torch.tanh(log_std) + 1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize
 from policies.mlp import Activation, ensemble_mlp
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from robot_rl.core.env import Obs
@@ -25,6 +26,8 @@ class QEnsembleConfig:
     """Layer norm before every activation."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
@@ -38,8 +41,9 @@ class QEnsemble(nn.Module):
     """Q(obs, action) of E members; reads one observation group (privileged where there is one)."""
 
     def __init__(
-        self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int
-    ) -> None:
+        self, config: QEnsembleConfig, group: str, obs_size: int, action_size: int,
+        outputs: int = 1,
+    ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
@@ -47,6 +51,7 @@ class QEnsemble(nn.Module):
             group: Observation group that is read: `critic`, or `actor` where there is no other.
             obs_size: Width of that group.
             action_size: A.
+            outputs: W: 1 for the value alone, more for a distribution.
         """
         super().__init__()
         self.group = group
@@ -54,16 +59,20 @@ class QEnsemble(nn.Module):
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
         self.network = ensemble_mlp(
             config.members,
-            [obs_size + action_size, *config.hidden, 1],
+            [obs_size + action_size, *config.hidden, outputs],
             config.activation,
             layer_norm=config.layer_norm,
         )
+        initialize(self.network, config.initialization)
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Action values, (E, B)."""
+        """Outputs of the members, (E, B, W)."""
         inputs = torch.cat([self.normalizer(obs[self.group]), action], dim=-1)
-        return self.network(inputs)[..., 0]
+        return self.network(inputs)
 
     def update_statistics(self, obs: Obs) -> None:
         """Take the group that is read, (N, D), into the normaliser."""
         self.normalizer.update(obs[self.group])
+
+    def constrain(self) -> None:
+        """Nothing to project: the weights are free."""

@@ -22,6 +22,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.values import make_values
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
@@ -230,10 +231,14 @@ def small_sac(
     torch.manual_seed(seed)
     actor_config = GaussianActorConfig(**{"hidden": [16], **(actor or {})})
     critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
+    config = SACConfig(**{"batch_size": 8, **settings})
     return SAC(
-        SACConfig(**{"batch_size": 8, **settings}),
+        config,
         GaussianActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
-        QEnsemble(critic_config, group, spec.groups[group].shape[0], spec.action_size),
+        QEnsemble(
+            critic_config, group, spec.groups[group].shape[0], spec.action_size,
+            make_values(config.values, spec.device).width,
+        ),
         action_size=spec.action_size, device=spec.device, seed=seed,
     )  # fmt: skip
 

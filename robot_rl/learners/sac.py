@@ -1,13 +1,16 @@
 """Soft actor-critic with automatic temperature (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-Reads top to bottom in the order in which things happen: act, observe, update (critics, actor,
-temperature, targets). Networks are handed in; time limits, n-step returns and seams are resolved in
-the buffer, so that the target is always `reward + discount * value`.
+Reads top to bottom in the order in which things happen: act, observe, update (critics, temperature,
+actor, targets). Networks are handed in; time limits, n-step returns and seams are resolved in the
+buffer, so that the target is always `reward + discount * value`.
+
+Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL, WSRL and FastSAC
+are this file with other settings (docs/learners.md).
 """
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -18,7 +21,11 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.networks import Critic, StochasticActor, some_members
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.pending import Pending, Seen
+from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
+from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 
 class ActorValue(Enum):
@@ -28,50 +35,54 @@ class ActorValue(Enum):
     mean = "mean"
 
 
+class EntropyAt(Enum):
+    """Where the temperature measures the entropy of the policy."""
+
+    obs = "obs"
+    """At observations, with the actions of the actor's loss: the paper, RLPD."""
+    next_obs = "next_obs"
+    """At next observations, with the actions of the critics' target: SERL, WSRL, FastSAC."""
+
+
 @dataclass(kw_only=True)
-class SACConfig:
+class SACConfig(MaximumEntropyConfig):
     """Hyperparameters; the defaults are those of the paper."""
 
-    batch_size: int = 256
-    """Transitions per update."""
-    gamma: float = 0.99
-    """Discount per control step."""
-    n_step: int = 1
-    """Steps per sampled transition."""
-    actor_lr: float = 3e-4
-    """Step size of the actor."""
-    critic_lr: float = 3e-4
-    """Step size of the critics."""
-    temperature_lr: float = 3e-4
-    """Step size of the log temperature."""
-    adam_epsilon: float = 1e-8
-    """Added to the denominator of Adam."""
-    tau: float = 0.005
-    """Share of the critics that their targets take over after every update."""
-    actor_interval: int = 1
-    """Critic updates per update of actor and temperature."""
-    init_temperature: float = 1.0
-    """Temperature at the start."""
-    target_entropy_per_action: float = -1.0
-    """Target entropy divided by the number of action entries [nat]."""
+    values: ValueConfig = field(default_factory=ValueConfig)
+    """Whether critics predict a mean or a distribution."""
+    target_rule: TargetRule = TargetRule.min
+    """Which members of the target critic the next value is taken from."""
+    target_members: int = 0
+    """Members drawn anew for the target of each update (REDQ); 0 takes all of them."""
+    target_replacement: bool = False
+    """Draw them with replacement: the same member may come twice (SERL, WSRL)."""
     entropy_in_target: bool = True
     """Subtract temperature * log-probability from the next value."""
     actor_value: ActorValue = ActorValue.min
     """The actor climbs the smallest critic (paper) or their mean."""
-    max_grad_norm: float = 0.0
-    """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
+    actor_on_all: bool = False
+    """Actor and temperature step on all minibatches since their last step, joined (SERL, WSRL), not
+    on the newest (RLPD)."""
+    entropy_at: EntropyAt = EntropyAt.obs
+    """Where the temperature measures entropy."""
+    temperature_every_update: bool = False
+    """The temperature steps with the critics, not with the actor (FastSAC)."""
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        ranges: dict[str, tuple[float, float]] = {
-            "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
-            "actor_lr": (0, 1), "critic_lr": (0, 1), "temperature_lr": (0, 1),
-            "actor_interval": (1, 1e6), "init_temperature": (1e-9, 1e6), "max_grad_norm": (0, 1e9),
-        }  # fmt: skip
-        for name, (low, high) in ranges.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"learner.{name} must lie in [{low:g}, {high:g}], got {value}")
+        """Refuse settings that contradict each other."""
+        super().__post_init__()
+        if self.target_members < 0:
+            raise ConfigError(f"learner.target_members must be >= 0, got {self.target_members}")
+        if self.target_members and self.target_rule is TargetRule.own:
+            raise ConfigError(
+                "learner.target_rule=own needs the targets of all members; leave "
+                f"target_members at 0, got {self.target_members}"
+            )
+        if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
+            raise ConfigError(
+                "learner.temperature_every_update needs entropy_at=next_obs: actions at the "
+                "observations are drawn only when the actor steps"
+            )
 
 
 class SAC:
@@ -79,7 +90,7 @@ class SAC:
 
     def __init__(
         self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
-        device: torch.device, seed: int,
+        device: torch.device, seed: int, reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks.
 
@@ -90,6 +101,7 @@ class SAC:
             action_size: A.
             device: Where the networks live.
             seed: Seed of exploration and of sampled actions.
+            reduce: Joins the gradients of several processes.
         """
         self.config = config
         self.actor = actor.to(device)
@@ -97,19 +109,28 @@ class SAC:
         # The target shares the normaliser's statistics with the critic: one scale for both.
         shared = {id(buffer): buffer for buffer in self.critic.buffers()}
         self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
-        self.log_alpha = torch.tensor(config.init_temperature, device=device).log().requires_grad_()
-        self.target_entropy = config.target_entropy_per_action * action_size
+        self.values = make_values(config.values, device)
         self.updates = 0
         """Updates done."""
-        self._actor_params = list(self.actor.parameters())
-        self._critic_params = list(self.critic.parameters())
-        self._target_params = list(self.target_critic.parameters())
-        adam = {"eps": config.adam_epsilon, "fused": True}
-        self._actor_optimizer = torch.optim.Adam(self._actor_params, config.actor_lr, **adam)
-        self._critic_optimizer = torch.optim.Adam(self._critic_params, config.critic_lr, **adam)
-        self._alpha_optimizer = torch.optim.Adam([self.log_alpha], config.temperature_lr, **adam)
+        interval = config.actor_interval
+        self._actor_optimizer = Optimizer(
+            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
+            reduce=reduce, interval=interval,
+        )  # fmt: skip
+        self._critic_optimizer = Optimizer(
+            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self.temperature = Temperature(
+            config, action_size=action_size, device=device, reduce=reduce,
+            interval=1 if config.temperature_every_update else interval,
+        )  # fmt: skip
+        self._targets = list(self.target_critic.parameters())
+        self._sources = list(self.critic.parameters())
+        self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
+        self._pending = Pending(config.actor_on_all, device)
         self._actor_metrics: dict[str, Tensor] = {}
 
     @property
@@ -150,63 +171,74 @@ class SAC:
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
-        """One step of the critics, every `actor_interval` updates of actor and temperature too.
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 
         Returns:
-            Detached metrics, and None: SAC sets no priorities.
+            Detached metrics, and the critics' error of every row, (B,).
         """
-        metrics = self._update_critic(batch)
-        if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch)
-        self._update_target()
+        alpha = self.temperature.value()
+        metrics, seen, error = self._update_critic(batch, alpha)
+        if self.config.temperature_every_update:
+            self.temperature.step(seen.next_log_prob, seen.weight)
+            alpha = self.temperature.value()
+        self._pending.add(seen)
         self.updates += 1
-        return {**metrics, **self._actor_metrics}, None
+        if self.updates % self.config.actor_interval == 0:
+            self._actor_metrics = self._update_actor(self._pending.take(), alpha)
+        soft_update(self._targets, self._sources, self.config.tau)
+        return {**metrics, **self._actor_metrics}, error
 
-    def _update_critic(self, batch: Batch) -> dict[str, Tensor]:
+    def _update_critic(self, batch: Batch, alpha: Tensor) -> tuple[dict[str, Tensor], Seen, Tensor]:
         with torch.no_grad():
-            next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
-            next_value = self.target_critic(batch.next_obs, next_action).amin(0)  # (B,)
-            if self.config.entropy_in_target:
-                next_value = next_value - self.log_alpha.exp() * next_log_prob
-            target = batch.reward + batch.discount * next_value  # (B,)
-        q = self.critic(batch.obs, batch.action)  # (E, B)
-        error = q - target
-        # Mean over the batch, sum over members: each critic learns as if it were alone.
-        loss = (batch.weight * error * error).mean(-1).sum()
-        self._critic_optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self._clip(self._critic_params)
-        self._critic_optimizer.step()
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+            next_action, next_log_prob = self._sample(batch.next_obs)
+            paid = self.config.entropy_in_target
+            bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
+            next_output = self._next_outputs(batch.next_obs, next_action)  # (M, B, W)
+            target = self.values.target(
+                next_output, batch.reward, batch.discount, bonus, self.config.target_rule
+            )
+        output = self._outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
+        loss = self.values.loss(output, target, batch.weight)
+        self._critic_optimizer.step(loss)
+        output = output.detach()
+        metrics = {"critic_loss": loss.detach(), "q_mean": self.values.expectation(output).mean()}
+        error = self.values.error(output, target)
+        return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
 
-    def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action, log_prob = self.actor.sample(batch.obs, self._generator)
-        q = self.critic(batch.obs, action)  # (E, B)
+    def _next_outputs(self, obs: Obs, action: Tensor) -> Tensor:
+        """Of the members of the target critic that count in this update."""
+        members, count = self._targets[0].shape[0], self.config.target_members
+        if count == 0:
+            return self._outputs(self.target_critic, obs, action)
+        # Drawn on the device: the host never waits for the indices.
+        draw = {"generator": self._generator, "device": self._device}
+        if self.config.target_replacement:
+            index = torch.randint(members, (count,), **draw)
+        else:
+            index = torch.rand(members, **draw).argsort()[:count]
+        with autocast(self._device, self.config.precision):
+            return some_members(self.target_critic, index, obs, action)
+
+    def _update_actor(self, seen: Seen, alpha: Tensor) -> dict[str, Tensor]:
+        action, log_prob = self._sample(seen.obs)
+        q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
-        alpha = self.log_alpha.detach().exp()
-        loss = (batch.weight * (alpha * log_prob - value)).mean()
-        self._actor_optimizer.zero_grad(set_to_none=True)
-        loss.backward(inputs=self._actor_params)  # the critics get no gradient from here
-        self._clip(self._actor_params)
-        self._actor_optimizer.step()
-        surplus = -log_prob.detach() - self.target_entropy  # (B,) [nat]
-        # J(alpha) = alpha (H - H_target), with the gradient taken through alpha = exp(log alpha).
-        alpha_loss = self.log_alpha.exp() * (batch.weight * surplus).mean()
-        self._alpha_optimizer.zero_grad(set_to_none=True)
-        alpha_loss.backward()
-        self._alpha_optimizer.step()
-        entropy = -log_prob.detach().mean()
-        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+        loss = (seen.weight * (alpha * log_prob - value)).mean()
+        self._actor_optimizer.step(loss)  # the critics get no gradient from here
+        log_prob = log_prob.detach()
+        if not self.config.temperature_every_update:
+            at_obs = self.config.entropy_at is EntropyAt.obs
+            self.temperature.step(log_prob if at_obs else seen.next_log_prob, seen.weight)
+        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
 
-    @torch.no_grad()
-    def _update_target(self) -> None:
-        for target, source in zip(self._target_params, self._critic_params, strict=True):
-            target.lerp_(source, self.config.tau)
+    def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        with autocast(self._device, self.config.precision):
+            return self.actor.sample(obs, self._generator)
 
-    def _clip(self, params: list[nn.Parameter]) -> None:
-        if self.config.max_grad_norm > 0:
-            nn.utils.clip_grad_norm_(params, self.config.max_grad_norm)
+    def _outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+        with autocast(self._device, self.config.precision):
+            return critic(obs, action)  # (E, B, W)
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""
@@ -219,10 +251,11 @@ class SAC:
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
             "target_critic": self.target_critic.state_dict(),
-            "log_alpha": self.log_alpha.detach().clone(),
+            "temperature": self.temperature.state_dict(),
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "generator": self._generator.get_state(),
             "updates": self.updates,
+            "pending": self._pending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -230,15 +263,12 @@ class SAC:
         self.actor.load_state_dict(state["actor"])
         self.critic.load_state_dict(state["critic"])
         self.target_critic.load_state_dict(state["target_critic"])
-        with torch.no_grad():
-            self.log_alpha.copy_(state["log_alpha"])
+        self.temperature.load_state_dict(state["temperature"])
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
-            rates = [group["lr"] for group in optimizer.param_groups]
             optimizer.load_state_dict(saved)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate  # a run may go on with another step size
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
+        self._pending.load_state_dict(state["pending"])
 
-    def _optimizers(self) -> list[torch.optim.Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer, self._alpha_optimizer]
+    def _optimizers(self) -> list[Optimizer]:
+        return [self._actor_optimizer, self._critic_optimizer]

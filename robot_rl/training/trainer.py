@@ -6,7 +6,6 @@ the uninterrupted one bit for bit, unless the worlds' state cannot be saved: the
 anew.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,13 +19,14 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.prior import Prior, PriorConfig, open_prior
 
 VALIDATION_SEED = 1_000_003
@@ -147,6 +147,7 @@ class Trainer:
         self._interval_seconds = interval_seconds
         self._seed = seed
         self._learn_metrics: dict[str, Tensor] = {}
+        self._watch = FiniteWatch()
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
@@ -194,7 +195,10 @@ class Trainer:
             return
         progress = min(1.0, self.collector.world_steps / self.config.total_steps)
         for minibatch in self._minibatches.draw(updates, progress):
-            self._learn_metrics, error = self.learner.update(minibatch)
+            self._watch.see_batch(minibatch)
+            metrics, error = self.learner.update(minibatch)
+            self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._learn_metrics)
             self._minibatches.tell(minibatch, error)
         self.collector.policy_version += updates
 
@@ -227,17 +231,25 @@ class Trainer:
         )
 
     def _checked(self) -> dict[str, float]:
-        """The learner's metrics on the host, after looking for what is not a number."""
-        learned = {f"train/{name}": float(v) for name, v in self._learn_metrics.items()}
-        bad = [name for name, value in learned.items() if not math.isfinite(value)]
-        if bad:
+        """The learner's metrics on the host, after looking for what was not a number."""
+        found = self._watch.found()
+        if found:
             raise NonFiniteError(
-                f"{' and '.join(bad)} became NaN or infinite at step {self.collector.world_steps}; "
-                "the last checkpoint is intact: resume it with a smaller learning rate, or look "
-                "for a reward or an observation that explodes"
+                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
+                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
+                "smaller learning rate, or look for a reward or an observation that explodes"
+                f"{self._complaint_of_the_worlds()}"
             )
-        self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
-        return learned
+        self.env.check()
+        return {name: float(value) for name, value in self._learn_metrics.items()}
+
+    def _complaint_of_the_worlds(self) -> str:
+        """What the worlds found too: the cause, or actions of a policy that is broken already."""
+        try:
+            self.env.check()
+        except NonFiniteError as error:
+            return f". The worlds report: {error}"
+        return ""
 
     def _save(self, score: float | None) -> None:
         self._checked()
@@ -260,8 +272,18 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
-        self.learner.load_state_dict(state["learner"])
+        """Go on from `state_dict`.
+
+        Raises:
+            CheckpointError: The learner's state is that of another version.
+        """
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except KeyError as error:
+            raise CheckpointError(
+                f"the learner's state in the checkpoint has no entry {error}, which this program "
+                "needs; go on with the version of robot_rl that wrote it (provenance.json names it)"
+            ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
@@ -14,20 +13,6 @@ from robot_rl.training.trainer import Symmetry
 from tests.equality import assert_same
 from tests.fakes import ToyEnv, copied
 from tests.robot_rl.training.loop import Loop
-
-
-class Errs:
-    """A learner that tells how far each reward is from nothing."""
-
-    def __init__(self, learner: Any) -> None:
-        self._learner = learner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._learner, name)
-
-    def update(self, batch: Any) -> tuple[dict[str, Tensor], Tensor]:
-        metrics, _ = self._learner.update(batch)
-        return metrics, batch.reward - 0.1
 
 
 def final_state(loop: Loop) -> dict[str, Any]:
@@ -115,7 +100,5 @@ def test_worlds_without_left_and_right_are_refused_in_words(tmp_path: Path) -> N
 
 
 def test_a_run_with_priorities_resumes_bit_equal(tmp_path: Path) -> None:
-    state = ends_as_if_uninterrupted(
-        tmp_path, [52, 120], wrap=Errs, replay=ReplayConfig(priority=0.6)
-    )
+    state = ends_as_if_uninterrupted(tmp_path, [52, 120], replay=ReplayConfig(priority=0.6))
     assert len(torch.unique(state["next batch"].weight)) > 10  # priorities were at work

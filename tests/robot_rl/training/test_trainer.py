@@ -110,7 +110,7 @@ def test_a_finished_run_may_be_prolonged(tmp_path: Path) -> None:
 def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path: Path) -> None:
     loop = Loop(tmp_path, wrap=lambda learner: BreaksAfter(learner, updates=50))
     with pytest.raises(
-        NonFiniteError, match=r"^train/critic_loss .*became NaN or infinite at step"
+        NonFiniteError, match=r"^train/critic_loss, then .*became NaN or infinite by step"
     ):
         loop.trainer.run()
     assert loop.store.steps() == [100]
@@ -137,6 +137,23 @@ def test_a_nan_in_the_worlds_is_named_and_earlier_checkpoints_stay(
         loop.trainer.run()
     assert loop.store.steps() == [100]
     assert loop.store.load().step == 100
+
+
+def test_a_nan_reward_is_named_before_the_losses_that_it_spoils(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, env={"nan_at": {"reward": (27, 2)}})
+    with pytest.raises(
+        NonFiniteError, match=r"^sampled reward, then train/critic_loss .*reward was NaN in world 2"
+    ):
+        loop.trainer.run()
+    assert loop.store.steps() == [100]
+    assert loop.store.load().step == 100
+
+
+def test_a_nan_observation_is_told_with_the_world_that_had_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, env={"nan_at": {"critic": (27, 2)}})
+    with pytest.raises(NonFiniteError, match=r"became NaN .*critic was NaN in world 2"):
+        loop.trainer.run()
+    assert loop.store.steps() == [100]
 
 
 def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:

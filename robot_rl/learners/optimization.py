@@ -1,0 +1,127 @@
+"""How weights move, shared by all learners: a step of Adam, moving targets, number formats.
+
+A step is: gradients of these parameters alone, joined over the processes, scaled down to their
+largest norm, Adam or AdamW, projection of the weights.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+
+Reduce = Callable[[Sequence[nn.Parameter]], None]
+"""Joins the gradients of several processes in place: their mean."""
+
+
+class Optimizer:
+    """Adam over some parameters, from the loss to the projected weights."""
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter | Tensor],
+        lr: float,
+        config: OffPolicyConfig,
+        *,
+        after_step: Callable[[], None] | None = None,
+        reduce: Reduce | None = None,
+        weight_decay: float | None = None,
+        max_grad_norm: float | None = None,
+        warm_up: bool = True,
+        interval: int = 1,
+    ) -> None:
+        """Take over the parameters.
+
+        Args:
+            params: What is trained.
+            lr: Step size at the start.
+            config: Adam's constants, clipping, schedule.
+            after_step: Called after every step, without gradients: projection of the weights.
+            reduce: Joins gradients of several processes.
+            weight_decay: Instead of the config's.
+            max_grad_norm: Instead of the config's.
+            warm_up: Follow the config's warm-up.
+            interval: Updates of the learner per step taken here, so that all schedules of a learner
+                end together.
+        """
+        self.params: list[Any] = list(params)
+        self._lr, self._config, self._interval = lr, config, interval
+        self._after_step, self._reduce = after_step, reduce
+        self._max_norm = config.max_grad_norm if max_grad_norm is None else max_grad_norm
+        decay = config.weight_decay if weight_decay is None else weight_decay
+        device = self.params[0].device
+        self._warmup = config.learning_rate_warmup if warm_up else 0
+        self._scheduled = config.learning_rate_decay > 0 or self._warmup > 0
+        # A captured update on CUDA reads the step size from the device; a number would be frozen.
+        self._on_device = device.type == "cuda"
+        rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
+        kind = torch.optim.AdamW if decay > 0 else torch.optim.Adam
+        self._adam = kind(
+            self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
+            eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
+        )  # fmt: skip
+
+    def step(self, loss: Tensor) -> Tensor | None:
+        """One step down the gradient of a loss; other leaves of its graph get no gradient.
+
+        Returns:
+            Norm of the gradients before clipping, 0-dim, where they are clipped.
+        """
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward(inputs=self.params)
+        if self._reduce is not None:
+            self._reduce(self.params)
+        norm = None
+        if self._max_norm > 0:
+            norm = nn.utils.clip_grad_norm_(self.params, self._max_norm)
+        if self._scheduled:
+            self._set_rate()
+        self._adam.step()
+        if self._after_step is not None:
+            with torch.no_grad():
+                self._after_step()
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adam's running means and its count of steps."""
+        return self._adam.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; the step size stays as configured: a run may go on with another."""
+        rates = [group["lr"] for group in self._adam.param_groups]
+        self._adam.load_state_dict(dict(state))
+        for group, rate in zip(self._adam.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def _set_rate(self) -> None:
+        """Linear warm-up, then half a cosine to the last share, by Adam's own count of steps."""
+        config, rate = self._config, self._adam.param_groups[0]["lr"]
+        counted = self._adam.state[self.params[0]].get("step")
+        updates = (torch.zeros_like(rate) if counted is None else counted) * self._interval
+        if config.learning_rate_decay > 0:
+            progress = (updates / config.learning_rate_decay).clamp(max=1.0)
+            end = config.learning_rate_end
+            share = end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))
+        else:
+            share = torch.ones_like(updates)
+        if self._warmup > 0:
+            share = share * (updates / self._warmup).clamp(max=1.0)
+        rate.copy_(self._lr * share)
+
+
+def soft_update(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
+    """Move targets a share `tau` of the way to their sources, all in one call."""
+    with torch.no_grad():
+        # Not in torch's list of public names, but what its own optimisers are made of.
+        torch._foreach_lerp_(list(targets), list(sources), tau)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
+    """Context of forward passes; losses are computed outside, in float32."""
+    if precision is Precision.fp32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -1,0 +1,214 @@
+"""What the outputs of a critic mean: an expected return, or a distribution over fixed returns.
+
+The distribution is categorical (C51, Bellemare et al. 2017, arXiv:1707.06887): K atoms at equal
+distances from `low` to `high`, one logit for each. A learner asks here for expectations, targets
+and losses, and so reads the same with either kind. Everything is computed in float32, whatever
+precision the networks ran in.
+
+Shapes: E members of the critic, M of the target critic (E of them with `TargetRule.own`), B rows,
+W outputs of one member (1, or K logits).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+
+
+class TargetRule(Enum):
+    """Which of the target critic's members the next value is taken from."""
+
+    min = "min"
+    """The member with the smallest mean; of categories, its whole distribution."""
+    mean = "mean"
+    """All of them: the mean value; of categories, the even mixture."""
+    own = "own"
+    """Every member learns from its own target."""
+
+
+@dataclass(kw_only=True)
+class ValueConfig:
+    """Scalar or categorical values."""
+
+    atoms: int = 0
+    """K: returns that the categories stand for; 0 learns the mean alone."""
+    low: float = -10.0
+    """Smallest return that the categories can express."""
+    high: float = 10.0
+    """Largest return that the categories can express."""
+
+    def __post_init__(self) -> None:
+        """Refuse supports that are none."""
+        if self.atoms < 0 or self.atoms == 1:
+            raise ConfigError(f"values.atoms must be 0 (scalar) or at least 2, got {self.atoms}")
+        if not self.low < self.high:
+            raise ConfigError(f"values.low {self.low} must lie below values.high {self.high}")
+
+
+class Values(Protocol):
+    """Turns outputs of critics into expectations, targets and losses."""
+
+    @property
+    def width(self) -> int:
+        """W: outputs that a member needs."""
+        ...
+
+    def expectation(self, output: Tensor) -> Tensor:
+        """Expected returns, (E, B), of outputs (E, B, W)."""
+        ...
+
+    def target(
+        self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
+    ) -> Tensor:
+        """What `loss` moves the critics to, without gradient.
+
+        Args:
+            output: Of the target critic at the next observations, (M, B, W).
+            reward: (B,).
+            discount: (B,).
+            bonus: Added to the next value, (B,): -alpha * log-probability, or zeros.
+            rule: Which members count.
+
+        Returns:
+            Returns, (B,) or (E, B); of categories probabilities, (B, K) or (E, B, K).
+        """
+        ...
+
+    def loss(self, output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        """0-dim: mean over rows weighted by (B,), summed over members."""
+        ...
+
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Surprise of every row, (B,), not negative, without gradient: for priorities."""
+        ...
+
+
+def make_values(config: ValueConfig, device: torch.device) -> Values:
+    """The kind of values that a config asks for."""
+    return CategoricalValues(config, device) if config.atoms else ScalarValues()
+
+
+class ScalarValues:
+    """One output: the expected return."""
+
+    width = 1
+
+    def expectation(self, output: Tensor) -> Tensor:
+        """(E, B, 1) -> (E, B)."""
+        return output[..., 0].float()
+
+    @torch.no_grad()
+    def target(
+        self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
+    ) -> Tensor:
+        """Reward + discount * (value + bonus), (B,), or (E, B) with `own`."""
+        value = self.expectation(output)
+        if rule is TargetRule.min:
+            value = value.amin(0)
+        elif rule is TargetRule.mean:
+            value = value.mean(0)
+        return reward + discount * (value + bonus)
+
+    def loss(self, output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        """Squared error, without a factor 1/2."""
+        error = self.expectation(output) - target  # (E, B)
+        # Mean over the batch, sum over members: each critic learns as if it were alone.
+        return (weight * error * error).mean(-1).sum()
+
+    @torch.no_grad()
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Absolute error, mean over members."""
+        return (self.expectation(output) - target).abs().mean(0)
+
+
+class CategoricalValues:
+    """K logits: probabilities of the returns low, low + spacing, ..., high."""
+
+    def __init__(self, config: ValueConfig, device: torch.device) -> None:
+        """Lay out the atoms.
+
+        Args:
+            config: Number of atoms, at least 2, and the support.
+            device: Where the critics live.
+        """
+        self.width = config.atoms
+        self._low = config.low
+        self._spacing = (config.high - config.low) / (config.atoms - 1)
+        self._places = torch.arange(config.atoms, dtype=torch.float32, device=device)  # (K,)
+        self._atoms = self._low + self._spacing * self._places  # (K,)
+
+    def expectation(self, output: Tensor) -> Tensor:
+        """(E, B, K) -> (E, B)."""
+        return self._mean(torch.softmax(output.float(), -1))
+
+    @torch.no_grad()
+    def target(
+        self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
+    ) -> Tensor:
+        """Projection of reward + discount * (Z + bonus) onto the atoms."""
+        probability = torch.softmax(output.float(), -1)  # (M, B, K)
+        if rule is TargetRule.min:
+            # Clipped double learning chooses a member, not the smaller of each probability.
+            smallest = self._mean(probability).argmin(0)  # (B,)
+            rows = torch.arange(smallest.shape[0], device=smallest.device)
+            probability = probability[smallest, rows]  # (B, K)
+        elif rule is TargetRule.mean:
+            probability = probability.mean(0)
+        return self.project(probability, reward + discount * bonus, discount)
+
+    def project(self, probability: Tensor, shift: Tensor, discount: Tensor) -> Tensor:
+        """Distribution of shift + discount * Z on the atoms (Bellemare et al. 2017, eq. 7).
+
+        Each atom's mass is shared by the two atoms beside its new place, so that the mean is kept;
+        what lies beyond the support is moved to its edge.
+
+        Args:
+            probability: Of Z, (..., B, K).
+            shift: (B,).
+            discount: (B,).
+
+        Returns:
+            Probabilities, (..., B, K).
+        """
+        # Places are counted in spacings from `low`. So written, a shift by whole spacings with
+        # discount 1 lands on whole numbers.
+        first = (shift - (1 - discount) * self._low) / self._spacing  # (B,)
+        place = torch.addcmul(first[:, None], discount[:, None], self._places)  # (B, K)
+        place = place.clamp_(0, self.width - 1)
+        # The lower neighbour is never the last atom: on a whole number one share is all of the
+        # mass and the other nothing, at the upper edge too. A NaN gets a valid index and stays a
+        # NaN in the shares.
+        lower = place.long().clamp_(0, self.width - 2)  # (B, K)
+        upper_share = probability * (place - lower)  # (..., B, K)
+        rows = torch.arange(probability[..., 0].numel(), device=place.device) * self.width
+        index = (lower + rows.view(*probability.shape[:-1], 1)).flatten()
+        # Flat sums by index: 25 times as fast on a CPU as the dense form max(0, 1 - |distance|) at
+        # 256 rows and 101 atoms, 100 times at 8,192 rows.
+        projected = torch.zeros_like(probability).flatten()
+        projected.index_add_(0, index, (probability - upper_share).flatten())
+        projected.index_add_(0, index.add_(1), upper_share.flatten())
+        return projected.view_as(probability)
+
+    def loss(self, output: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        """Cross-entropy from the target's probabilities."""
+        log_probability = torch.log_softmax(output.float(), -1)  # (E, B, K)
+        return -(weight * (target * log_probability).sum(-1)).mean(-1).sum()
+
+    @torch.no_grad()
+    def error(self, output: Tensor, target: Tensor) -> Tensor:
+        """Divergence KL(target | prediction), mean over members (Hessel et al. 2018).
+
+        The cross-entropy itself would call a row surprising whose return is merely random.
+        """
+        log_probability = torch.log_softmax(output.float(), -1)  # (E, B, K)
+        entropy = torch.special.entr(target).sum(-1)  # (B,) or (E, B)
+        cross = -(target * log_probability).sum(-1)  # (E, B)
+        return (cross - entropy).clamp_min(0).mean(0)
+
+    def _mean(self, probability: Tensor) -> Tensor:
+        # Not a matrix product: autocast would round that to bfloat16.
+        return (probability * self._atoms).sum(-1)

@@ -1,0 +1,288 @@
+"""What critics' outputs mean: by hand, by law, and against double precision."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.learners.values import (
+    CategoricalValues,
+    ScalarValues,
+    TargetRule,
+    ValueConfig,
+    make_values,
+)
+from tests.fakes import CPU
+
+ROWS, ATOMS = 64, 101
+SCALES = (0.3, 4.0, 40.0)
+"""Rewards well inside the support, near its size, and far beyond it."""
+
+
+def categories(atoms: int = 3, low: float = -1.0, high: float = 1.0) -> CategoricalValues:
+    return CategoricalValues(ValueConfig(atoms=atoms, low=low, high=high), CPU)
+
+
+def logits(*probabilities: list[float]) -> Tensor:
+    """One row for each member, (M, 1, K), of outputs that mean these probabilities."""
+    return torch.tensor(probabilities).clamp_min(1e-30).log()[:, None]
+
+
+def row(value: float) -> Tensor:
+    return torch.tensor([value])
+
+
+def draws(scale: float, members: int = 2) -> dict[str, Tensor]:
+    """Outputs, rewards and discounts; one row in five has no future."""
+    generator = torch.Generator().manual_seed(3)
+    alive = torch.rand(ROWS, generator=generator) > 0.2
+    return {
+        "output": 2 * torch.randn(members, ROWS, ATOMS, generator=generator),
+        "reward": scale * torch.randn(ROWS, generator=generator),
+        "discount": torch.where(alive, 0.97, 0.0),
+        "bonus": 0.2 * torch.randn(ROWS, generator=generator),
+    }
+
+
+def reference_target(
+    output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule,
+    low: float, high: float,
+) -> Tensor:  # fmt: skip
+    """Projection in double precision by the triangular kernel: (B, K), or (E, B, K) with `own`."""
+    atoms = output.shape[-1]
+    z = low + (high - low) / (atoms - 1) * torch.arange(atoms, dtype=torch.float64)
+    probability = output.double().exp() / output.double().exp().sum(-1, keepdim=True)
+    moved = (reward.double() + discount.double() * bonus.double())[:, None]
+    moved = (moved + discount.double()[:, None] * z).clamp(low, high)  # (B, K)
+    distance = (moved[:, :, None] - z).abs() * (atoms - 1) / (high - low)  # (B, K, K)
+    projected = torch.einsum("mbk,bkj->mbj", probability, (1 - distance).clamp_min(0))
+    if rule is TargetRule.own:
+        return projected
+    if rule is TargetRule.mean:
+        return projected.mean(0)
+    means = (probability * z).sum(-1)  # (M, B)
+    return torch.stack([projected[int(means[:, b].argmin()), b] for b in range(len(reward))])
+
+
+def relative_error(got: Tensor, expected: Tensor) -> float:
+    return float((got.double() - expected).norm() / expected.norm())
+
+
+class TestCategories:
+    def test_mass_between_two_atoms_is_shared_by_nearness(self) -> None:
+        # Atoms -1, 0, 1. All mass is on 0 and moves to 0.1: nine tenths stay, one goes on to 1.
+        target = categories().target(
+            logits([0.0, 1.0, 0.0]), row(0.1), row(0.5), row(0.0), TargetRule.min
+        )
+        assert target.tolist()[0] == pytest.approx([0.0, 0.9, 0.1], abs=1e-6)
+
+    def test_the_atoms_shrink_by_the_discount_and_the_bonus_with_them(self) -> None:
+        # -1, 0, 1 with masses 0.2, 0.3, 0.5 move to 0.5 z + 0.5 * 0.4: -0.3, 0.2, 0.7.
+        target = categories().target(
+            logits([0.2, 0.3, 0.5]), row(0.0), row(0.5), row(0.4), TargetRule.min
+        )
+        by_hand = [0.2 * 0.3, 0.2 * 0.7 + 0.3 * 0.8 + 0.5 * 0.3, 0.3 * 0.2 + 0.5 * 0.7]
+        assert target.tolist()[0] == pytest.approx(by_hand, abs=1e-6)
+
+    def test_atoms_exactly_at_integer_positions_keep_all_their_mass(self) -> None:
+        # The neighbours of a whole number coincide: shares of (upper - b) and (b - lower) would
+        # both be nothing, and the mass would be lost.
+        mass = torch.rand(4, 51, generator=torch.Generator().manual_seed(0)).softmax(-1)
+        values = categories(51, low=-5.0, high=5.0)
+        for spacings in (0, 1, 7, -3):
+            shift = torch.full((4,), 0.2 * spacings)
+            projected = values.project(mass, shift, torch.ones(4))
+            expected = torch.zeros(4, 51)
+            for k in range(51):
+                expected[:, min(max(k + spacings, 0), 50)] += mass[:, k]
+            torch.testing.assert_close(projected, expected, rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize(("reward", "place"), [(-1.0, 0), (0.0, 1), (1.0, 2)])
+    def test_a_return_on_an_atom_is_that_atom_alone(self, reward: float, place: int) -> None:
+        target = categories().target(
+            logits([0.2, 0.3, 0.5]), row(reward), row(0.0), row(7.0), TargetRule.min
+        )
+        assert target.tolist()[0] == [float(k == place) for k in range(3)]
+
+    @pytest.mark.parametrize(("reward", "place"), [(-50.0, 0), (50.0, 2), (float("inf"), 2)])
+    def test_targets_outside_the_support_are_clamped_to_its_edge(
+        self, reward: float, place: int
+    ) -> None:
+        target = categories().target(
+            logits([0.2, 0.3, 0.5]), row(reward), row(0.9), row(0.0), TargetRule.min
+        )
+        assert target.tolist()[0] == pytest.approx([float(k == place) for k in range(3)])
+
+    def test_clipped_double_takes_the_whole_distribution_of_the_lower_mean(self) -> None:
+        # Means 0.0 and 0.1; the smaller of each probability would be neither's distribution.
+        certain, spread = [0.0, 1.0, 0.0], [0.45, 0.0, 0.55]
+        target = categories().target(
+            logits(spread, certain), row(0.0), row(1.0), row(0.0), TargetRule.min
+        )
+        assert target.tolist()[0] == pytest.approx(certain, abs=1e-6)
+
+    def test_own_targets_stay_apart_and_the_mean_is_the_mixture(self) -> None:
+        low, high = [0.8, 0.2, 0.0], [0.0, 0.2, 0.8]
+        values, arguments = categories(), (row(0.0), row(1.0), row(0.0))
+        own = values.target(logits(low, high), *arguments, TargetRule.own)
+        assert own.shape == (2, 1, 3)
+        torch.testing.assert_close(own[:, 0], torch.tensor([low, high]))
+        mean = values.target(logits(low, high), *arguments, TargetRule.mean)
+        assert mean.tolist()[0] == pytest.approx([0.4, 0.2, 0.4])
+
+    def test_each_row_chooses_its_member_for_itself(self) -> None:
+        low, high = [0.8, 0.2, 0.0], [0.0, 0.2, 0.8]
+        output = torch.cat([logits(low, high), logits(high, low)], dim=1)  # (2, 2, 3)
+        target = categories().target(
+            output, torch.zeros(2), torch.ones(2), torch.zeros(2), TargetRule.min
+        )
+        torch.testing.assert_close(target, torch.tensor([low, low]))
+
+    @pytest.mark.parametrize("rule", TargetRule)
+    @pytest.mark.parametrize("scale", SCALES)
+    def test_mass_sums_to_one_and_is_nowhere_negative(self, rule: TargetRule, scale: float) -> None:
+        target = categories(ATOMS, -10, 10).target(**draws(scale), rule=rule)
+        assert target.min() >= 0
+        # 101 summands of float32.
+        torch.testing.assert_close(target.sum(-1), torch.ones(target.shape[:-1]), rtol=0, atol=3e-6)
+
+    @pytest.mark.parametrize("rule", TargetRule)
+    def test_the_mean_is_kept_inside_the_support(self, rule: TargetRule) -> None:
+        values, drawn = categories(ATOMS, -10, 10), draws(1.0)
+        drawn["discount"] = drawn["discount"] * 0.5  # nothing comes near the edges
+        target = values.target(**drawn, rule=rule)
+        got = values.expectation(target.log())
+        scalar = ScalarValues().target(
+            values.expectation(drawn.pop("output"))[..., None], **drawn, rule=rule
+        )
+        torch.testing.assert_close(got, scalar, rtol=1e-4, atol=1e-4)
+
+    @pytest.mark.parametrize("rule", TargetRule)
+    @pytest.mark.parametrize("scale", SCALES)
+    def test_projection_loss_and_gradient_equal_double_precision(
+        self, rule: TargetRule, scale: float
+    ) -> None:
+        values, drawn = categories(ATOMS, -10, 10), draws(scale)
+        target = values.target(**drawn, rule=rule)
+        expected = reference_target(**drawn, rule=rule, low=-10.0, high=10.0)
+        assert relative_error(target, expected) < 1e-5
+
+        generator = torch.Generator().manual_seed(8)
+        output = torch.randn(2, ROWS, ATOMS, generator=generator).requires_grad_()
+        weight = torch.rand(ROWS, generator=generator)
+        loss = values.loss(output, target, weight)
+        loss.backward()
+        double = output.detach().double().requires_grad_()
+        log_probability = double - double.exp().sum(-1, keepdim=True).log()
+        cross = -(expected * log_probability).sum(-1)  # (E, B)
+        reference = sum(((member * weight.double()).mean() for member in cross), torch.zeros(()))
+        reference.backward()
+        assert loss.item() == pytest.approx(reference.item(), rel=1e-5)
+        assert output.grad is not None
+        assert double.grad is not None
+        assert relative_error(output.grad, double.grad) < 1e-5
+
+    def test_the_gradient_vanishes_at_the_target(self) -> None:
+        values = categories()
+        output = logits([0.2, 0.3, 0.5]).requires_grad_()
+        values.loss(output, torch.tensor([[0.2, 0.3, 0.5]]), torch.ones(1)).backward()
+        assert output.grad is not None
+        assert output.grad.abs().max() < 1e-7
+
+    def test_the_error_is_zero_where_the_prediction_is_right_however_random(self) -> None:
+        values = categories()
+        right, wrong = [0.2, 0.3, 0.5], [0.5, 0.3, 0.2]
+        target = torch.tensor([right])
+        assert values.error(logits(right, right), target).tolist() == pytest.approx([0], abs=1e-6)
+        divergence = sum(p * math.log(p / q) for p, q in zip(right, wrong, strict=True))
+        got = values.error(logits(right, wrong), target)
+        assert got.tolist() == pytest.approx([divergence / 2], abs=1e-6)
+
+    def test_a_nan_reaches_the_loss_and_no_other_row(self) -> None:
+        values, drawn = categories(ATOMS, -10, 10), draws(1.0)
+        clean = values.target(**drawn, rule=TargetRule.min)
+        drawn["reward"][5] = float("nan")
+        target = values.target(**drawn, rule=TargetRule.min)
+        assert not target[5].isfinite().all()
+        others = torch.arange(ROWS) != 5
+        assert torch.equal(target[others], clean[others])
+        assert values.loss(drawn["output"], target, torch.ones(ROWS)).isnan()
+
+    def test_the_expectation_climbs_with_gradient(self) -> None:
+        output = logits([0.2, 0.3, 0.5], [0.5, 0.3, 0.2]).requires_grad_()
+        mean = categories().expectation(output)
+        assert mean.flatten().tolist() == pytest.approx([0.3, -0.3])
+        mean.sum().backward()
+        assert output.grad is not None
+        # d mean / d logit = p (z - mean)
+        assert output.grad[0, 0].tolist() == pytest.approx([0.2 * -1.3, 0.3 * -0.3, 0.5 * 0.7])
+
+
+class TestScalars:
+    OUTPUT = torch.tensor([[[1.0], [4.0]], [[3.0], [2.0]]])  # (2, 2, 1)
+
+    @pytest.mark.parametrize(
+        ("rule", "value"),
+        [
+            (TargetRule.min, [1.0, 2.0]),
+            (TargetRule.mean, [2.0, 3.0]),
+            (TargetRule.own, [[1.0, 4.0], [3.0, 2.0]]),
+        ],
+    )
+    def test_the_target_is_reward_plus_discounted_value_and_bonus(
+        self, rule: TargetRule, value: Any
+    ) -> None:
+        reward, discount = torch.tensor([1.0, -1.0]), torch.tensor([0.5, 0.0])
+        bonus = torch.tensor([0.5, 100.0])  # the second row has no future
+        target = ScalarValues().target(self.OUTPUT, reward, discount, bonus, rule)
+        expected = reward + discount * (torch.tensor(value) + bonus)
+        torch.testing.assert_close(target, expected)
+
+    def test_the_loss_is_the_mean_over_rows_and_the_sum_over_members(self) -> None:
+        target, weight = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 0.5])
+        # members: errors (-1, 3) and (1, 1); weighted squares (1, 4.5) and (1, 0.5)
+        loss = ScalarValues().loss(self.OUTPUT, target, weight)
+        assert float(loss) == pytest.approx((1 + 4.5) / 2 + (1 + 0.5) / 2)
+
+    def test_the_error_is_absolute_and_averaged_over_members(self) -> None:
+        error = ScalarValues().error(self.OUTPUT, torch.tensor([2.0, 1.0]))
+        assert error.tolist() == [1.0, 2.0]
+
+    def test_every_member_may_have_a_target_of_its_own(self) -> None:
+        target = torch.tensor([[1.0, 4.0], [0.0, 0.0]])
+        assert float(ScalarValues().loss(self.OUTPUT, target, torch.ones(2))) == (9 + 4) / 2
+
+
+@pytest.mark.parametrize("config", [ValueConfig(), ValueConfig(atoms=11)])
+def test_low_precision_outputs_are_computed_on_in_full_precision(config: ValueConfig) -> None:
+    values = make_values(config, CPU)
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(2, 8, values.width, generator=generator).bfloat16()
+    zeros = torch.zeros(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        target = values.target(output, zeros, torch.ones(8), zeros, TargetRule.min)
+        loss = values.loss(output, target, torch.ones(8))
+        mean = values.expectation(output)
+    assert {target.dtype, loss.dtype, mean.dtype} == {torch.float32}
+    assert torch.equal(mean, values.expectation(output.float()))
+
+
+def test_no_target_carries_a_gradient() -> None:
+    for config in (ValueConfig(), ValueConfig(atoms=5)):
+        values = make_values(config, CPU)
+        output = torch.ones(2, 4, values.width, requires_grad=True)
+        target = values.target(output, torch.ones(4), torch.ones(4), torch.ones(4), TargetRule.own)
+        assert not target.requires_grad
+        assert not values.error(output, target).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [({"atoms": 1}, "atoms"), ({"atoms": -3}, "atoms"), ({"low": 2.0, "high": 2.0}, "low")],
+)
+def test_a_support_that_is_none_is_refused(changes: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"values\.{name} "):
+        ValueConfig(**changes)

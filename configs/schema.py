@@ -13,12 +13,16 @@ import torch
 
 from configs.builders import (
     DSACTLearnerConfig,
+    FlashSACLearnerConfig,
     SACLearnerConfig,
     SimEnvConfig,
+    TD3LearnerConfig,
     build_dsac_t,
+    build_flash_sac,
     build_gymnasium_env,
     build_sac,
     build_sim_env,
+    build_td3,
 )
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -111,6 +115,8 @@ COMPONENTS = (
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
+    Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
+    Component("learner", "td3", TD3LearnerConfig, build_td3),
 )
 """Every kind of environment, robot engine, task and learner."""
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize, zero_last
-from policies.mlp import Activation, mlp
+from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -28,12 +30,19 @@ class LogStdBound(Enum):
 class GaussianActorConfig:
     """Shape of the actor."""
 
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
     hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers."""
+    """Widths of the hidden layers of an mlp."""
     activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers."""
+    """Nonlinearity of the hidden layers of an mlp."""
     layer_norm: bool = False
-    """Layer norm before every activation."""
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
     log_std_min: float = -5.0
     """Lower bound of the log standard deviation before squashing."""
     log_std_max: float = 2.0
@@ -45,13 +54,17 @@ class GaussianActorConfig:
     initialization: Initialization = Initialization.torch
     """Weights of an mlp in the beginning."""
     zero_head: bool = False
-    """Begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of its bounds
-    with `tanh`."""
+    """Let an mlp begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of
+    its bounds with `tanh`."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"actor.hidden needs widths of at least 1, got {self.hidden}")
+        check_shape(self, "actor")
+        if self.zero_head and self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"actor.zero_head true is for an mlp; actor.kind {self.kind.value} draws its "
+                "weights in its own way"
+            )
         if self.log_std_min >= self.log_std_max:
             raise ConfigError(
                 f"actor.log_std_min {self.log_std_min} must lie below "
@@ -75,11 +88,8 @@ class GaussianActor(nn.Module):
         self.action_size = action_size
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = mlp(
-            [obs_size, *config.hidden, 2 * action_size],
-            config.activation,
-            layer_norm=config.layer_norm,
-        )
+        self.network = make_network(config, obs_size, 2 * action_size)
+        self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization, heads=2)
         if config.zero_head:
             zero_last(self.network)
@@ -105,8 +115,14 @@ class GaussianActor(nn.Module):
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Draw an action only, (N, A), in [-1, 1]."""
+        shape = (*obs["actor"].shape[:-1], self.action_size)
+        return self.displace(
+            obs, torch.randn(shape, generator=generator, device=obs["actor"].device)
+        )
+
+    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
+        """The action for given normals (N, A): for noise that lasts over several steps."""
         mean, log_std = self._moments(obs)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
 
     def update_statistics(self, obs: Obs) -> None:
@@ -114,7 +130,9 @@ class GaussianActor(nn.Module):
         self.normalizer.update(obs["actor"])
 
     def constrain(self) -> None:
-        """Nothing to project: the weights are free."""
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()
 
     def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
         output = self.network(self.normalizer(obs["actor"]))

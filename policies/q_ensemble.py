@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize
-from policies.mlp import Activation, ensemble_mlp
+from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -18,12 +20,19 @@ class QEnsembleConfig:
 
     members: int = 2
     """E: number of independent critics."""
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
     hidden: list[int] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers."""
+    """Widths of the hidden layers of an mlp."""
     activation: Activation = Activation.relu
-    """Nonlinearity of the hidden layers."""
+    """Nonlinearity of the hidden layers of an mlp."""
     layer_norm: bool = False
-    """Layer norm before every activation."""
+    """Layer norm before every activation of an mlp."""
+    width: int = 256
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
     initialization: Initialization = Initialization.torch
@@ -33,8 +42,7 @@ class QEnsembleConfig:
         """Refuse networks that cannot be built."""
         if self.members < 1:
             raise ConfigError(f"critic.members must be at least 1, got {self.members}")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"critic.hidden needs widths of at least 1, got {self.hidden}")
+        check_shape(self, "critic")
 
 
 class QEnsemble(nn.Module):
@@ -57,12 +65,9 @@ class QEnsemble(nn.Module):
         self.group = group
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = ensemble_mlp(
-            config.members,
-            [obs_size + action_size, *config.hidden, outputs],
-            config.activation,
-            layer_norm=config.layer_norm,
-        )
+        inputs = obs_size + action_size
+        self.network = make_network(config, inputs, outputs, members=config.members)
+        self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization)
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
@@ -75,4 +80,6 @@ class QEnsemble(nn.Module):
         self.normalizer.update(obs[self.group])
 
     def constrain(self) -> None:
-        """Nothing to project: the weights are free."""
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()

@@ -19,8 +19,9 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
              beside Gymnasium's vector environments and envpool where it is installed
   tasks      every task, and the physics of every robot with joints, on one thread
-  learner    collecting (act, step, store), updates of SAC, and the share of each in training;
-             gradient steps beside Stable-Baselines3 and SBX where they are installed
+  learner    collecting (act, step, store), updates of SAC, and the share of each in training; a
+             sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
+             they are installed
   all        everything; the default
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
@@ -114,8 +115,12 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     for section in sections:
         print("\n".join(section.lines()), flush=True)
     print("\n".join(notes))
-    record = {"sections": [section.record() for section in sections], "notes": notes}
-    return record | {"updates": _updates(options)}
+    return {
+        "sections": [section.record() for section in sections],
+        "notes": notes,
+        "replay": _replay_sampling(options),
+        "updates": _updates(options),
+    }
 
 
 def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -126,6 +131,19 @@ def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
         section, bars = measure_updates(size, rounds=options.rounds, python=options.peers_python)
         print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
         records.append({**section.record(), "bars": bars})
+    return records
+
+
+def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.replay_sampling import measure_sampling
+
+    records = []
+    for section, bar in measure_sampling(
+        20_000 if options.quick else 1_000_000, (256, 8192), rounds=options.rounds,
+        repeats=4 if options.quick else 50,
+    ):  # fmt: skip
+        print("\n".join([*section.lines(), f"  {bar}"]), flush=True)
+        records.append({**section.record(), "bar": bar})
     return records
 
 

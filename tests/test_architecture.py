@@ -95,6 +95,7 @@ SEVERAL_FILES = {
         "sim.film.recording",
         "sim.film.stage",
         "sim.flights.scene",
+        "sim.joints.joint_mirror",
         "sim.physics.arm_kinematics",
         "sim.physics.compiled_model",
         "sim.physics.mujoco_batch",

@@ -25,6 +25,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.off_policy import check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
@@ -109,6 +110,7 @@ class DSACT:
         self.temperature = Temperature(
             config, action_size=action_size, device=device, reduce=reduce, interval=interval
         )
+        self.reward_scale = make_reward_scale(config, device)
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]
         self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
         members = next(iter(self.critic.parameters())).shape[0]
@@ -153,7 +155,8 @@ class DSACT:
         """Nothing to prepare: exploration is drawn anew in every step."""
 
     def observe(self, step: EnvStep) -> None:
-        """Take the observations that are acted on next into the normalisers."""
+        """Take the observations that are acted on next, and the rewards, into running statistics."""
+        self.reward_scale.observe(step)
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
@@ -197,8 +200,9 @@ class DSACT:
         least = mean.argmin(0, keepdim=True)  # (1, B)
         mean, value = (x.gather(0, least)[0] for x in (mean, mean + z.clamp(-clip, clip) * std))
         bonus = -self.temperature.value() * next_log_prob
-        expected = batch.reward + batch.discount * (mean + bonus)
-        return expected, batch.reward + batch.discount * (value + bonus)
+        reward = self.reward_scale.scale(batch.reward)
+        expected = reward + batch.discount * (mean + bonus)
+        return expected, reward + batch.discount * (value + bonus)
 
     def _follow_scale(self, std: Tensor, weight: Tensor) -> None:
         now = (weight * std).sum(-1) / weight.sum()  # (E,)
@@ -233,8 +237,7 @@ class DSACT:
     def state_dict(self) -> dict[str, Any]:
         """Networks, targets, optimisers, temperature, running deviations, counters and RNG."""
         return {
-            **{name: network.state_dict() for name, network in self._networks().items()},
-            "temperature": self.temperature.state_dict(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "scale": self.scale.clone(),
             "generator": self._generator.get_state(),
@@ -243,19 +246,19 @@ class DSACT:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
-        for name, network in self._networks().items():
-            network.load_state_dict(state[name])
-        self.temperature.load_state_dict(state["temperature"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.scale.copy_(state["scale"])
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
 
-    def _networks(self) -> dict[str, Any]:
+    def _parts(self) -> dict[str, Any]:
         return {
-            "actor": self.actor, "critic": self.critic,
-            "target_actor": self.target_actor, "target_critic": self.target_critic,
+            "actor": self.actor, "critic": self.critic, "target_actor": self.target_actor,
+            "target_critic": self.target_critic, "temperature": self.temperature,
+            "reward_scale": self.reward_scale,
         }  # fmt: skip
 
     def _optimizers(self) -> list[Optimizer]:

@@ -28,6 +28,10 @@ class Network(Protocol):
         """Switch gradients of all parameters."""
         ...
 
+    def train(self, mode: bool = True) -> Self:
+        """Let batch norm take the statistics of its rows, or with False the running ones."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers by name."""
         ...
@@ -45,6 +49,14 @@ class Network(Protocol):
         ...
 
 
+class DeterministicActor(Network, Protocol):
+    """A policy that gives one action for an observation."""
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Action, (N, A), in [-1, 1]."""
+        ...
+
+
 class StochasticActor(Network, Protocol):
     """A policy with a density; called, it returns its mode."""
 
@@ -58,6 +70,10 @@ class StochasticActor(Network, Protocol):
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Random action only, (N, A), in [-1, 1]."""
+        ...
+
+    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
+        """The action, (N, A), in [-1, 1], for given standard normals (N, A)."""
         ...
 
 

@@ -14,6 +14,15 @@ class Precision(Enum):
     bf16 = "bf16"
 
 
+class RewardScaling(Enum):
+    """What sampled rewards are divided by."""
+
+    none = "none"
+    """One."""
+    running = "running"
+    """A running scale of the returns that are collected."""
+
+
 @dataclass(kw_only=True)
 class OffPolicyConfig:
     """Hyperparameters of the whole family; the defaults are those of SAC's paper (2018b)."""
@@ -46,6 +55,10 @@ class OffPolicyConfig:
     """Share of the critics that their targets take over after every update."""
     actor_interval: int = 1
     """The actor steps in the last of every so many updates."""
+    reward_scale: RewardScaling = RewardScaling.none
+    """What sampled rewards are divided by."""
+    reward_limit: float = 5.0
+    """Size of the largest return after scaling; with categories, the edge of their support."""
     precision: Precision = Precision.fp32
     """bf16 is faster where the processor has it; losses and weights stay in float32."""
 
@@ -60,7 +73,7 @@ class OffPolicyConfig:
             "actor_lr": (0, 1), "critic_lr": (0, 1), "learning_rate_end": (0, 1),
             "learning_rate_warmup": (0, 1e12), "learning_rate_decay": (0, 1e12),
             "adam_epsilon": (0, 1), "weight_decay": (0, 1e3), "max_grad_norm": (0, 1e9),
-            "actor_interval": (1, 1e6),
+            "actor_interval": (1, 1e6), "reward_limit": (1e-6, 1e6),
         })  # fmt: skip
 
 

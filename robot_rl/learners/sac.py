@@ -24,6 +24,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.pending import Pending, Seen
+from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -110,6 +111,7 @@ class SAC:
         shared = {id(buffer): buffer for buffer in self.critic.buffers()}
         self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
         self.values = make_values(config.values, device)
+        self.reward_scale = make_reward_scale(config, device)
         self.updates = 0
         """Updates done."""
         interval = config.actor_interval
@@ -167,7 +169,8 @@ class SAC:
         """Nothing to prepare: exploration is drawn anew in every step."""
 
     def observe(self, step: EnvStep) -> None:
-        """Take the observations that are acted on next into the normalisers."""
+        """Take rewards into their scale, and what is acted on next into the normalisers."""
+        self.reward_scale.observe(step)
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
@@ -196,8 +199,9 @@ class SAC:
             bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
             next_output = self._next_outputs(batch.next_obs, next_action)  # (M, B, W)
             target = self.values.target(
-                next_output, batch.reward, batch.discount, bonus, self.config.target_rule
-            )
+                next_output, self.reward_scale.scale(batch.reward), batch.discount, bonus,
+                self.config.target_rule,
+            )  # fmt: skip
         output = self._outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
         loss = self.values.loss(output, target, batch.weight)
         self._critic_optimizer.step(loss)
@@ -256,6 +260,7 @@ class SAC:
             "generator": self._generator.get_state(),
             "updates": self.updates,
             "pending": self._pending.state_dict(),
+            "reward_scale": self.reward_scale.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +274,7 @@ class SAC:
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
         self._pending.load_state_dict(state["pending"])
+        self.reward_scale.load_state_dict(state["reward_scale"])
 
     def _optimizers(self) -> list[Optimizer]:
         return [self._actor_optimizer, self._critic_optimizer]

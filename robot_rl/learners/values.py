@@ -164,7 +164,8 @@ class CategoricalValues:
         """Distribution of shift + discount * Z on the atoms (Bellemare et al. 2017, eq. 7).
 
         Each atom's mass is shared by the two atoms beside its new place, so that the mean is kept;
-        what lies beyond the support is moved to its edge.
+        what lies beyond the support is moved to its edge. On CUDA the sums run in no fixed order:
+        bit-equal runs need `torch.use_deterministic_algorithms`.
 
         Args:
             probability: Of Z, (..., B, K).

@@ -8,15 +8,20 @@ import torch
 
 from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
+from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
-from robot_rl.learners.off_policy import Precision
+from robot_rl.learners.flash_sac import FlashSAC
+from robot_rl.learners.off_policy import Precision, RewardScaling
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
+from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
+from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
@@ -25,6 +30,18 @@ def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
 
 def dsac_t(**settings: Any) -> Callable[[EnvSpec, int], DSACT]:
     return lambda spec, seed: small_dsac_t(spec, seed, **settings)
+
+
+def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], FlashSAC]:
+    return lambda spec, seed: small_flash_sac(spec, seed, **settings)
+
+
+def of_kind(kind: NetworkKind) -> dict[str, Any]:
+    return {"kind": kind, "width": 16, "blocks": 1}
+
+
+def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
+    return lambda spec, seed: small_td3(spec, seed, **settings)
 
 
 LAYER_NORM = {"layer_norm": True}
@@ -46,6 +63,30 @@ CASES = (
         "sac without normaliser",
         sac(actor={**PLAIN, "log_std_bound": LogStdBound.tanh}, critic=PLAIN),
     ),
+    LearnerCase(
+        "sac with simba", sac(actor=of_kind(NetworkKind.simba), critic=of_kind(NetworkKind.simba))
+    ),
+    LearnerCase(
+        "sac with bro", sac(actor=of_kind(NetworkKind.bro), critic=of_kind(NetworkKind.bro))
+    ),
+    LearnerCase("flash_sac", flash_sac()),
+    LearnerCase("flash_sac without a group for the critic", flash_sac(), privileged=False),
+    LearnerCase("flash_sac with an actor in every update", flash_sac(actor_interval=1, n_step=3)),
+    LearnerCase(
+        "flash_sac with scalar values",
+        flash_sac(values=ValueConfig(), reward_scale=RewardScaling.none, critic={"members": 5}),
+    ),
+    LearnerCase(
+        "flash_sac with simba and a normaliser",
+        flash_sac(
+            actor={**of_kind(NetworkKind.simba), "normalize": True},
+            critic={**of_kind(NetworkKind.simba), "normalize": True},
+        ),
+    ),
+    LearnerCase("flash_sac with perceptrons", flash_sac(
+        actor={"kind": NetworkKind.mlp, "hidden": [16]},
+        critic={"kind": NetworkKind.mlp, "hidden": [16]},
+    )),
     LearnerCase("sac as redq", sac(**REDQ, temperature_loss=TemperatureLoss.log_alpha)),
     LearnerCase(
         "sac as serl",
@@ -77,11 +118,36 @@ CASES = (
     ),
     LearnerCase("dsac_t in bf16", dsac_t(precision=Precision.bf16)),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
+    LearnerCase("dsac_t with scaled rewards", dsac_t(reward_scale=RewardScaling.running)),
+    LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
+    LearnerCase("td3 with scaled rewards", td3(reward_scale=RewardScaling.running)),
     LearnerCase(
         "sac with falling steps", sac(learning_rate_decay=6, learning_rate_end=0.1)
     ),
     LearnerCase(
         "sac with a fixed temperature", sac(temperature_loss=TemperatureLoss.fixed)
+    ),
+    LearnerCase("td3", td3()),
+    LearnerCase("td3 without a group for the critic", td3(), privileged=False),
+    LearnerCase("td3 in bf16", td3(precision=Precision.bf16, values=ValueConfig(atoms=21))),
+    LearnerCase(
+        "td3 with simba", td3(actor=of_kind(NetworkKind.simba), critic=of_kind(NetworkKind.simba))
+    ),
+    LearnerCase(
+        "td3 with flash", td3(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash))
+    ),
+    LearnerCase("td3 without normaliser", td3(actor=PLAIN, critic=PLAIN, n_step=3)),
+    LearnerCase(
+        "td3 as fast_td3 sets it",
+        td3(
+            values=ValueConfig(atoms=21), target_actor=False, delay_targets=False,
+            actor_value=ClimbedValue.min, exploration_min=0.001, exploration_max=0.4,
+            weight_decay=0.1, tau=0.1, actor={"last_layer_std": 0.01},
+        ),
+    ),
+    LearnerCase(
+        "td3 with five critics of their own",
+        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
     ),
 )  # fmt: skip
 
@@ -97,7 +163,7 @@ class TestOnCUDA(LearnerContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sac", "sac as fast_sac"])
+@pytest.mark.parametrize("name", ["sac", "sac as fast_sac", "td3", "td3 as fast_td3 sets it"])
 def test_a_thousand_updates_of_the_same_seed_are_bit_equal(name: str) -> None:
     suite = TestOnTheCPU()
     case = next(case for case in CASES if case.name == name)

@@ -19,6 +19,7 @@ def constant_actor(
     """An actor whose network answers with these two numbers whatever it sees."""
     config = GaussianActorConfig(hidden=[16], **changes)
     actor = GaussianActor(config, 3, actions)
+    assert isinstance(actor.network, nn.Sequential)
     last = actor.network[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)

@@ -121,6 +121,8 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert "SBX" in answer.out  # its figures, or that it is absent
     assert "Stable-Baselines3" in answer.out
     assert "bf16 units of this processor: " in answer.out
+    assert "replay sample, 20,000 rows of 180 bytes, batch 8,192" in answer.out
+    assert "stable-baselines3" in answer.out  # its figures, or that it is absent
     assert "reach with the Panda, 8 worlds, 2 threads" in answer.out
     assert "ours / AsyncVectorEnv: " in answer.out
     assert "tasks under random actions, 4 worlds, 1 thread" in answer.out

@@ -16,6 +16,7 @@ from robot_rl.learners.values import (
     make_values,
 )
 from tests.fakes import CPU
+from tests.robot_rl.learners.reference_values import categorical_target
 
 ROWS, ATOMS = 64, 101
 SCALES = (0.3, 4.0, 40.0)
@@ -45,26 +46,6 @@ def draws(scale: float, members: int = 2) -> dict[str, Tensor]:
         "discount": torch.where(alive, 0.97, 0.0),
         "bonus": 0.2 * torch.randn(ROWS, generator=generator),
     }
-
-
-def reference_target(
-    output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule,
-    low: float, high: float,
-) -> Tensor:  # fmt: skip
-    """Projection in double precision by the triangular kernel: (B, K), or (E, B, K) with `own`."""
-    atoms = output.shape[-1]
-    z = low + (high - low) / (atoms - 1) * torch.arange(atoms, dtype=torch.float64)
-    probability = output.double().exp() / output.double().exp().sum(-1, keepdim=True)
-    moved = (reward.double() + discount.double() * bonus.double())[:, None]
-    moved = (moved + discount.double()[:, None] * z).clamp(low, high)  # (B, K)
-    distance = (moved[:, :, None] - z).abs() * (atoms - 1) / (high - low)  # (B, K, K)
-    projected = torch.einsum("mbk,bkj->mbj", probability, (1 - distance).clamp_min(0))
-    if rule is TargetRule.own:
-        return projected
-    if rule is TargetRule.mean:
-        return projected.mean(0)
-    means = (probability * z).sum(-1)  # (M, B)
-    return torch.stack([projected[int(means[:, b].argmin()), b] for b in range(len(reward))])
 
 
 def relative_error(got: Tensor, expected: Tensor) -> float:
@@ -167,7 +148,7 @@ class TestCategories:
     ) -> None:
         values, drawn = categories(ATOMS, -10, 10), draws(scale)
         target = values.target(**drawn, rule=rule)
-        expected = reference_target(**drawn, rule=rule, low=-10.0, high=10.0)
+        expected = categorical_target(**drawn, rule=rule, low=-10.0, high=10.0)
         assert relative_error(target, expected) < 1e-5
 
         generator = torch.Generator().manual_seed(8)

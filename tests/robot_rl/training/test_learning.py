@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.learner import Learner
 from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import Precision
+from robot_rl.learners.td3 import ClimbedValue
+from robot_rl.learners.values import ValueConfig
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer, TrainerConfig
 from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
+from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
 
 LIMIT = 60
 
@@ -24,27 +31,44 @@ def worlds(num_envs: int, seed: int) -> ToyEnv:
     return ToyEnv(PointMass(), num_envs, limit=LIMIT, reward_weights=weights, seed=seed)
 
 
+SAME: dict[str, Any] = {
+    "batch_size": 128, "gamma": 0.95, "tau": 0.02, "actor_lr": 3e-3, "critic_lr": 3e-3,
+    "actor": {"hidden": [32, 32]}, "critic": {"hidden": [32, 32]},
+}  # fmt: skip
+ENTROPY: dict[str, Any] = {"temperature_lr": 3e-3, "init_temperature": 0.1}
+FAST: dict[str, Any] = {
+    "values": ValueConfig(atoms=51, low=-10.0, high=0.0), "actor_value": ClimbedValue.min,
+    "target_actor": False, "delay_targets": False, "exploration_min": 0.01,
+    "exploration_max": 0.4, "weight_decay": 0.01,
+}  # fmt: skip
+SIMBA, BRO, FLASH = (
+    {"actor": {"kind": kind, "width": 32, "blocks": 1},
+     "critic": {"kind": kind, "width": 32, "blocks": 1}}
+    for kind in (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
+)  # fmt: skip
+LEARNERS: dict[str, Callable[[EnvSpec], Learner]] = {
+    "sac": lambda spec: small_sac(spec, **SAME, **ENTROPY),
+    "sac over three steps": lambda spec: small_sac(spec, **SAME, **ENTROPY, n_step=3),
+    "sac with simba": lambda spec: small_sac(spec, **{**SAME, **SIMBA}, **ENTROPY),
+    "sac with bro": lambda spec: small_sac(spec, **{**SAME, **BRO}, **ENTROPY),
+    "flash_sac": lambda spec: small_flash_sac(spec, 1, **{**SAME, **FLASH}),
+    "sac in bf16": lambda spec: small_sac(spec, **SAME, **ENTROPY, precision=Precision.bf16),
+    "dsac_t": lambda spec: small_dsac_t(spec, **SAME, **ENTROPY),
+    "dsac_t by its later code, in bf16": lambda spec: small_dsac_t(
+        spec, **SAME, **ENTROPY, loss=DSACTLoss.huber, precision=Precision.bf16
+    ),
+    "td3": lambda spec: small_td3(spec, **SAME),
+    "td3 as fast_td3 sets it": lambda spec: small_td3(spec, **SAME, **FAST),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        (small_sac, {"n_step": 1}),
-        (small_sac, {"n_step": 3}),
-        (small_sac, {"precision": Precision.bf16}),
-        (small_dsac_t, {"loss": DSACTLoss.paper}),
-        (small_dsac_t, {"loss": DSACTLoss.huber, "precision": Precision.bf16}),
-    ],
-    ids=["sac", "sac, n=3", "sac in bf16", "dsac_t", "dsac_t's later code in bf16"],
-)
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
-    tmp_path: Path, make: Callable[..., Any], settings: dict[str, Any]
+    tmp_path: Path, name: str
 ) -> None:
     env, evaluation_env = worlds(16, seed=0), worlds(100, seed=1)
-    learner = make(
-        env.spec, **settings, batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3,
-        critic_lr=3e-3, temperature_lr=3e-3, init_temperature=0.1,
-        actor={"hidden": [32, 32]}, critic={"hidden": [32, 32]},
-    )  # fmt: skip
+    learner = LEARNERS[name](env.spec)
     before = evaluate(evaluation_env, learner.policy(), seed=5)
     segments = SegmentStore(tmp_path / "segments")
     trainer = Trainer(

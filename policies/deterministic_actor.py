@@ -1,0 +1,89 @@
+"""Deterministic actor (Fujimoto et al. 2018): tanh of a network, normaliser inside."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from policies.initialization import Initialization, initialize
+from policies.mlp import Activation
+from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
+from robot_rl.core.env import Obs
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class DeterministicActorConfig:
+    """Shape of the actor."""
+
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
+    hidden: list[int] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers of an mlp."""
+    activation: Activation = Activation.relu
+    """Nonlinearity of the hidden layers of an mlp."""
+    layer_norm: bool = False
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
+    normalize: bool = True
+    """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    last_layer_std: float = 0.0
+    """Standard deviation of the weights of an mlp's last layer in the beginning, its biases being
+    zero: small ones begin near the middle of the action range. 0 draws them as the others."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        check_shape(self, "actor")
+        if not self.last_layer_std >= 0:
+            raise ConfigError(f"actor.last_layer_std must be >= 0, got {self.last_layer_std}")
+        if self.last_layer_std > 0 and self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"actor.last_layer_std {self.last_layer_std:g} is for an mlp; actor.kind "
+                f"{self.kind.value} draws its weights in its own way"
+            )
+
+
+class DeterministicActor(nn.Module):
+    """Reads the group `actor`; one action for an observation."""
+
+    def __init__(self, config: DeterministicActorConfig, obs_size: int, action_size: int) -> None:
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the group `actor`.
+            action_size: A.
+        """
+        super().__init__()
+        self.config = config
+        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
+        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.network = make_network(config, obs_size, action_size)
+        self._constrained = constrained_layers(self.network)
+        initialize(self.network, config.initialization)
+        if config.last_layer_std > 0:
+            last = [layer for layer in self.network.modules() if isinstance(layer, nn.Linear)][-1]
+            nn.init.normal_(last.weight, std=config.last_layer_std)
+            nn.init.zeros_(last.bias)
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Action, (N, A), in [-1, 1]: what is learned, evaluated and deployed."""
+        output = self.network(self.normalizer(obs["actor"]))
+        return torch.tanh(output.float())  # bf16 would leave 256 actions between 0 and 1
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group `actor`, (N, D), into the normaliser."""
+        self.normalizer.update(obs["actor"])
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()

@@ -1,0 +1,1 @@
+"""Network shapes beyond the plain perceptron: single for actors, as an ensemble for critics."""

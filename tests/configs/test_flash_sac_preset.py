@@ -1,0 +1,83 @@
+"""FlashSAC as published, on every environment, and that its settings reach what is made of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from configs.builders import build_flash_sac
+from configs.compose import compose
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import GroupSpec
+from robot_rl.learners.flash_sac import FlashSAC
+from robot_rl.learners.reward_scale import UnitRewardScale
+from tests.fakes import LinearWorld, ToyEnv, random_batch
+
+SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_size=8"]
+
+
+def test_the_preset_has_the_numbers_of_its_source() -> None:
+    config = compose(["learner=flash_sac", "task=velocity"]).config
+    learner, training = config.learner, config.training
+    assert (config.num_envs, training.updates_per_step) == (1024, 2)
+    assert (training.random_steps, training.replay_capacity) == (100_000, 10_000_000)
+    assert (learner.batch_size, learner.gamma, learner.n_step, learner.tau) == (2048, 0.99, 3, 0.01)
+    rates = (learner.actor_lr, learner.critic_lr, learner.temperature_lr)
+    assert (*rates, learner.learning_rate_end) == (3e-4, 3e-4, 3e-4, 0.5)
+    assert (learner.actor_interval, learner.weight_decay, learner.max_grad_norm) == (2, 0.0, 0.0)
+    assert (learner.init_temperature, learner.target_std) == (0.01, 0.15)
+    assert (learner.noise_exponent, learner.noise_longest) == (2.0, 16)
+    values = learner.values
+    assert (values.atoms, values.low, values.high, learner.reward_limit) == (101, -5.0, 5.0, 5.0)
+    actor, critic = learner.actor, learner.critic
+    assert actor.kind is critic.kind is NetworkKind.flash
+    assert (actor.width, actor.blocks, actor.log_std_min, actor.log_std_max) == (128, 2, -10, 2)
+    assert (critic.width, critic.blocks, critic.members) == (256, 2, 2)
+    assert not actor.normalize
+    assert not critic.normalize
+
+
+def test_networks_of_the_published_shape_have_the_published_number_of_weights() -> None:
+    config = compose(["learner=flash_sac", "task=velocity"]).config.learner
+    world = LinearWorld(groups={"actor": GroupSpec(shape=(123,))}, action_size=37)
+    learner = build_flash_sac(config, ToyEnv(world, 2).spec, seed=0)
+    counts = [sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critic)]
+    # By hand, with d inputs, width w and k outputs: 2 d + d w + 2 (8 w^2 + 10 w) + w + (w + 1) k.
+    assert counts == [290_368, 2 * 1_121_189]
+    assert sum(counts) / 1e6 == pytest.approx(2.5, abs=0.05)  # as the paper says
+
+
+@pytest.mark.parametrize("task", ["hover", "velocity"])
+def test_the_preset_builds_a_learner_that_learns(task: str) -> None:
+    config = compose(["learner=flash_sac", f"task={task}", *SMALL]).config.learner
+    env = ToyEnv(LinearWorld(), 4)
+    learner = build_flash_sac(config, env.spec, seed=0)
+    for seed in range(3):
+        metrics, priority = learner.update(random_batch(env.spec, 8, seed))
+        assert all(value.isfinite() for value in metrics.values())
+        assert priority.shape == (8,)
+
+
+def seen_width(learner: FlashSAC) -> int:
+    return learner.critic.state_dict()["network.out.weight"].shape[-1]
+
+
+REACHED: dict[str, Callable[[FlashSAC], bool]] = {
+    "learner.target_std=0.25": lambda made: (
+        abs(made.temperature.target_entropy - 2 * 0.03264) < 1e-4
+    ),
+    "learner.reward_scale=none": lambda made: isinstance(made.reward_scale, UnitRewardScale),
+    "learner.values.atoms=9": lambda made: seen_width(made) == 9,
+    "learner.critic.kind=simba": lambda made: "network.head.weight" in made.critic.state_dict(),
+    "learner.actor.kind=bro": lambda made: "network.embed.0.bias" in made.actor.state_dict(),
+    "learner.critic.members=3": lambda made: (
+        made.critic.state_dict()["network.out.weight"].shape[0] == 3
+    ),
+}
+
+
+@pytest.mark.parametrize("override", REACHED)
+def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
+    config = compose(["learner=flash_sac", override]).config.learner
+    torch.manual_seed(0)
+    assert REACHED[override](build_flash_sac(config, ToyEnv(LinearWorld()).spec, seed=0))

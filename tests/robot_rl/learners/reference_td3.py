@@ -1,0 +1,142 @@
+"""TD3 in double precision, one member and one layer after another, and a small one to compare."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.mlp import Activation
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.transition import Batch
+from robot_rl.learners.td3 import TD3, ClimbedValue, TD3Config
+from robot_rl.learners.values import TargetRule, make_values
+from tests.fakes import copied
+from tests.robot_rl.learners.reference_sac import State, forward, normalized
+from tests.robot_rl.learners.reference_values import categorical_target
+
+
+def small_td3(
+    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
+    critic: Mapping[str, Any] | None = None, **settings: Any,
+) -> TD3:  # fmt: skip
+    """TD3 with networks of sixteen units; settings as in its config."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    config = TD3Config(**{"batch_size": 8, "actor_lr": 3e-4, "critic_lr": 3e-4, **settings})
+    actor_config = DeterministicActorConfig(**{"hidden": [16], **(actor or {})})
+    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
+    torch.manual_seed(seed)
+    return TD3(
+        config,
+        DeterministicActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
+        QEnsemble(
+            critic_config, group, spec.groups[group].shape[0], spec.action_size,
+            make_values(config.values, spec.device).width,
+        ),
+        action_size=spec.action_size, device=spec.device, seed=seed,
+    )  # fmt: skip
+
+
+@dataclass
+class Parameters:
+    """Everything that a loss depends on, in float64."""
+
+    config: TD3Config
+    actor: dict[str, Tensor]
+    critic: dict[str, Tensor]
+    target_actor: dict[str, Tensor]
+    target_critic: dict[str, Tensor]
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, td3: TD3) -> "Parameters":
+        """Copies of a learner's, with gradients on."""
+        state = copied(td3.state_dict())
+        state.setdefault("target_actor", state["actor"])
+        generator = torch.Generator()
+        generator.set_state(state["generator"])
+        names = ("actor", "critic", "target_actor", "target_critic")
+        networks = {name: _double(state[name]) for name in names}
+        return cls(config=td3.config, **networks, generator=generator)
+
+    def next_action(self, batch: Batch) -> Tensor:
+        """The target actor's, with clipped noise: the normals that the learner draws next."""
+        normal = torch.randn(batch.action.shape, generator=self.generator).double()
+        clip = self.config.smoothing_clip
+        noise = torch.clamp(self.config.smoothing_noise * normal, -clip, clip)
+        return torch.clamp(act(self.target_actor, batch.next_obs["actor"]) + noise, -1, 1)
+
+    def critic_loss(self, batch: Batch) -> Tensor:
+        """Squared error, or cross-entropy: weighted mean over rows, sum of members."""
+        with torch.no_grad():
+            target = self.target(batch)
+        output = outputs(self.critic, batch.obs["critic"], batch.action.double())  # (E, B, W)
+        losses = []
+        for e, member in enumerate(output):
+            own = target[e] if self.config.target_rule is TargetRule.own else target
+            if self.config.values.atoms:
+                log_probability = member - member.exp().sum(-1, keepdim=True).log()
+                rows = -(own * log_probability).sum(-1)
+            else:
+                rows = (member[:, 0] - own) ** 2
+            losses.append((rows * batch.weight.double()).mean())
+        return torch.stack(losses).sum()
+
+    def target(self, batch: Batch) -> Tensor:
+        """Returns or probabilities that the critics learn."""
+        output = outputs(self.target_critic, batch.next_obs["critic"], self.next_action(batch))
+        rule, values = self.config.target_rule, self.config.values
+        if values.atoms:
+            return categorical_target(
+                output, batch.reward, batch.discount, torch.zeros_like(batch.reward), rule,
+                low=values.low, high=values.high,
+            )  # fmt: skip
+        value = output[..., 0]
+        if rule is not TargetRule.own:
+            value = value.min(0).values if rule is TargetRule.min else value.mean(0)
+        return batch.reward.double() + batch.discount.double() * value
+
+    def actor_loss(self, batch: Batch) -> Tensor:
+        """Minus the expected value that is climbed."""
+        action = act(self.actor, batch.obs["actor"])
+        output = outputs(self.critic, batch.obs["critic"], action)
+        values = self.config.values
+        q = output[..., 0]
+        if values.atoms:
+            atoms = torch.linspace(values.low, values.high, values.atoms, dtype=torch.float64)
+            q = (output.exp() * atoms).sum(-1) / output.exp().sum(-1)
+        climbed = {
+            ClimbedValue.first: q[0], ClimbedValue.min: q.min(0).values,
+            ClimbedValue.mean: q.mean(0),
+        }[self.config.actor_value]  # fmt: skip
+        return -(batch.weight.double() * climbed).mean()
+
+
+def act(actor: State, obs: Tensor) -> Tensor:
+    """(B, A)."""
+    return torch.tanh(forward(actor, normalized(actor, obs), Activation.relu))
+
+
+def outputs(critic: State, obs: Tensor, action: Tensor) -> Tensor:
+    """(E, B, W)."""
+    inputs = torch.cat([normalized(critic, obs), action], dim=-1)
+    layers = {name: tensor for name, tensor in critic.items() if name.startswith("network")}
+    found = []
+    for e in range(layers["network.0.weight"].shape[0]):
+        # Linear layers lie as (in, out) in the ensemble, vectors as (1, width).
+        member = {
+            name: tensor[e].T if tensor.shape[1] > 1 else tensor[e, 0]
+            for name, tensor in layers.items()
+        }
+        found.append(forward(member, inputs, Activation.relu))
+    return torch.stack(found)
+
+
+def _double(state: State) -> dict[str, Tensor]:
+    doubles = {name: tensor.double() for name, tensor in state.items()}
+    for name, tensor in doubles.items():
+        tensor.requires_grad_(name.startswith("network"))
+    return doubles

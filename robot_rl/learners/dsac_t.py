@@ -113,7 +113,7 @@ class DSACT:
         self.reward_scale = make_reward_scale(config, device)
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]
         self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
-        members = next(iter(self.critic.parameters())).shape[0]
+        members = next(p.shape[0] for p in self.critic.parameters() if p.ndim > 1)
         self.scale = torch.zeros(members, device=device)
         """b: running deviation of every critic, (E,); 0 until the first batch."""
         self._device = device
@@ -155,7 +155,7 @@ class DSACT:
         """Nothing to prepare: exploration is drawn anew in every step."""
 
     def observe(self, step: EnvStep) -> None:
-        """Take the observations that are acted on next, and the rewards, into running statistics."""
+        """Take what is acted on next, and the rewards, into the running statistics."""
         self.reward_scale.observe(step)
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
@@ -185,7 +185,7 @@ class DSACT:
         loss = (batch.weight * pull(mean, std, expected, sampled, b, self.config)).mean(-1).sum()
         self._critic_optimizer.step(loss)
         error = expected - at
-        # Both losses are made for their gradients; told is the squared error of the means.
+        # Both losses are made for their gradients alone: the squared error of the means is told.
         squared = (batch.weight * error * error).mean(-1).sum()
         metrics = {"critic_loss": squared, "q_mean": at.mean(), "q_std": std.detach().mean()}
         return metrics, error.abs().mean(0)
@@ -206,8 +206,8 @@ class DSACT:
 
     def _follow_scale(self, std: Tensor, weight: Tensor) -> None:
         now = (weight * std).sum(-1) / weight.sum()  # (E,)
-        followed = self.scale.lerp(now, self.config.scale_tau)
-        self.scale.copy_(torch.where(self.scale > 0, followed, now))
+        moved = self.scale.lerp(now, self.config.scale_tau)
+        self.scale.copy_(torch.where(self.scale > 0, moved, now))
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action, log_prob = self._sample(self.actor, batch.obs)
@@ -215,9 +215,9 @@ class DSACT:
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - mean.amin(0))).mean()
         self._actor_optimizer.step(loss)  # the critics get no gradient from here
-        log_prob = log_prob.detach()
         self.temperature.step(log_prob, batch.weight)
-        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
+        entropy = -log_prob.detach().mean()
+        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
 
     def _sample(self, actor: StochasticActor, obs: Obs) -> tuple[Tensor, Tensor]:
         with autocast(self._device, self.config.precision):

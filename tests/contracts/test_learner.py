@@ -118,6 +118,10 @@ CASES = (
     ),
     LearnerCase("dsac_t in bf16", dsac_t(precision=Precision.bf16)),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
+    LearnerCase(
+        "dsac_t with networks of flash_sac",
+        dsac_t(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash)),
+    ),
     LearnerCase("dsac_t with scaled rewards", dsac_t(reward_scale=RewardScaling.running)),
     LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
     LearnerCase("td3 with scaled rewards", td3(reward_scale=RewardScaling.running)),

@@ -206,8 +206,7 @@ class DSACT:
 
     def _follow_scale(self, std: Tensor, weight: Tensor) -> None:
         now = (weight * std).sum(-1) / weight.sum()  # (E,)
-        moved = self.scale.lerp(now, self.config.scale_tau)
-        self.scale.copy_(torch.where(self.scale > 0, moved, now))
+        self.scale.copy_(self.scale.lerp(now, self.config.scale_tau).where(self.scale > 0, now))
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action, log_prob = self._sample(self.actor, batch.obs)
@@ -297,5 +296,4 @@ def huber_loss(
 
 def _slow_copy(network: Any) -> Any:
     """A copy that is not trained and shares the buffers."""
-    shared = {id(buffer): buffer for buffer in network.buffers()}
-    return copy.deepcopy(network, shared).requires_grad_(False)
+    return copy.deepcopy(network, {id(b): b for b in network.buffers()}).requires_grad_(False)

@@ -119,8 +119,8 @@ CASES = (
     LearnerCase("dsac_t in bf16", dsac_t(precision=Precision.bf16)),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
     LearnerCase(
-        "dsac_t with networks of flash_sac",
-        dsac_t(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash)),
+        "dsac_t with networks of simba",
+        dsac_t(actor=of_kind(NetworkKind.simba), critic=of_kind(NetworkKind.simba)),
     ),
     LearnerCase("dsac_t with scaled rewards", dsac_t(reward_scale=RewardScaling.running)),
     LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),

@@ -11,6 +11,7 @@ from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.core.errors import DeviceError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
@@ -26,13 +27,26 @@ class SACLearnerConfig(SACConfig):
     """Action-value networks."""
 
 
-def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
-    """SAC for an environment; critics read the group `critic` where there is one."""
+def build_sac(
+    config: SACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int, reduce: Reduce | None
+) -> SAC:
+    """SAC for an environment; critics read the group `critic` where there is one.
+
+    Args:
+        config: Hyperparameters and networks.
+        spec: What is observed and done.
+        seed: Of the initial weights.
+        stream_seed: Of exploration and of sampled actions.
+        reduce: Joins the gradients of several processes.
+    """
     group = "critic" if "critic" in spec.groups else "actor"
     torch.manual_seed(derive_seed(seed, "initial weights"))
     actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
     critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size)
-    return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
+    return SAC(
+        config, actor, critic, action_size=spec.action_size, device=spec.device, seed=stream_seed,
+        reduce=reduce,
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)

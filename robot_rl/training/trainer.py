@@ -1,17 +1,18 @@
 """The training loop: collect, learn, evaluate, save - on one page.
 
-Everything that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
+With several processes (`parallel.py`) all run this loop in step, each with its share. Everything
+that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
 normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
 the uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin
 anew.
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer, Segments
@@ -19,8 +20,11 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.parallel import Ranks
+from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -75,20 +79,23 @@ class Trainer:
         record: Callable[[Mapping[str, float]], None],
         interval_seconds: float,
         seed: int,
+        ranks: Ranks | None = None,
     ) -> None:
         """Join the parts.
 
         Args:
             config: The loop's settings.
-            env: Worlds to learn in.
-            evaluation_env: Worlds to evaluate in.
+            env: Worlds to learn in; with several ranks this one's.
+            evaluation_env: Worlds to evaluate in; used by rank 0.
             learner: The algorithm.
             checkpoints: Where the state is saved.
             segments: Where the replay's rows are saved.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
-            seed: Seed of starts, random actions and sampling.
+            seed: Seed of starts, random actions and sampling; another one on every rank.
+            ranks: Processes that train together; this one alone by default.
         """
+        ranks = ranks or Ranks()
         self.config = config
         self.env = env
         self.evaluation_env = evaluation_env
@@ -96,13 +103,13 @@ class Trainer:
         self.replay = ReplayBuffer(
             env.spec,
             (*learner.actor_groups, *learner.critic_groups),
-            capacity=config.replay_capacity,
+            capacity=config.replay_capacity // ranks.count,
             gamma=learner.gamma,
             n_step=learner.n_step,
             seed=seed,
         )
         self.collector = Collector(
-            env, learner, self.replay, random_steps=config.random_steps, seed=seed
+            env, learner, self.replay, random_steps=config.random_steps, seed=seed, ranks=ranks
         )
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
@@ -111,8 +118,10 @@ class Trainer:
         self._record = record
         self._interval_seconds = interval_seconds
         self._seed = seed
+        self._ranks = ranks
+        self._batch_size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         self._learn_metrics: dict[str, Tensor] = {}
-        self._clock = _Clock()
+        self._clock = Clock()
         self._stop = False
         self._saved_step = -1
 
@@ -126,9 +135,11 @@ class Trainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         if self.collector.world_steps == 0:
+            check_same(self.learner.state_dict(), self._ranks)
             self.collector.start(self._seed)
         self._clock.start(self.collector.world_steps)
-        while self.collector.world_steps < self.config.total_steps and not self._stop:
+        total = self.config.total_steps
+        while self.collector.world_steps < total and not self._ranks.any(self._stop):
             before = self.collector.world_steps
             with self._clock.collecting():
                 self.collector.collect()
@@ -136,11 +147,11 @@ class Trainer:
                 self._learn()
             if self._evaluation_is_due(before):
                 self._evaluate_and_save()
-            elif self._clock.elapsed >= self._interval_seconds:
+            elif self._ranks.any(self._clock.elapsed >= self._interval_seconds):
                 self._log({})
         if self.collector.world_steps != self._saved_step:
             self._save(None)
-        return self.collector.world_steps >= self.config.total_steps
+        return self.collector.world_steps >= total
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
@@ -154,10 +165,10 @@ class Trainer:
     def _learn(self) -> None:
         updates = self.config.updates_per_step
         # A run that goes on without its replay fills it again before it learns.
-        enough = min(self.config.random_steps, self.replay.capacity)
+        enough = min(self.config.random_steps // self._ranks.count, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
-        size = self.learner.samples_per_update
+        size = self._batch_size
         batch = self.replay.sample(updates * size)  # one gather for all updates of this step
         for i in range(updates):
             minibatch = batch.take(i * size, (i + 1) * size)
@@ -167,15 +178,19 @@ class Trainer:
     def _evaluate_and_save(self) -> None:
         self._checked()  # else the evaluation would blame the policy's actions
         with self._clock.aside():
-            policy = self.learner.policy()
-            result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
-        judged = self.evaluation_env.spec.judges_success
-        summary = result.summary()
-        if not judged:
-            summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+            summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self._log(summary)
-        self._save(result.success_rate if judged else float(result.returns.mean()))
+        self._save(score)
         self._clock.restart()
+
+    def _evaluate(self) -> tuple[dict[str, float], float]:
+        """What the policy reaches, and the score that the best is chosen by."""
+        result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
+        summary = result.summary()
+        if self.evaluation_env.spec.judges_success:
+            return summary, result.success_rate
+        summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+        return summary, float(result.returns.mean())
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = self._checked()
@@ -194,38 +209,54 @@ class Trainer:
 
     def _checked(self) -> dict[str, float]:
         """The learner's metrics on the host, after looking for what is not a number."""
-        learned = {f"train/{name}": float(v) for name, v in self._learn_metrics.items()}
+        names = [f"train/{name}" for name in self._learn_metrics]
+        values = torch.tensor([float(value) for value in self._learn_metrics.values()])
+        if found := self._ranks.problem(self._not_finite(dict(zip(names, values, strict=True)))):
+            raise NonFiniteError(found)
+        means = self._ranks.total(values) / self._ranks.count
+        return dict(zip(names, means.tolist(), strict=True))
+
+    def _not_finite(self, learned: Mapping[str, Tensor]) -> str:
+        """Sentence about what is not a number on this rank."""
         bad = [name for name, value in learned.items() if not math.isfinite(value)]
         if bad:
-            raise NonFiniteError(
+            return (
                 f"{' and '.join(bad)} became NaN or infinite at step {self.collector.world_steps}; "
                 "the last checkpoint is intact: resume it with a smaller learning rate, or look "
                 "for a reward or an observation that explodes"
             )
-        self.env.check()  # after the losses: a NaN loss makes NaN actions, not the other way round
-        return learned
+        try:  # after the losses: a NaN loss makes NaN actions, not the other way round
+            self.env.check()
+        except NonFiniteError as error:
+            return str(error)
+        return ""
 
     def _save(self, score: float | None) -> None:
         self._checked()
         with self._clock.aside():
-            step = self.collector.world_steps
-            self._checkpoints.save(step, self.state_dict(), score=score)
+            step, state = self.collector.world_steps, self.state_dict()
+            self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
         self._saved_step = step
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole run."""
+        """The whole run; all ranks must ask for it."""
         self.seconds += self._clock.session_part()
-        return {
+        own = {
             "learner": self.learner.state_dict(),
-            "policy": self.learner.policy().state_dict(),  # for those who only play it
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
             "seconds": self.seconds,
         }
+        return {
+            **own,
+            "policy": self.learner.policy().state_dict(),  # for those who only play it
+            "ranks": save_others(own, self._ranks, self._segments),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Go on from `state_dict`: the whole run's, of which a rank takes its part."""
+        state = state_of(state, self._ranks, self._segments)
         self.learner.load_state_dict(state["learner"])
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
@@ -234,65 +265,3 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
-
-
-class _Clock:
-    """Splits wall time into collecting, learning and the rest."""
-
-    def __init__(self) -> None:
-        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = 0
-
-    def start(self, step: int) -> None:
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = step
-
-    def collecting(self) -> "_Span":
-        return _Span(self._spent, "collect")
-
-    def learning(self) -> "_Span":
-        return _Span(self._spent, "learn")
-
-    def aside(self) -> "_Span":
-        """Evaluation and saving: part of the wall time, not of steps per second."""
-        return _Span(self._spent, "aside")
-
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self._interval_start
-
-    def session_part(self) -> float:
-        """Wall time since this was last asked [s]."""
-        now = time.perf_counter()
-        part, self._session_mark = now - self._session_mark, now
-        return part
-
-    def restart(self) -> None:
-        """Leave what was done aside out of the next interval."""
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start = time.perf_counter()
-
-    def pop(self, step: int) -> dict[str, float]:
-        """Rates of the interval; starts the next one."""
-        elapsed = max(self.elapsed, 1e-9)
-        working = max(elapsed - self._spent["aside"], 1e-9)
-        record = {
-            "time/steps_per_second": (step - self._start_step) / working,
-            "time/collect_fraction": self._spent["collect"] / elapsed,
-            "time/learn_fraction": self._spent["learn"] / elapsed,
-        }
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start, self._start_step = time.perf_counter(), step
-        return record
-
-
-class _Span:
-    def __init__(self, spent: dict[str, float], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent[self._name] += time.perf_counter() - self._start

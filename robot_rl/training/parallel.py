@@ -1,0 +1,227 @@
+"""Several processes that train one policy together, started by torchrun: its ranks.
+
+Each rank has its share of the worlds, of the replay and of every batch. Gradients are averaged
+before each step of an optimiser, so that all ranks hold the same weights. Rank 0 evaluates, saves
+and talks; the others wait for it. A rank that dies or ends by an error ends all of them, by name.
+
+Tensors on CUDA travel over NCCL, everything else over gloo. Words are JSON: nothing is pickled.
+`Ranks` itself is a process that trains alone, so that nobody has to ask how many there are.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from robot_rl.core.env import EnvStep
+from robot_rl.core.errors import RankError
+from robot_rl.training.joined_steps import pack_step, unpack_step
+
+Result = TypeVar("Result")
+_SEARCH_SECONDS = 5.0
+"""How long a rank looks for who is missing before it says so [s]."""
+
+
+class Ranks:
+    """A process that trains alone: rank 0 of 1. What the others override does nothing here."""
+
+    rank = 0
+    """Which one this process is."""
+    count = 1
+    """How many there are."""
+    local = 0
+    """Its number on its machine."""
+    local_count = 1
+    """How many are on its machine."""
+    reduce: Callable[[Sequence[nn.Parameter]], None] | None = None
+    """Averages the gradients of parameters over all ranks, in place; None where there is one."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether a flag is set on any rank."""
+        return flag
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum over all ranks of values on the host."""
+        return values
+
+    def words(self, text: str) -> list[str]:
+        """What each rank said."""
+        return [text]
+
+    def join_step(self, step: EnvStep) -> EnvStep:
+        """The step of the worlds of all ranks, for running statistics: those of rank 0 first."""
+        return step
+
+    def first(self, work: Callable[[], Result]) -> Result | None:
+        """Work that rank 0 does while the others wait; None there."""
+        return work()
+
+    def problem(self, text: str) -> str:
+        """The problem that came first on any rank, with its rank; empty where there is none."""
+        return text
+
+
+@contextmanager
+def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
+    """Meet the other processes that torchrun has started; without torchrun there are none.
+
+    Args:
+        timeout_seconds: How long one rank waits for another before it gives up [s].
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        yield Ranks()
+        return
+    timeout = timedelta(seconds=timeout_seconds)
+    store, rank, count = next(rendezvous("env://", timeout=timeout))
+    on_cuda = torch.cuda.is_available() and dist.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if on_cuda else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
+    try:
+        yield _JoinedRanks(store, rank, count)
+    except BaseException as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        with suppress(RuntimeError):  # the process that keeps the store may be gone
+            store.set(f"robot_rl/ended/{rank}", reason)
+        raise
+    dist.destroy_process_group()
+
+
+class _JoinedRanks(Ranks):
+    """One of several processes."""
+
+    def __init__(self, store: Any, rank: int, count: int) -> None:
+        self.rank, self.count = rank, count
+        self.local = int(os.environ.get("LOCAL_RANK", rank))
+        self.local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+        self.reduce = self._average
+        self._store = store
+        # Counts calls of `reduce` on the device, so that a captured update counts too.
+        self._calls = self._first_bad = torch.zeros((), dtype=torch.int64)
+        self._processes: list[tuple[str, int]] = []
+        told = self.words(json.dumps([socket.gethostname(), os.getpid()]))
+        self._processes = [(host, pid) for host, pid in map(json.loads, told)]
+
+    def any(self, flag: bool) -> bool:
+        return bool(self.total(torch.tensor(float(flag))) > 0)
+
+    def total(self, values: Tensor) -> Tensor:
+        values = values.clone()
+        if values.numel():
+            with self._together():
+                dist.all_reduce(values)
+        return values
+
+    def words(self, text: str) -> list[str]:
+        said = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        lengths = self._gather(torch.tensor([len(said)])).tolist()
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(said)] = said
+        rows = self._gather(padded).view(self.count, -1)
+        return [bytes(row[:n].tolist()).decode() for row, n in zip(rows, lengths, strict=True)]
+
+    def join_step(self, step: EnvStep) -> EnvStep:
+        return unpack_step(self._gather(pack_step(step)), step)
+
+    def first(self, work: Callable[[], Result]) -> Result | None:
+        result = work() if self.rank == 0 else None
+        self.any(False)  # the others wait here
+        return result
+
+    def problem(self, text: str) -> str:
+        told = [json.loads(word) for word in self.words(json.dumps([int(self._first_bad), text]))]
+        # Averaged gradients carry a NaN to all ranks: where it came from is where it came first.
+        came = {rank: bad or 1 << 62 for rank, (bad, text) in enumerate(told) if text}
+        if not came:
+            return ""
+        rank = min(came, key=lambda rank: (came[rank], rank))
+        return f"on rank {rank} of {self.count}, {told[rank][1]}"
+
+    @torch.no_grad()
+    def _average(self, params: Sequence[nn.Parameter]) -> None:
+        """One flat bucket for all gradients: one message per step of an optimiser."""
+        grads = [param.grad for param in params if param.grad is not None]
+        flat = torch.cat([grad.reshape(-1) for grad in grads])
+        self._watch(flat)
+        with self._together():
+            dist.all_reduce(flat)
+        flat.div_(self.count)
+        parts = flat.split([grad.numel() for grad in grads])
+        for grad, part in zip(grads, parts, strict=True):
+            grad.copy_(part.view_as(grad))
+
+    def _watch(self, flat: Tensor) -> None:
+        """Remember which call was the first with gradients of this rank that are not numbers."""
+        if self._calls.device != flat.device:
+            self._calls, self._first_bad = (
+                x.to(flat.device) for x in (self._calls, self._first_bad)
+            )
+        self._calls = self._calls + 1
+        new = (self._first_bad == 0) & ~flat.sum().isfinite()
+        self._first_bad = torch.where(new, self._calls, self._first_bad)
+
+    def _gather(self, rows: Tensor) -> Tensor:
+        """Rows of all ranks, those of rank 0 first."""
+        out = rows.new_empty(self.count * rows.shape[0], *rows.shape[1:])
+        with self._together():
+            dist.all_gather(list(out.chunk(self.count)), rows.contiguous())
+        return out
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankError(self._who_is_missing(error)) from error
+
+    def _who_is_missing(self, error: RuntimeError) -> str:
+        """Sentence about the ranks that ended, are gone, or do not answer, in this order."""
+        advice = "the last checkpoint is intact: go on from it with resume=..."
+        others = [rank for rank in range(self.count) if rank != self.rank]
+        silent = list(others)
+        deadline = time.monotonic() + _SEARCH_SECONDS
+        with suppress(RuntimeError):
+            self._store.set(f"robot_rl/waits/{self.rank}", "yes")
+        while silent and time.monotonic() < deadline:
+            for rank in others:
+                if reason := self._heard(f"robot_rl/ended/{rank}"):
+                    return f"rank {rank} of {self.count} ended: {reason}; {advice}"
+            if gone := [rank for rank in others if not self._lives(rank)]:
+                return f"{self._named(gone)} died; {advice}"
+            silent = [rank for rank in others if not self._heard(f"robot_rl/waits/{rank}")]
+            time.sleep(0.05)
+        said = str(error).partition("\n")[0]
+        if silent:
+            return f"{self._named(silent)} does not answer ({said}); {advice}"
+        return f"the {self.count} ranks lost each other ({said}); {advice}"
+
+    def _heard(self, key: str) -> str:
+        with suppress(RuntimeError):
+            if self._store.check([key]):
+                return self._store.get(key).decode()
+        return ""
+
+    def _lives(self, rank: int) -> bool:
+        """False where the process is known to be gone; those of other machines cannot be seen."""
+        if not self._processes or self._processes[rank][0] != socket.gethostname():
+            return True
+        try:
+            return psutil.Process(self._processes[rank][1]).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        known = [self._processes[rank] for rank in ranks] if self._processes else []
+        where = " and ".join(f"process {pid} on {host}" for host, pid in known)
+        return f"rank {' and '.join(map(str, ranks))} of {self.count}" + (
+            f" ({where})" if where else ""
+        )

@@ -9,10 +9,11 @@ import torch
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.core.errors import DeviceError, SpecMismatchError
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.values import make_values
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
 
@@ -25,6 +26,15 @@ class SACLearnerConfig(SACConfig):
     """Policy network."""
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
+
+    def __post_init__(self) -> None:
+        """Refuse a target of more members than there are."""
+        super().__post_init__()
+        if self.target_members > self.critic.members and not self.target_replacement:
+            raise ConfigError(
+                f"learner.target_members {self.target_members} asks for more critics than "
+                f"learner.critic.members has, {self.critic.members}"
+            )
 
 
 def build_sac(
@@ -42,7 +52,8 @@ def build_sac(
     group = "critic" if "critic" in spec.groups else "actor"
     torch.manual_seed(derive_seed(seed, "initial weights"))
     actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size)
+    width = make_values(config.values, spec.device).width
+    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size, width)
     return SAC(
         config, actor, critic, action_size=spec.action_size, device=spec.device, seed=stream_seed,
         reduce=reduce,

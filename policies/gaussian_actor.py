@@ -7,6 +7,7 @@ from enum import Enum
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation, mlp
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from robot_rl.core.env import Obs
@@ -41,6 +42,11 @@ class GaussianActorConfig:
     """`clamp`, or a smooth `tanh` between the bounds."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    zero_head: bool = False
+    """Begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of its bounds
+    with `tanh`."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
@@ -74,6 +80,9 @@ class GaussianActor(nn.Module):
             config.activation,
             layer_norm=config.layer_norm,
         )
+        initialize(self.network, config.initialization, heads=2)
+        if config.zero_head:
+            zero_last(self.network)
 
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from policies.initialization import Initialization, initialize
 from policies.mlp import Activation, ensemble_mlp
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from robot_rl.core.env import Obs
@@ -25,6 +26,8 @@ class QEnsembleConfig:
     """Layer norm before every activation."""
     normalize: bool = True
     """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
 
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
@@ -60,6 +63,7 @@ class QEnsemble(nn.Module):
             config.activation,
             layer_norm=config.layer_norm,
         )
+        initialize(self.network, config.initialization)
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members, (E, B, W)."""

@@ -28,6 +28,8 @@ class OffPolicyConfig:
     """Step size of the actor."""
     critic_lr: float = 3e-4
     """Step size of the critics."""
+    learning_rate_warmup: int = 0
+    """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
     learning_rate_end: float = 1.0
     """Share of the step sizes that is left after `learning_rate_decay` updates: a half cosine."""
     learning_rate_decay: int = 0
@@ -56,8 +58,9 @@ class OffPolicyConfig:
         check_ranges(self, {
             "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
             "actor_lr": (0, 1), "critic_lr": (0, 1), "learning_rate_end": (0, 1),
-            "learning_rate_decay": (0, 1e12), "adam_epsilon": (0, 1), "weight_decay": (0, 1e3),
-            "max_grad_norm": (0, 1e9), "actor_interval": (1, 1e6),
+            "learning_rate_warmup": (0, 1e12), "learning_rate_decay": (0, 1e12),
+            "adam_epsilon": (0, 1), "weight_decay": (0, 1e3), "max_grad_norm": (0, 1e9),
+            "actor_interval": (1, 1e6),
         })  # fmt: skip
 
 

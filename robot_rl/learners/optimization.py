@@ -31,6 +31,7 @@ class Optimizer:
         reduce: Reduce | None = None,
         weight_decay: float | None = None,
         max_grad_norm: float | None = None,
+        warm_up: bool = True,
         interval: int = 1,
     ) -> None:
         """Take over the parameters.
@@ -43,6 +44,7 @@ class Optimizer:
             reduce: Joins gradients of several processes.
             weight_decay: Instead of the config's.
             max_grad_norm: Instead of the config's.
+            warm_up: Follow the config's warm-up.
             interval: Updates of the learner per step taken here, so that all schedules of a learner
                 end together.
         """
@@ -52,7 +54,8 @@ class Optimizer:
         self._max_norm = config.max_grad_norm if max_grad_norm is None else max_grad_norm
         decay = config.weight_decay if weight_decay is None else weight_decay
         device = self.params[0].device
-        self._scheduled = config.learning_rate_decay > 0
+        self._warmup = config.learning_rate_warmup if warm_up else 0
+        self._scheduled = config.learning_rate_decay > 0 or self._warmup > 0
         # A captured update on CUDA reads the step size from the device; a number would be frozen.
         self._on_device = device.type == "cuda"
         rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
@@ -95,19 +98,26 @@ class Optimizer:
             group["lr"] = rate
 
     def _set_rate(self) -> None:
-        """A half cosine from the first step size to its last share, by Adam's own count."""
-        rate = self._adam.param_groups[0]["lr"]
+        """Linear warm-up, then half a cosine to the last share, by Adam's own count of steps."""
+        config, rate = self._config, self._adam.param_groups[0]["lr"]
         counted = self._adam.state[self.params[0]].get("step")
-        steps = torch.zeros_like(rate) if counted is None else counted
-        progress = (steps * self._interval / self._config.learning_rate_decay).clamp(max=1.0)
-        end = self._config.learning_rate_end
-        rate.copy_(self._lr * (end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))))
+        updates = (torch.zeros_like(rate) if counted is None else counted) * self._interval
+        if config.learning_rate_decay > 0:
+            progress = (updates / config.learning_rate_decay).clamp(max=1.0)
+            end = config.learning_rate_end
+            share = end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))
+        else:
+            share = torch.ones_like(updates)
+        if self._warmup > 0:
+            share = share * (updates / self._warmup).clamp(max=1.0)
+        rate.copy_(self._lr * share)
 
 
 def soft_update(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
     """Move targets a share `tau` of the way to their sources, all in one call."""
     with torch.no_grad():
-        torch._foreach_lerp_(list(targets), list(sources), tau)
+        # Not in torch's list of public names, but what its own optimisers are made of.
+        torch._foreach_lerp_(list(targets), list(sources), tau)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:

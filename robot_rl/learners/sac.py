@@ -1,13 +1,16 @@
 """Soft actor-critic with automatic temperature (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-Reads top to bottom in the order in which things happen: act, observe, update (critics, actor,
-temperature, targets). Networks are handed in; time limits, n-step returns and seams are resolved in
-the buffer, so that the target is always `reward + discount * value`.
+Reads top to bottom in the order in which things happen: act, observe, update (critics, temperature,
+actor, targets). Networks are handed in; time limits, n-step returns and seams are resolved in the
+buffer, so that the target is always `reward + discount * value`.
+
+Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL, WSRL and FastSAC
+are this file with other settings (docs/learners.md).
 """
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -15,11 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
+from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 
 class ActorValue(Enum):
@@ -29,14 +34,63 @@ class ActorValue(Enum):
     mean = "mean"
 
 
+class EntropyAt(Enum):
+    """Where the temperature measures the entropy of the policy."""
+
+    obs = "obs"
+    """At observations, with the actions of the actor's loss: the paper, RLPD."""
+    next_obs = "next_obs"
+    """At next observations, with the actions of the critics' target: SERL, WSRL, FastSAC."""
+
+
 @dataclass(kw_only=True)
 class SACConfig(MaximumEntropyConfig):
     """Hyperparameters; the defaults are those of the paper."""
 
+    values: ValueConfig = field(default_factory=ValueConfig)
+    """Whether critics predict a mean or a distribution."""
+    target_rule: TargetRule = TargetRule.min
+    """Which members of the target critic the next value is taken from."""
+    target_members: int = 0
+    """Members drawn anew for the target of each update (REDQ); 0 takes all of them."""
+    target_replacement: bool = False
+    """Draw them with replacement: the same member may come twice (SERL, WSRL)."""
     entropy_in_target: bool = True
     """Subtract temperature * log-probability from the next value."""
     actor_value: ActorValue = ActorValue.min
     """The actor climbs the smallest critic (paper) or their mean."""
+    actor_on_all: bool = False
+    """Actor and temperature step on all minibatches since their last step, joined (SERL, WSRL), not
+    on the newest (RLPD)."""
+    entropy_at: EntropyAt = EntropyAt.obs
+    """Where the temperature measures entropy."""
+    temperature_every_update: bool = False
+    """The temperature steps with the critics, not with the actor (FastSAC)."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that contradict each other."""
+        super().__post_init__()
+        if self.target_members < 0:
+            raise ConfigError(f"learner.target_members must be >= 0, got {self.target_members}")
+        if self.target_members and self.target_rule is TargetRule.own:
+            raise ConfigError(
+                "learner.target_rule=own needs the targets of all members; leave "
+                f"target_members at 0, got {self.target_members}"
+            )
+        if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
+            raise ConfigError(
+                "learner.temperature_every_update needs entropy_at=next_obs: actions at the "
+                "observations are drawn only when the actor steps"
+            )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a step of actor and temperature needs of a minibatch."""
+
+    obs: Obs
+    weight: Tensor  # (B,)
+    next_log_prob: Tensor  # (B,)
 
 
 class SAC:
@@ -63,6 +117,7 @@ class SAC:
         # The target shares the normaliser's statistics with the critic: one scale for both.
         shared = {id(buffer): buffer for buffer in self.critic.buffers()}
         self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
+        self.values = make_values(config.values, device)
         self.updates = 0
         """Updates done."""
         interval = config.actor_interval
@@ -75,13 +130,15 @@ class SAC:
             reduce=reduce,
         )  # fmt: skip
         self.temperature = Temperature(
-            config, action_size=action_size, device=device, reduce=reduce, interval=interval
-        )
+            config, action_size=action_size, device=device, reduce=reduce,
+            interval=1 if config.temperature_every_update else interval,
+        )  # fmt: skip
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
+        self._seen: list[_Seen] = []
         self._actor_metrics: dict[str, Tensor] = {}
 
     @property
@@ -122,52 +179,79 @@ class SAC:
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 
         Returns:
-            Detached metrics, and None: SAC sets no priorities.
+            Detached metrics, and the critics' error of every row, (B,).
         """
-        metrics = self._update_critic(batch)
+        alpha = self.temperature.value()
+        metrics, seen, error = self._update_critic(batch, alpha)
+        if self.config.temperature_every_update:
+            self.temperature.step(seen.next_log_prob, seen.weight)
+            alpha = self.temperature.value()
+        if not self.config.actor_on_all:
+            self._seen.clear()
+        self._seen.append(seen)
         self.updates += 1
         if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch)
+            self._actor_metrics = self._update_actor(_joined(self._seen), alpha)
+            self._seen.clear()
         soft_update(self._targets, self._sources, self.config.tau)
-        return {**metrics, **self._actor_metrics}, None
+        return {**metrics, **self._actor_metrics}, error
 
-    def _update_critic(self, batch: Batch) -> dict[str, Tensor]:
+    def _update_critic(
+        self, batch: Batch, alpha: Tensor
+    ) -> tuple[dict[str, Tensor], _Seen, Tensor]:
         with torch.no_grad():
             next_action, next_log_prob = self._sample(batch.next_obs)
-            next_value = self._values(self.target_critic, batch.next_obs, next_action).amin(0)
-            if self.config.entropy_in_target:
-                next_value = next_value - self.temperature.value() * next_log_prob
-            target = batch.reward + batch.discount * next_value  # (B,)
-        q = self._values(self.critic, batch.obs, batch.action)  # (E, B)
-        error = q - target
-        # Mean over the batch, sum over members: each critic learns as if it were alone.
-        loss = (batch.weight * error * error).mean(-1).sum()
+            paid = self.config.entropy_in_target
+            bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
+            next_output = self._drawn(
+                self._outputs(self.target_critic, batch.next_obs, next_action)
+            )
+            target = self.values.target(
+                next_output, batch.reward, batch.discount, bonus, self.config.target_rule
+            )
+        output = self._outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
+        loss = self.values.loss(output, target, batch.weight)
         self._critic_optimizer.step(loss)
-        return {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+        output = output.detach()
+        metrics = {"critic_loss": loss.detach(), "q_mean": self.values.expectation(output).mean()}
+        error = self.values.error(output, target)
+        return metrics, _Seen(batch.obs, batch.weight, next_log_prob), error
 
-    def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        action, log_prob = self._sample(batch.obs)
-        q = self._values(self.critic, batch.obs, action)  # (E, B)
+    def _drawn(self, output: Tensor) -> Tensor:
+        """Members of the target critic that count in this update, (M, B, W)."""
+        members, count = output.shape[0], self.config.target_members
+        if count == 0:
+            return output
+        # Drawn on the device: the host never waits for the indices.
+        if self.config.target_replacement:
+            index = torch.randint(members, (count,), generator=self._generator, device=self._device)
+            return output[index]
+        order = torch.rand(members, generator=self._generator, device=self._device).argsort()
+        return output[order[:count]]
+
+    def _update_actor(self, seen: _Seen, alpha: Tensor) -> dict[str, Tensor]:
+        action, log_prob = self._sample(seen.obs)
+        q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
-        alpha = self.temperature.value()
-        loss = (batch.weight * (alpha * log_prob - value)).mean()
-        self._actor_optimizer.step(loss)
-        self.temperature.step(log_prob, batch.weight)
-        entropy = -log_prob.detach().mean()
-        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+        loss = (seen.weight * (alpha * log_prob - value)).mean()
+        self._actor_optimizer.step(loss)  # the critics get no gradient from here
+        log_prob = log_prob.detach()
+        if not self.config.temperature_every_update:
+            at_obs = self.config.entropy_at is EntropyAt.obs
+            self.temperature.step(log_prob if at_obs else seen.next_log_prob, seen.weight)
+        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
 
     def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
         with autocast(self._device, self.config.precision):
             return self.actor.sample(obs, self._generator)
 
-    def _values(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+    def _outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
         with autocast(self._device, self.config.precision):
-            output = critic(obs, action)  # (E, B, 1)
-        return output[..., 0].float()
+            return critic(obs, action)  # (E, B, W)
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""
@@ -184,6 +268,7 @@ class SAC:
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "generator": self._generator.get_state(),
             "updates": self.updates,
+            "seen": [dict(vars(seen)) for seen in self._seen if self.config.actor_on_all],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -196,6 +281,24 @@ class SAC:
             optimizer.load_state_dict(saved)
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
+        self._seen = [
+            _Seen(
+                {name: group.to(self._device) for name, group in seen["obs"].items()},
+                seen["weight"].to(self._device),
+                seen["next_log_prob"].to(self._device),
+            )
+            for seen in state["seen"]
+        ]
 
     def _optimizers(self) -> list[Optimizer]:
         return [self._actor_optimizer, self._critic_optimizer]
+
+
+def _joined(seen: Sequence[_Seen]) -> _Seen:
+    if len(seen) == 1:
+        return seen[0]
+    return _Seen(
+        {name: torch.cat([one.obs[name] for one in seen]) for name in seen[0].obs},
+        torch.cat([one.weight for one in seen]),
+        torch.cat([one.next_log_prob for one in seen]),
+    )

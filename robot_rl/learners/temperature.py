@@ -75,7 +75,7 @@ class Temperature:
         # No decay of weights: it would pull alpha towards 1. No clipping: peers have none here.
         self._optimizer = Optimizer(
             [self.parameter], config.temperature_lr, config, reduce=reduce, weight_decay=0.0,
-            max_grad_norm=0.0, interval=interval,
+            max_grad_norm=0.0, warm_up=False, interval=interval,
         )  # fmt: skip
 
     def value(self) -> Tensor:

@@ -8,6 +8,7 @@ Tensors on CUDA travel over NCCL, everything else over gloo. Words are JSON: not
 `Ranks` itself is a process that trains alone, so that nobody has to ask how many there are.
 """
 
+import importlib
 import json
 import os
 import socket
@@ -66,8 +67,13 @@ class Ranks:
         """Work that rank 0 does while the others wait; None there."""
         return work()
 
-    def problem(self, text: str) -> str:
-        """The problem that came first on any rank, with its rank; empty where there is none."""
+    def problem(self, text: str, when: float) -> str:
+        """What went wrong first on any rank, and on which; empty where all is well.
+
+        Args:
+            text: What went wrong on this rank; empty where all is well.
+            when: Count of the moment when it did; infinite where it is not known.
+        """
         return text
 
 
@@ -81,6 +87,9 @@ def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
         yield Ranks()
         return
+    # The first optimiser loads this. Loaded while the group is alive, it keeps the group's threads
+    # beyond the end, where they abort the interpreter (seen with torch 2.13).
+    importlib.import_module("torch._dynamo")
     timeout = timedelta(seconds=timeout_seconds)
     store, rank, count = next(rendezvous("env://", timeout=timeout))
     on_cuda = torch.cuda.is_available() and dist.is_nccl_available()
@@ -93,7 +102,8 @@ def join_ranks(timeout_seconds: float) -> Iterator[Ranks]:
         with suppress(RuntimeError):  # the process that keeps the store may be gone
             store.set(f"robot_rl/ended/{rank}", reason)
         raise
-    dist.destroy_process_group()
+    finally:
+        dist.destroy_process_group()
 
 
 class _JoinedRanks(Ranks):
@@ -105,8 +115,6 @@ class _JoinedRanks(Ranks):
         self.local_count = int(os.environ.get("LOCAL_WORLD_SIZE", count))
         self.reduce = self._average
         self._store = store
-        # Counts calls of `reduce` on the device, so that a captured update counts too.
-        self._calls = self._first_bad = torch.zeros((), dtype=torch.int64)
         self._processes: list[tuple[str, int]] = []
         told = self.words(json.dumps([socket.gethostname(), os.getpid()]))
         self._processes = [(host, pid) for host, pid in map(json.loads, told)]
@@ -137,37 +145,27 @@ class _JoinedRanks(Ranks):
         self.any(False)  # the others wait here
         return result
 
-    def problem(self, text: str) -> str:
-        told = [json.loads(word) for word in self.words(json.dumps([int(self._first_bad), text]))]
+    def problem(self, text: str, when: float) -> str:
+        told = [json.loads(word) for word in self.words(json.dumps([when, text]))]
         # Averaged gradients carry a NaN to all ranks: where it came from is where it came first.
-        came = {rank: bad or 1 << 62 for rank, (bad, text) in enumerate(told) if text}
-        if not came:
-            return ""
-        rank = min(came, key=lambda rank: (came[rank], rank))
-        return f"on rank {rank} of {self.count}, {told[rank][1]}"
+        first = min((moment for moment, said in told if said), default=None)
+        return "; ".join(
+            f"on rank {rank} of {self.count}, {said}"
+            for rank, (moment, said) in enumerate(told)
+            if said and moment == first
+        )
 
     @torch.no_grad()
     def _average(self, params: Sequence[nn.Parameter]) -> None:
         """One flat bucket for all gradients: one message per step of an optimiser."""
         grads = [param.grad for param in params if param.grad is not None]
         flat = torch.cat([grad.reshape(-1) for grad in grads])
-        self._watch(flat)
         with self._together():
             dist.all_reduce(flat)
         flat.div_(self.count)
         parts = flat.split([grad.numel() for grad in grads])
         for grad, part in zip(grads, parts, strict=True):
             grad.copy_(part.view_as(grad))
-
-    def _watch(self, flat: Tensor) -> None:
-        """Remember which call was the first with gradients of this rank that are not numbers."""
-        if self._calls.device != flat.device:
-            self._calls, self._first_bad = (
-                x.to(flat.device) for x in (self._calls, self._first_bad)
-            )
-        self._calls = self._calls + 1
-        new = (self._first_bad == 0) & ~flat.sum().isfinite()
-        self._first_bad = torch.where(new, self._calls, self._first_bad)
 
     def _gather(self, rows: Tensor) -> Tensor:
         """Rows of all ranks, those of rank 0 first."""
@@ -178,12 +176,16 @@ class _JoinedRanks(Ranks):
 
     @contextmanager
     def _together(self) -> Iterator[None]:
+        said = ""
         try:
             yield
         except RuntimeError as error:
-            raise RankError(self._who_is_missing(error)) from error
+            said = str(error).partition("\n")[0] or type(error).__name__
+        # Raised out here: the traceback of the other would keep the group alive beyond its end.
+        if said:
+            raise RankError(self._who_is_missing(said))
 
-    def _who_is_missing(self, error: RuntimeError) -> str:
+    def _who_is_missing(self, said: str) -> str:
         """Sentence about the ranks that ended, are gone, or do not answer, in this order."""
         advice = "the last checkpoint is intact: go on from it with resume=..."
         others = [rank for rank in range(self.count) if rank != self.rank]
@@ -199,7 +201,6 @@ class _JoinedRanks(Ranks):
                 return f"{self._named(gone)} died; {advice}"
             silent = [rank for rank in others if not self._heard(f"robot_rl/waits/{rank}")]
             time.sleep(0.05)
-        said = str(error).partition("\n")[0]
         if silent:
             return f"{self._named(silent)} does not answer ({said}); {advice}"
         return f"the {self.count} ranks lost each other ({said}); {advice}"

@@ -7,7 +7,6 @@ the uninterrupted one bit for bit, unless the worlds' state cannot be saved: the
 anew.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
@@ -121,6 +121,7 @@ class Trainer:
         self._ranks = ranks
         self._batch_size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         self._learn_metrics: dict[str, Tensor] = {}
+        self._watch = FiniteWatch()
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
@@ -170,9 +171,12 @@ class Trainer:
             return
         size = self._batch_size
         batch = self.replay.sample(updates * size)  # one gather for all updates of this step
+        self._watch.see_batch(batch)
         for i in range(updates):
             minibatch = batch.take(i * size, (i + 1) * size)
-            self._learn_metrics, _ = self.learner.update(minibatch)
+            metrics, _ = self.learner.update(minibatch)
+            self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._learn_metrics)
         self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:
@@ -208,22 +212,20 @@ class Trainer:
         )
 
     def _checked(self) -> dict[str, float]:
-        """The learner's metrics on the host, after looking for what is not a number."""
-        names = [f"train/{name}" for name in self._learn_metrics]
-        values = torch.tensor([float(value) for value in self._learn_metrics.values()])
-        if found := self._ranks.problem(self._not_finite(dict(zip(names, values, strict=True)))):
+        """The learner's metrics, means over all ranks, after looking for what is not a number."""
+        if found := self._ranks.problem(self._not_finite(), self._watch.earliest()):
             raise NonFiniteError(found)
+        values = torch.tensor([float(value) for value in self._learn_metrics.values()])
         means = self._ranks.total(values) / self._ranks.count
-        return dict(zip(names, means.tolist(), strict=True))
+        return dict(zip(self._learn_metrics, means.tolist(), strict=True))
 
-    def _not_finite(self, learned: Mapping[str, Tensor]) -> str:
-        """Sentence about what is not a number on this rank."""
-        bad = [name for name, value in learned.items() if not math.isfinite(value)]
-        if bad:
+    def _not_finite(self) -> str:
+        """Sentence about what was not a number on this rank."""
+        if found := self._watch.found():
             return (
-                f"{' and '.join(bad)} became NaN or infinite at step {self.collector.world_steps}; "
-                "the last checkpoint is intact: resume it with a smaller learning rate, or look "
-                "for a reward or an observation that explodes"
+                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
+                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
+                "smaller learning rate, or look for a reward or an observation that explodes"
             )
         try:  # after the losses: a NaN loss makes NaN actions, not the other way round
             self.env.check()

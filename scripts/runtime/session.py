@@ -193,7 +193,9 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
+            command = (
+                f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
+            )
             self._console.message(f"{what}; go on with: {command}")
 
 

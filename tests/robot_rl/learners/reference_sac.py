@@ -1,13 +1,17 @@
-"""Soft actor-critic in double precision, one member and one layer after another."""
+"""Soft actor-critic in double precision: one member, one row and one layer after another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.mlp import Activation
 from robot_rl.core.transition import Batch
-from robot_rl.learners.sac import SAC, ActorValue, SACConfig
+from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.temperature import TemperatureLoss
+from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.fakes import copied
 
 State = Mapping[str, Tensor]
@@ -18,10 +22,12 @@ class Parameters:
     """Everything that a loss depends on, in float64."""
 
     config: SACConfig
+    shape: GaussianActorConfig
     actor: dict[str, Tensor]
     critic: dict[str, Tensor]
     target: dict[str, Tensor]
-    log_alpha: Tensor
+    x: Tensor
+    """Parameter of the temperature."""
     generator: torch.Generator
 
     @classmethod
@@ -31,50 +37,137 @@ class Parameters:
         generator = torch.Generator()
         generator.set_state(state["generator"])
         actor, critic, target = (_double(state[n]) for n in ("actor", "critic", "target_critic"))
-        log_alpha = state["temperature"]["parameter"].double().requires_grad_()
-        return cls(sac.config, actor, critic, target, log_alpha, generator)
+        x = state["temperature"]["parameter"].double().requires_grad_()
+        assert isinstance(sac.actor, GaussianActor)
+        return cls(sac.config, sac.actor.config, actor, critic, target, x, generator)
 
-    def noise(self, batch: Batch) -> Tensor:
+    @property
+    def alpha(self) -> Tensor:
+        """Temperature as a function of its parameter."""
+        if self.config.temperature_loss is TemperatureLoss.softplus:
+            return torch.log(1 + torch.exp(self.x))
+        return torch.exp(self.x)
+
+    def noise(self, rows: int, actions: int) -> Tensor:
         """The normals that the learner draws next, (B, A)."""
-        return torch.randn(batch.action.shape, generator=self.generator).double()
+        return torch.randn(rows, actions, generator=self.generator).double()
 
-    def critic_loss(self, batch: Batch) -> Tensor:
-        """Squared error to r + discount * (min Q' - alpha log pi): mean over B, sum of members."""
+    def drawn(self, members: int) -> list[int]:
+        """The members of the target that the learner draws next."""
+        count = self.config.target_members
+        if not count:
+            return list(range(members))
+        if self.config.target_replacement:
+            return torch.randint(members, (count,), generator=self.generator).tolist()
+        ranks = torch.rand(members, generator=self.generator).tolist()
+        return sorted(range(members), key=lambda e: ranks[e])[:count]
+
+    def critic_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum over members of the mean over rows, and log pi at the next observations."""
         with torch.no_grad():
-            action, log_prob = sample(self.actor, batch.next_obs["actor"], self.noise(batch))
-            value = q_values(self.target, batch.next_obs["critic"], action).min(0).values
-            if self.config.entropy_in_target:
-                value = value - self.log_alpha.exp() * log_prob
-            target = batch.reward.double() + batch.discount.double() * value
-        q = q_values(self.critic, batch.obs["critic"], batch.action.double())
-        return torch.stack([((member - target) ** 2 * batch.weight).mean() for member in q]).sum()
+            noise = self.noise(*batch.action.shape)
+            action, log_prob = self.sample(batch.next_obs["actor"], noise)
+            outputs = member_outputs(self.target, batch.next_obs["critic"], action, self.activation)
+            outputs = [outputs[e] for e in self.drawn(len(outputs))]
+            bonus = -self.alpha * log_prob if self.config.entropy_in_target else 0 * log_prob
+        learned = member_outputs(self.critic, batch.obs["critic"], batch.action, self.activation)
+        loss = torch.zeros((), dtype=torch.float64)
+        for e, output in enumerate(learned):
+            for b in range(len(output)):
+                entry = [float(t[b]) for t in (batch.reward, batch.discount, bonus)]
+                error = self.row_loss(output[b], [one[b] for one in outputs], e, *entry)
+                loss = loss + batch.weight[b] * error / len(output)
+        return loss, log_prob
 
-    def actor_loss(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def row_loss(
+        self, output: Tensor, nexts: Sequence[Tensor], e: int, reward: float, discount: float,
+        bonus: float,
+    ) -> Tensor:  # fmt: skip
+        """Loss of member e in one row; `nexts` are the outputs of the target's members."""
+        rule, values = self.config.target_rule, self.config.values
+        if not values.atoms:
+            entries = [float(one[0]) for one in nexts]
+            value = {
+                TargetRule.min: min(entries),
+                TargetRule.mean: sum(entries) / len(entries),
+                TargetRule.own: entries[min(e, len(entries) - 1)],
+            }[rule]
+            return (output[0] - (reward + discount * (value + bonus))) ** 2
+        dists = [torch.softmax(one, 0) for one in nexts]
+        if rule is TargetRule.min:
+            dist = min(dists, key=lambda p: float(p @ atoms(values)))
+        elif rule is TargetRule.mean:
+            dist = torch.stack(dists).mean(0)
+        else:
+            dist = dists[e]
+        target = projected(dist, reward, discount, bonus, values)
+        return -(target * torch.log_softmax(output, 0)).sum()
+
+    def actor_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """alpha log pi - Q of sampled actions, and the log-probabilities."""
-        action, log_prob = sample(self.actor, batch.obs["actor"], noise)
-        q = q_values(self.critic, batch.obs["critic"], action)
+        action, log_prob = self.sample(batch.obs["actor"], self.noise(*batch.action.shape))
+        outputs = member_outputs(self.critic, batch.obs["critic"], action, self.activation)
+        values = self.config.values
+        q = torch.stack(
+            [torch.softmax(o, -1) @ atoms(values) if values.atoms else o[:, 0] for o in outputs]
+        )
         climbs_min = self.config.actor_value is ActorValue.min
         value = q.min(0).values if climbs_min else q.mean(0)
-        loss = (batch.weight * (self.log_alpha.detach().exp() * log_prob - value)).mean()
+        loss = (batch.weight * (self.alpha.detach() * log_prob - value)).mean()
         return loss, log_prob.detach()
 
-    def temperature_loss(self, log_prob: Tensor, target_entropy: float) -> Tensor:
-        """alpha (H - H_target)."""
-        return self.log_alpha.exp() * (-log_prob.mean() - target_entropy)
+    def temperature_loss(self, batch: Batch, log_prob: Tensor, next_log_prob: Tensor) -> Tensor:
+        """Price times surplus of entropy."""
+        at_obs = self.config.entropy_at is EntropyAt.obs
+        target = self.config.target_entropy_per_action * batch.action.shape[1]
+        surplus = (batch.weight * (-(log_prob if at_obs else next_log_prob) - target)).mean()
+        linear = self.config.temperature_loss is TemperatureLoss.log_alpha
+        return (self.x if linear else self.alpha) * surplus
+
+    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """tanh(mean + std * noise) and its log-density, by the change of variables."""
+        output = forward(self.actor, normalized(self.actor, obs), self.activation)
+        mean, log_std = output.chunk(2, dim=-1)
+        low, high = self.shape.log_std_min, self.shape.log_std_max
+        if self.shape.log_std_bound is LogStdBound.tanh:
+            log_std = low + (high - low) * (torch.tanh(log_std) + 1) / 2
+        std = log_std.clamp(low, high).exp()
+        u = mean + std * noise
+        action = torch.tanh(u)
+        density = torch.distributions.Normal(mean, std).log_prob(u)
+        return action, (density - torch.log(1 - action**2)).sum(-1)
+
+    @property
+    def activation(self) -> Activation:
+        """Of actor and critics alike."""
+        return self.shape.activation
 
 
-def sample(actor: State, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """tanh(mean + std * noise) and its log-density, by the change of variables."""
-    mean, log_std = forward(actor, normalized(actor, obs)).chunk(2, dim=-1)
-    normal = torch.distributions.Normal(mean, log_std.clamp(-5, 2).exp())
-    u = mean + log_std.clamp(-5, 2).exp() * noise
-    action = torch.tanh(u)
-    return action, (normal.log_prob(u) - torch.log(1 - action**2)).sum(-1)
+def atoms(values: ValueConfig) -> Tensor:
+    """Returns that the categories stand for."""
+    return torch.linspace(values.low, values.high, values.atoms, dtype=torch.float64)
 
 
-def q_values(critic: State, obs: Tensor, action: Tensor) -> Tensor:
-    """(E, B)."""
-    inputs = torch.cat([normalized(critic, obs), action], dim=-1)
+def projected(
+    dist: Tensor, reward: float, discount: float, bonus: float, values: ValueConfig
+) -> Tensor:
+    """Mass of every category, shared by the two atoms beside its new return (C51, algorithm 1)."""
+    gap = (values.high - values.low) / (values.atoms - 1)
+    target = torch.zeros_like(dist)
+    for mass, atom in zip(dist, atoms(values), strict=True):
+        place = reward + discount * (float(atom) + bonus)
+        place = (min(max(place, values.low), values.high) - values.low) / gap
+        below = min(int(place), values.atoms - 2)
+        target[below] += mass * (below + 1 - place)
+        target[below + 1] += mass * (place - below)
+    return target
+
+
+def member_outputs(
+    critic: State, obs: Tensor, action: Tensor, activation: Activation
+) -> list[Tensor]:
+    """(B, W) of every member."""
+    inputs = torch.cat([normalized(critic, obs), action.double()], dim=-1)
     members = critic["network.0.weight"].shape[0]
     each = [{name: t[e] for name, t in critic.items() if name.startswith("network")}
             for e in range(members)]  # fmt: skip
@@ -82,11 +175,16 @@ def q_values(critic: State, obs: Tensor, action: Tensor) -> Tensor:
         {name: t.T if "weight" in name and t.shape[0] > 1 else t[0] for name, t in member.items()}
         for member in each
     ]
-    return torch.stack([forward(member, inputs)[:, 0] for member in transposed])
+    return [forward(member, inputs, activation) for member in transposed]
 
 
-def forward(network: State, x: Tensor) -> Tensor:
-    """Linear layers, layer norms where a weight is a vector, and ReLU between."""
+def forward(network: State, x: Tensor, activation: Activation) -> Tensor:
+    """Linear layers, layer norms where a weight is a vector, and an activation between."""
+    curve = {
+        Activation.relu: lambda y: y.clamp(min=0),
+        Activation.tanh: torch.tanh,
+        Activation.silu: lambda y: y * torch.sigmoid(y),
+    }[activation]
     places = sorted({int(n.split(".")[1]) for n in network if n.startswith("network.")})
     for i in places:
         weight, bias = network[f"network.{i}.weight"], network[f"network.{i}.bias"]
@@ -94,15 +192,17 @@ def forward(network: State, x: Tensor) -> Tensor:
             x = x @ weight.T + bias
             normed_next = network.get(f"network.{i + 1}.weight")
             if i != places[-1] and (normed_next is None or normed_next.ndim == 2):
-                x = x.relu()
+                x = curve(x)
         else:
             mean, variance = x.mean(-1, keepdim=True), x.var(-1, unbiased=False, keepdim=True)
-            x = ((x - mean) / (variance + 1e-6).sqrt() * weight + bias).relu()
+            x = curve((x - mean) / (variance + 1e-6).sqrt() * weight + bias)
     return x
 
 
 def normalized(network: State, obs: Tensor) -> Tensor:
-    """Observation as the network's own normaliser scales it."""
+    """Observation as the network's own normaliser scales it, where it has one."""
+    if "normalizer.mean" not in network:
+        return obs.double()
     x = (obs.double() - network["normalizer.mean"]) * network["normalizer.scale"]
     return x.clamp(-10, 10)
 

@@ -6,14 +6,23 @@ import pytest
 import torch
 from torch import Tensor
 
+from policies.gaussian_actor import LogStdBound
+from policies.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.sac import SAC, ActorValue, SACConfig
+from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.temperature import TemperatureLoss
+from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_sac import Parameters
 
 LAYER_NORM = {"layer_norm": True}
+TANH = {"layer_norm": True, "activation": Activation.tanh, "normalize": False}
+SILU = {"layer_norm": True, "activation": Activation.silu}
+REDQ: dict[str, Any] = {"target_members": 2, "actor_value": ActorValue.mean}
+NEXT = {"entropy_at": EntropyAt.next_obs}
+C51 = {"values": ValueConfig(atoms=7, low=-3.0, high=3.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "no entropy in the target": {"entropy_in_target": False},
@@ -21,7 +30,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one critic": {"critic": {"members": 1}},
     "layer norm": {"actor": LAYER_NORM, "critic": LAYER_NORM},
     "two layers": {"actor": {"hidden": [16, 16]}, "critic": {"hidden": [16, 16]}},
-}
+    "sb3": {"temperature_loss": TemperatureLoss.log_alpha, "actor": {"log_std_min": -20.0}},
+    "redq": {**REDQ, "critic": {"members": 10}},
+    "redq with replacement": {**REDQ, "critic": {"members": 3}, "target_replacement": True},
+    "rlpd": {**REDQ, "target_entropy_per_action": -0.5,
+             "critic": {**LAYER_NORM, "members": 10, "normalize": False},
+             "actor": {"normalize": False}},
+    "serl": {**REDQ, **NEXT, "target_replacement": True, "entropy_in_target": False,
+             "temperature_loss": TemperatureLoss.softplus, "target_entropy_per_action": -0.5,
+             "actor": TANH, "critic": {**TANH, "members": 10}},
+    "wsrl": {**NEXT, "target_members": 2, "target_replacement": True, "entropy_in_target": False,
+             "temperature_loss": TemperatureLoss.softplus, "critic": {"members": 10}},
+    "mean of the targets": {"target_rule": TargetRule.mean},
+    "own targets": {"target_rule": TargetRule.own},
+    "categories, smaller of two": {**C51, "tau": 0.9},
+    "categories, mixture of two drawn": {**C51, "target_rule": TargetRule.mean,
+                                         "target_members": 2, "critic": {"members": 4}},
+    "fast_sac": {**C51, **NEXT, "target_rule": TargetRule.own, "actor_value": ActorValue.mean,
+                 "temperature_every_update": True, "target_entropy_per_action": 0.0,
+                 "actor": {**SILU, "log_std_bound": LogStdBound.tanh, "log_std_max": 0.0},
+                 "critic": SILU},
+}  # fmt: skip
 
 
 def learner(**settings: Any) -> tuple[SAC, EnvSpec]:
@@ -60,7 +89,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
     reference = Parameters.of(sac)
     metrics, _ = sac.update(batch)
 
-    critic_loss = reference.critic_loss(batch)
+    critic_loss, next_log_prob = reference.critic_loss(batch)
     critic_grad = torch.autograd.grad(critic_loss, trained(reference.critic))
     # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
     assert float(metrics["critic_loss"]) == pytest.approx(critic_loss.item(), rel=1e-5)
@@ -68,28 +97,29 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
 
     stepped = Parameters.of(sac)  # the actor climbs the critics that have just learned
     reference.critic = stepped.critic
-    actor_loss, log_prob = reference.actor_loss(batch, reference.noise(batch))
+    before = reference.x
+    if sac.config.temperature_every_update:
+        reference.x = stepped.x  # and pays the temperature that has just been set
+    actor_loss, log_prob = reference.actor_loss(batch)
     actor_grad = torch.autograd.grad(actor_loss, trained(reference.actor))
     assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
     assert relative_error(gradients(sac.actor.parameters()), list(actor_grad)) < 1e-5
 
     assert float(metrics["entropy"]) == pytest.approx(-float(log_prob.mean()), rel=1e-5)
-    assert float(metrics["temperature"]) == pytest.approx(reference.log_alpha.exp().item())
+    assert float(metrics["temperature"]) == pytest.approx(reference.alpha.item())
+    reference.x = before
+    alpha_loss = reference.temperature_loss(batch, log_prob, next_log_prob)
+    (alpha_grad,) = torch.autograd.grad(alpha_loss, [reference.x])
+    assert relative_error(gradients([sac.temperature.parameter]), [alpha_grad]) < 1e-5
+    assert torch.equal(stepped.generator.get_state(), reference.generator.get_state())
 
 
-def test_the_temperature_falls_where_entropy_is_above_its_target_and_rises_below() -> None:
-    for per_action, sign in ((-20.0, 1), (20.0, -1)):
-        sac, spec = learner(target_entropy_per_action=per_action)
-        batch = random_batch(spec, 16)
-        reference = Parameters.of(sac)
-        reference.noise(batch)
-        _, log_prob = reference.actor_loss(batch, reference.noise(batch))
-        loss = reference.temperature_loss(log_prob, 2 * per_action)
-        (grad,) = torch.autograd.grad(loss, [reference.log_alpha])
-        before = sac.temperature.parameter.item()
-        sac.update(batch)
-        assert relative_error(gradients([sac.temperature.parameter]), [grad]) < 1e-5
-        assert (before - sac.temperature.parameter.item()) * sign > 0
+def test_every_trained_parameter_gets_a_gradient() -> None:
+    for settings in VARIANTS.values():
+        sac, spec = learner(**settings)
+        sac.update(random_batch(spec, 16))
+        for network in (sac.actor, sac.critic):
+            assert all(float(grad.abs().max()) > 0 for grad in gradients(network.parameters()))
 
 
 def test_an_actor_update_leaves_the_critics_as_they_are() -> None:

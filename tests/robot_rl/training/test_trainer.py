@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.transition import Batch
 from robot_rl.training.trainer import TrainerConfig
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
@@ -110,7 +111,7 @@ def test_a_finished_run_may_be_prolonged(tmp_path: Path) -> None:
 def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path: Path) -> None:
     loop = Loop(tmp_path, wrap=lambda learner: BreaksAfter(learner, updates=50))
     with pytest.raises(
-        NonFiniteError, match=r"^train/critic_loss .*became NaN or infinite at step"
+        NonFiniteError, match=r"^train/critic_loss, then .*became NaN or infinite by step"
     ):
         loop.trainer.run()
     assert loop.store.steps() == [100]
@@ -137,6 +138,27 @@ def test_a_nan_in_the_worlds_is_named_and_earlier_checkpoints_stay(
         loop.trainer.run()
     assert loop.store.steps() == [100]
     assert loop.store.load().step == 100
+
+
+@pytest.mark.parametrize("where", ["reward", "obs", "next_obs"])
+def test_a_nan_in_the_replay_is_named_before_the_losses_that_it_spoils(
+    tmp_path: Path, where: str
+) -> None:
+    loop = Loop(tmp_path, evaluation_interval=80)
+    sample = loop.trainer.replay.sample
+
+    def spoilt(batch_size: int) -> Batch:
+        batch = sample(batch_size)
+        if loop.learner.updates >= 50:
+            tensor = getattr(batch, where)
+            (tensor if where == "reward" else tensor["critic"])[3] = torch.nan
+        return batch
+
+    loop.trainer.replay.sample = spoilt
+    named = "reward" if where == "reward" else f"{where}.critic"
+    with pytest.raises(NonFiniteError, match=rf"^sampled {named}, then train/critic_loss"):
+        loop.trainer.run()
+    assert loop.store.steps() == [80]
 
 
 def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:

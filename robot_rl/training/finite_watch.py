@@ -1,0 +1,59 @@
+"""Remembers which tensors were ever NaN or infinite, without making the device wait.
+
+Every look leaves on the device when a tensor was first not finite; `found` reads it all at once.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.transition import Batch
+
+
+class FiniteWatch:
+    """The first look at which each named tensor was not finite; later ones excuse nothing."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._looks = 0
+        self._first: dict[tuple[str, ...], Tensor] = {}
+
+    def see_batch(self, batch: Batch) -> None:
+        """Look at all sampled numbers."""
+        entries = {"reward": batch.reward, "action": batch.action}
+        for side, groups in (("obs", batch.obs), ("next_obs", batch.next_obs)):
+            entries |= {f"{side}.{name}": group for name, group in groups.items()}
+        floats = {f"sampled {name}": t for name, t in entries.items() if t.is_floating_point()}
+        ends = [torch.stack(t.aminmax()) for t in floats.values()]  # a NaN is both ends
+        self._remember(tuple(floats), torch.stack(ends).isfinite().all(-1))
+
+    def see_metrics(self, metrics: Mapping[str, Tensor]) -> None:
+        """Look at 0-dim tensors."""
+        if metrics:
+            self._remember(tuple(metrics), torch.stack(list(metrics.values())).isfinite())
+
+    def found(self) -> list[list[str]]:
+        """Names that were not finite, together where one look found them, earliest first.
+
+        Waits for the device.
+        """
+        first: dict[str, float] = {}
+        for names, looks in self._first.items():
+            for name, look in zip(names, looks.tolist(), strict=True):
+                # A metric may be seen in the company of others, later.
+                first[name] = min(look, first.get(name, torch.inf))
+        times = sorted({look for look in first.values() if look < torch.inf})
+        return [[name for name, look in first.items() if look == time] for time in times]
+
+    def earliest(self) -> float:
+        """The look that was the first to find something; infinite where none has.
+
+        Waits for the device.
+        """
+        return min((float(looks.min()) for looks in self._first.values()), default=torch.inf)
+
+    def _remember(self, names: tuple[str, ...], finite: Tensor) -> None:
+        self._looks += 1
+        now = torch.where(finite, torch.inf, float(self._looks))
+        self._first[names] = torch.minimum(self._first[names], now) if names in self._first else now

@@ -1,0 +1,129 @@
+"""Steps of Adam by hand: schedules, decay, whose gradients, whose step size."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+from robot_rl.learners.optimization import Optimizer, autocast, soft_update
+from tests.fakes import CPU, copied
+
+LR = 0.1
+
+
+def weights(*values: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(values))
+
+
+def optimizer(params: list[nn.Parameter], made: dict[str, Any] | None = None, **config: Any):
+    return Optimizer(params, LR, OffPolicyConfig(**config), **(made or {}))
+
+
+def strides(w: nn.Parameter, adam: Optimizer, count: int) -> list[float]:
+    """How far each of so many steps down a slope of 1 goes: Adam's rate, as all slopes agree."""
+    found = []
+    for _ in range(count):
+        before = float(w.detach())
+        adam.step(w.sum())
+        found.append(before - float(w.detach()))
+    return found
+
+
+def test_a_constant_slope_is_walked_at_the_step_size() -> None:
+    w = weights(1.0)
+    assert strides(w, optimizer([w]), 3) == pytest.approx([LR] * 3, rel=1e-5)
+
+
+def test_the_step_size_falls_by_half_a_cosine_and_stays_at_its_end() -> None:
+    w = weights(1.0)
+    adam = optimizer([w], learning_rate_decay=4, learning_rate_end=0.2)
+    shares = [0.2 + 0.4 * (1 + math.cos(math.pi * min(step / 4, 1))) for step in range(6)]
+    assert strides(w, adam, 6) == pytest.approx([LR * share for share in shares], rel=1e-4)
+    assert shares[4:] == [0.2, 0.2]
+
+
+def test_the_step_size_rises_from_nothing_where_it_warms_up() -> None:
+    w, other = weights(1.0), weights(1.0)
+    assert strides(w, optimizer([w], learning_rate_warmup=2), 4) == pytest.approx(
+        [0.0, LR / 2, LR, LR], rel=1e-4
+    )
+    cold = optimizer([other], {"warm_up": False}, learning_rate_warmup=2)
+    assert strides(other, cold, 1) == pytest.approx([LR], rel=1e-4)
+
+
+def test_schedules_count_updates_of_the_learner_not_steps_taken_in_every_second_of_them() -> None:
+    w = weights(1.0)
+    adam = optimizer([w], {"interval": 2}, learning_rate_decay=4, learning_rate_end=0.0)
+    assert strides(w, adam, 3) == pytest.approx([LR, LR / 2, 0.0], rel=1e-4, abs=1e-6)
+
+
+def test_a_schedule_goes_on_where_it_was_after_loading() -> None:
+    w, other = weights(1.0), weights(1.0)
+    adam = optimizer([w], learning_rate_decay=4, learning_rate_end=0.0)
+    strides(w, adam, 2)
+    again = optimizer([other], learning_rate_decay=4, learning_rate_end=0.0)
+    again.load_state_dict(copied(adam.state_dict()))
+    assert strides(other, again, 2) == pytest.approx(strides(w, adam, 2), rel=1e-6)
+
+
+def test_weights_decay_apart_from_their_gradient() -> None:
+    w = weights(2.0)
+    adam = optimizer([w], weight_decay=0.5)
+    adam.step((w * 0.0).sum())  # no slope: Adam itself does not move
+    assert float(w) == pytest.approx(2.0 * (1 - LR * 0.5))
+    kept = weights(2.0)
+    optimizer([kept], {"weight_decay": 0.0}, weight_decay=0.5).step((kept * 0.0).sum())
+    assert float(kept) == 2.0
+
+
+def test_other_leaves_of_the_loss_get_no_gradient() -> None:
+    w, other = weights(1.0), weights(1.0)
+    optimizer([w]).step((w * other).sum())
+    assert w.grad is not None
+    assert other.grad is None
+
+
+def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last() -> None:
+    w = weights(3.0, 4.0)
+    seen: list[Tensor] = []
+
+    def reduce(params: Any) -> None:
+        for p in params:
+            p.grad.mul_(2.0)
+
+    def project() -> None:
+        seen.append(w.detach().clone())
+        w.data /= w.data.norm()
+
+    adam = optimizer([w], {"reduce": reduce, "after_step": project}, max_grad_norm=1.0)
+    norm = adam.step((w * torch.tensor([3.0, 4.0])).sum())
+    assert norm is not None
+    assert float(norm) == pytest.approx(10.0)
+    assert w.grad is not None
+    torch.testing.assert_close(w.grad, torch.tensor([0.6, 0.8]), rtol=1e-5, atol=0)
+    assert float(seen[0].norm()) != pytest.approx(1.0)
+    assert float(w.detach().norm()) == pytest.approx(1.0)
+
+
+def test_targets_go_a_share_of_the_way() -> None:
+    targets, sources = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.full((1,), 5.0)]
+    soft_update(targets, sources, 0.25)
+    assert [t.tolist() for t in targets] == [[0.25, 0.25], [2.0]]
+
+
+def test_bf16_products_are_coarse_and_fp32_ones_are_not() -> None:
+    x, w = torch.tensor([[1.0]]), torch.tensor([[1.0 + 2**-10]])
+    with autocast(CPU, Precision.fp32):
+        assert float(x @ w) == 1.0 + 2**-10
+    with autocast(CPU, Precision.bf16):
+        assert float(x @ w) == 1.0  # eight bits of mantissa
+
+
+@pytest.mark.parametrize("betas", [[0.9], [0.9, 1.0], [-0.1, 0.9]])
+def test_betas_that_are_no_decay_are_refused(betas: list[float]) -> None:
+    with pytest.raises(ConfigError, match="adam_betas must be two numbers in"):
+        OffPolicyConfig(adam_betas=betas)

@@ -1,0 +1,196 @@
+"""The choices in which published soft actor-critics differ, each seen at work."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.values import TargetRule
+from tests.equality import assert_same
+from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.robot_rl.learners.reference_sac import Parameters
+
+ROWS = 16
+MEMBERS = 10
+
+
+class LinearCritic(nn.Module):
+    """Q_e = offset_e + slope_e * first action entry."""
+
+    group = "critic"
+
+    def __init__(self, offsets: list[float], slopes: list[float] | None = None) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.tensor(offsets))
+        self.slope = nn.Parameter(torch.tensor(slopes or [0.0] * len(offsets)))
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        return (self.offset[:, None] + self.slope[:, None] * action[:, 0])[..., None]
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Nothing to normalise."""
+
+    def constrain(self) -> None:
+        """Nothing to project."""
+
+
+def spec() -> EnvSpec:
+    return ToyEnv(LinearWorld(), ROWS).spec
+
+
+def sac_with(critic: LinearCritic, **settings: Any) -> SAC:
+    torch.manual_seed(0)
+    env = spec()
+    actor = GaussianActor(
+        GaussianActorConfig(hidden=[16]), env.groups["actor"].shape[0], env.action_size
+    )
+    config = SACConfig(**{"batch_size": ROWS, "critic_lr": 0.0, **settings})
+    return SAC(config, actor, critic, action_size=env.action_size, device=CPU, seed=0)
+
+
+def batch_without_reward(seed: int = 0) -> Batch:
+    batch = random_batch(spec(), ROWS, seed)
+    batch.reward.zero_()
+    batch.discount.fill_(1.0)
+    return batch
+
+
+def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
+    """The members whose mean was the target, update by update: their values are powers of two."""
+    sac = sac_with(
+        LinearCritic([2.0**e for e in range(MEMBERS)]), target_members=2, actor_interval=count + 1,
+        target_replacement=replacement, target_rule=TargetRule.mean, entropy_in_target=False,
+        tau=0.0,
+    )  # fmt: skip
+    with torch.no_grad():
+        for p in sac.critic.parameters():
+            p.zero_()  # the error is now the target itself
+    codes = {(2**a + 2**b) / 2: (a, b) for a in range(MEMBERS) for b in range(a, MEMBERS)}
+    batch = batch_without_reward()
+    pairs = []
+    for _ in range(count):
+        _, error = sac.update(batch)
+        assert error.min() == error.max()  # one draw for the whole batch
+        pairs.append(codes[float(error[0])])
+    return pairs
+
+
+def test_a_subset_without_replacement_never_holds_a_critic_twice() -> None:
+    pairs = drawn_pairs(600, replacement=False)
+    assert all(a != b for a, b in pairs)
+    assert len(set(pairs)) == MEMBERS * (MEMBERS - 1) // 2  # and every pair comes
+
+
+def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws() -> None:
+    pairs = drawn_pairs(400, replacement=True)
+    alone = sum(a == b for a, b in pairs) / len(pairs)
+    assert alone == pytest.approx(1 / MEMBERS, abs=0.05)  # three standard errors
+
+
+@pytest.mark.parametrize(("value", "sign"), [(ActorValue.min, -1), (ActorValue.mean, 1)])
+def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorValue, sign: int) -> None:
+    # The lower critic falls with the action, the mean of both rises.
+    sac = sac_with(
+        LinearCritic([0.0, -10.0], [5.0, -1.0]), actor_value=value, actor_lr=1e-2,
+        init_temperature=1e-9,
+    )  # fmt: skip
+    batch = random_batch(spec(), ROWS)
+    before = sac.act(batch.obs, explore=False)[:, 0]
+    for _ in range(5):
+        sac.update(batch)
+    assert ((sac.act(batch.obs, explore=False)[:, 0] - before) * sign > 0).all()
+
+
+@pytest.mark.parametrize("per_action", [-1.0, -0.5, 0.0])
+def test_the_target_entropy_is_per_action_times_actions(per_action: float) -> None:
+    sac = small_sac(spec(), target_entropy_per_action=per_action)
+    assert sac.temperature.target_entropy == per_action * spec().action_size
+
+
+@pytest.mark.parametrize("at", EntropyAt)
+def test_the_temperature_listens_to_observations_or_to_the_next_ones(at: EntropyAt) -> None:
+    def slope(changed: str) -> float:
+        sac = small_sac(spec(), batch_size=ROWS, entropy_at=at, critic_lr=0.0)
+        batch = random_batch(spec(), ROWS)
+        if changed:
+            getattr(batch, changed)["actor"].mul_(3.0)
+        sac.update(batch)
+        assert sac.temperature.parameter.grad is not None
+        return float(sac.temperature.parameter.grad)
+
+    deaf = "next_obs" if at is EntropyAt.obs else "obs"
+    assert slope(deaf) == slope("")
+    assert slope(at.value) != slope("")
+
+
+@pytest.mark.parametrize("paid", [True, False])
+def test_entropy_is_in_the_target_or_not(paid: bool) -> None:
+    sac = sac_with(LinearCritic([0.0]), entropy_in_target=paid, init_temperature=2.0)
+    _, error = sac.update(batch_without_reward())
+    assert bool((error > 0).all()) == paid  # all values are zero: entropy alone is left
+
+
+def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told_to() -> None:
+    sac = small_sac(
+        spec(), batch_size=ROWS, actor_on_all=True, actor_interval=3, critic_lr=0.0,
+        entropy_at=EntropyAt.next_obs,
+    )  # fmt: skip
+    batches = [random_batch(spec(), ROWS, seed) for seed in range(6)]
+    for start in (0, 3):  # the second round begins with nothing left of the first
+        reference = Parameters.of(sac)
+        nexts = []
+        for batch in batches[start : start + 3]:
+            nexts.append(reference.critic_loss(batch)[1])
+            metrics, _ = sac.update(batch)
+        joined = _joined(batches[start : start + 3])
+        loss, log_prob = reference.actor_loss(joined)
+        assert float(metrics["actor_loss"]) == pytest.approx(loss.item(), rel=1e-5)
+        wanted = reference.temperature_loss(joined, log_prob, torch.cat(nexts))
+        (grad,) = torch.autograd.grad(wanted, [reference.x])
+        assert sac.temperature.parameter.grad is not None
+        assert float(sac.temperature.parameter.grad) == pytest.approx(grad.item(), rel=1e-5)
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    join = {
+        name: torch.cat([getattr(b, name) for b in batches])
+        for name in ("action", "reward", "discount", "weight")
+    }
+    groups = {
+        name: {g: torch.cat([getattr(b, name)[g] for b in batches]) for g in batches[0].obs}
+        for name in ("obs", "next_obs")
+    }
+    return Batch(**join, **groups)
+
+
+def test_minibatches_that_wait_for_the_actor_are_part_of_the_state() -> None:
+    settings: dict[str, Any] = {"batch_size": ROWS, "actor_on_all": True, "actor_interval": 3}
+    sac, other = small_sac(spec(), **settings), small_sac(spec(), 1, **settings)
+    batches = [random_batch(spec(), ROWS, seed) for seed in range(3)]
+    for batch in batches[:2]:
+        sac.update(batch)
+    other.load_state_dict(copied(sac.state_dict()))
+    sac.update(batches[2])
+    other.update(batches[2])
+    assert_same(other.state_dict(), sac.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"target_members": -1}, "target_members must be >= 0"),
+        ({"target_members": 2, "target_rule": TargetRule.own}, "needs the targets of all members"),
+        ({"temperature_every_update": True}, "needs entropy_at=next_obs"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        SACConfig(**settings)

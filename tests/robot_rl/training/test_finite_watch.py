@@ -1,0 +1,68 @@
+"""Flags of what was ever not a number: by name, sticky, and early enough."""
+
+import pytest
+import torch
+
+from robot_rl.core.transition import Batch
+from robot_rl.training.finite_watch import FiniteWatch
+from tests.fakes import LinearWorld, ToyEnv, random_batch
+
+BAD = [float("nan"), float("inf"), -float("inf")]
+
+
+def batch() -> Batch:
+    return random_batch(ToyEnv(LinearWorld()).spec, 8)
+
+
+def test_finite_numbers_leave_no_name() -> None:
+    watch = FiniteWatch()
+    watch.see_batch(batch())
+    watch.see_metrics({"loss": torch.tensor(1e38), "entropy": torch.tensor(-1e38)})
+    watch.see_metrics({})
+    assert watch.found() == []
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("name", ["reward", "action", "obs.actor", "next_obs.critic"])
+def test_one_number_in_a_batch_is_found_by_name(name: str, bad: float) -> None:
+    watch, spoilt = FiniteWatch(), batch()
+    field, _, group = name.partition(".")
+    tensor = getattr(spoilt, field)
+    (tensor[group] if group else tensor)[5] = bad
+    watch.see_batch(batch())
+    watch.see_batch(spoilt)
+    watch.see_batch(batch())  # sticky: what comes after does not excuse it
+    assert watch.found() == [[f"sampled {name}"]]
+
+
+def test_a_loss_that_explodes_once_is_remembered_whatever_else_is_measured() -> None:
+    watch = FiniteWatch()
+    watch.see_metrics({"critic_loss": torch.tensor(1.0)})
+    watch.see_metrics({"critic_loss": torch.tensor(float("inf")), "actor_loss": torch.tensor(0.0)})
+    watch.see_metrics({"critic_loss": torch.tensor(1.0), "actor_loss": torch.tensor(2.0)})
+    assert watch.found() == [["critic_loss"]]
+
+
+def test_what_was_bad_first_is_named_first() -> None:
+    watch, spoilt = FiniteWatch(), batch()
+    nan, one = torch.tensor(float("nan")), torch.tensor(1.0)
+    watch.see_batch(spoilt)
+    watch.see_metrics({"critic_loss": one, "actor_loss": nan, "entropy": nan})
+    spoilt.action[0] = float("nan")  # a broken policy acts; it was not the actions that broke it
+    watch.see_batch(spoilt)
+    watch.see_metrics({"critic_loss": nan, "actor_loss": nan, "entropy": nan})
+    watch.see_metrics({"critic_loss": nan})
+    expected = [["actor_loss", "entropy"], ["sampled action"], ["critic_loss"]]
+    assert watch.found() == expected
+
+
+def test_pictures_cannot_be_nan() -> None:
+    watch, seen = FiniteWatch(), batch()
+    pictured = {**seen.obs, "camera": torch.zeros(8, 3, 4, 4, dtype=torch.uint8)}
+    watch.see_batch(
+        Batch(
+            obs=pictured, action=seen.action, reward=seen.reward, discount=seen.discount,
+            next_obs=pictured, weight=seen.weight,
+        )
+    )  # fmt: skip
+    assert watch.found() == []

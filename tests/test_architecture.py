@@ -68,6 +68,7 @@ HOMES = {
     "safetensors": {"robot_rl", "policies"},
     "scipy": {"robot_rl", "scripts"},
     "tensorboard": {"robot_rl"},
+    "torch.distributed": {"robot_rl"},
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},

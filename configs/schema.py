@@ -55,7 +55,7 @@ class RunConfig:
     seed: int = 0
     """Seed of everything random."""
     num_envs: int = 1024
-    """Worlds simulated at once, those of all processes together."""
+    """Worlds simulated at once."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:<index>."""
     threads: int = 1

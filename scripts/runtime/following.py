@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from configs.schema import RunConfig
@@ -16,6 +17,7 @@ from robot_rl.training.parallel import Ranks
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint_files import Checkpoint, read_checkpoint
 from robot_rl.training.storage.segments import SegmentStore
+from runtime.faults import keep_faults
 from runtime.surroundings import stop_on_signals
 from runtime.training_parts import build_parts
 
@@ -44,14 +46,32 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     folder, checkpoint = json.loads(ranks.words("")[0])
     if not folder:
         return 0
-    logging.getLogger().addHandler(logging.NullHandler())  # rank 0 tells
     run = RunFolder(Path(folder), None)
     segments = SegmentStore(run.replay, prefix=f"rank_{ranks.rank:03d}_")
     store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
-    with contextlib.closing(parts.env):
-        trainer = parts.trainer(config, store, segments, lambda _: None)
+    faults = run.path / "faults" / f"rank_{ranks.rank}"
+    with contextlib.closing(parts.env), _logs(run, ranks):
+        trainer = parts.trainer(
+            config, store, segments,
+            lambda record: keep_faults(parts.env, faults, int(record["step"])),
+        )  # fmt: skip
         if checkpoint:
             trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)
         with stop_on_signals(trainer) as caught:
             finished = trainer.run()
     return 0 if finished else 128 + (caught[0] if caught else signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _logs(run: RunFolder, ranks: Ranks) -> Iterator[None]:
+    """Warnings of this rank go to the run's log.txt, with its number; lines never tear."""
+    handler, root = run.log_handler(), logging.getLogger()
+    handler.setLevel(logging.WARNING)
+    form = f"%(asctime)s %(levelname)s %(name)s (rank {ranks.rank}): %(message)s"
+    handler.setFormatter(logging.Formatter(form))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()

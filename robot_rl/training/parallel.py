@@ -132,7 +132,7 @@ class _JoinedRanks(Ranks):
     def words(self, text: str) -> list[str]:
         said = torch.tensor(list(text.encode()), dtype=torch.uint8)
         lengths = self._gather(torch.tensor([len(said)])).tolist()
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded = torch.zeros(max(1, *lengths), dtype=torch.uint8)
         padded[: len(said)] = said
         rows = self._gather(padded).view(self.count, -1)
         return [bytes(row[:n].tolist()).decode() for row, n in zip(rows, lengths, strict=True)]

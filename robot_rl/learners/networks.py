@@ -62,7 +62,11 @@ class StochasticActor(Network, Protocol):
 
 
 class Critic(Network, Protocol):
-    """An ensemble of E action-value networks with W outputs each."""
+    """An ensemble of E action-value networks with W outputs each.
+
+    Parameters and buffers of two or more dimensions have the members first, so that some of them
+    can be picked; those of one dimension or none are shared by all.
+    """
 
     group: str
     """Observation group that is read."""
@@ -70,3 +74,21 @@ class Critic(Network, Protocol):
     def __call__(self, obs: Obs, action: Tensor) -> Tensor:
         """Outputs of the members, (E, B, W); `Values` knows what they mean."""
         ...
+
+
+def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:
+    """What `critic(obs, action)[index]` is, at the price of these members alone.
+
+    Args:
+        critic: The ensemble.
+        index: Members, (M,) int64 on its device; the host does not wait for it.
+        obs: Groups (B, ...).
+        action: (B, A).
+
+    Returns:
+        (M, B, W).
+    """
+    assert isinstance(critic, nn.Module)
+    tensors = (*critic.named_parameters(), *critic.named_buffers())
+    picked = {name: tensor[index] for name, tensor in tensors if tensor.ndim >= 2}
+    return torch.func.functional_call(critic, picked, (obs, action))

@@ -9,7 +9,7 @@ are this file with other settings (docs/learners.md).
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -21,8 +21,9 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.networks import Critic, StochasticActor, some_members
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.pending import Pending, Seen
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -84,15 +85,6 @@ class SACConfig(MaximumEntropyConfig):
             )
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What a step of actor and temperature needs of a minibatch."""
-
-    obs: Obs
-    weight: Tensor  # (B,)
-    next_log_prob: Tensor  # (B,)
-
-
 class SAC:
     """Soft actor-critic over any actor and any critic ensemble."""
 
@@ -138,7 +130,7 @@ class SAC:
         self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
-        self._seen: list[_Seen] = []
+        self._pending = Pending(config.actor_on_all, device)
         self._actor_metrics: dict[str, Tensor] = {}
 
     @property
@@ -190,26 +182,19 @@ class SAC:
         if self.config.temperature_every_update:
             self.temperature.step(seen.next_log_prob, seen.weight)
             alpha = self.temperature.value()
-        if not self.config.actor_on_all:
-            self._seen.clear()
-        self._seen.append(seen)
+        self._pending.add(seen)
         self.updates += 1
         if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(_joined(self._seen), alpha)
-            self._seen.clear()
+            self._actor_metrics = self._update_actor(self._pending.take(), alpha)
         soft_update(self._targets, self._sources, self.config.tau)
         return {**metrics, **self._actor_metrics}, error
 
-    def _update_critic(
-        self, batch: Batch, alpha: Tensor
-    ) -> tuple[dict[str, Tensor], _Seen, Tensor]:
+    def _update_critic(self, batch: Batch, alpha: Tensor) -> tuple[dict[str, Tensor], Seen, Tensor]:
         with torch.no_grad():
             next_action, next_log_prob = self._sample(batch.next_obs)
             paid = self.config.entropy_in_target
             bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
-            next_output = self._drawn(
-                self._outputs(self.target_critic, batch.next_obs, next_action)
-            )
+            next_output = self._next_outputs(batch.next_obs, next_action)  # (M, B, W)
             target = self.values.target(
                 next_output, batch.reward, batch.discount, bonus, self.config.target_rule
             )
@@ -219,21 +204,23 @@ class SAC:
         output = output.detach()
         metrics = {"critic_loss": loss.detach(), "q_mean": self.values.expectation(output).mean()}
         error = self.values.error(output, target)
-        return metrics, _Seen(batch.obs, batch.weight, next_log_prob), error
+        return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
 
-    def _drawn(self, output: Tensor) -> Tensor:
-        """Members of the target critic that count in this update, (M, B, W)."""
-        members, count = output.shape[0], self.config.target_members
+    def _next_outputs(self, obs: Obs, action: Tensor) -> Tensor:
+        """Of the members of the target critic that count in this update."""
+        members, count = self._targets[0].shape[0], self.config.target_members
         if count == 0:
-            return output
+            return self._outputs(self.target_critic, obs, action)
         # Drawn on the device: the host never waits for the indices.
+        draw = {"generator": self._generator, "device": self._device}
         if self.config.target_replacement:
-            index = torch.randint(members, (count,), generator=self._generator, device=self._device)
-            return output[index]
-        order = torch.rand(members, generator=self._generator, device=self._device).argsort()
-        return output[order[:count]]
+            index = torch.randint(members, (count,), **draw)
+        else:
+            index = torch.rand(members, **draw).argsort()[:count]
+        with autocast(self._device, self.config.precision):
+            return some_members(self.target_critic, index, obs, action)
 
-    def _update_actor(self, seen: _Seen, alpha: Tensor) -> dict[str, Tensor]:
+    def _update_actor(self, seen: Seen, alpha: Tensor) -> dict[str, Tensor]:
         action, log_prob = self._sample(seen.obs)
         q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
@@ -268,7 +255,7 @@ class SAC:
             "optimizers": [o.state_dict() for o in self._optimizers()],
             "generator": self._generator.get_state(),
             "updates": self.updates,
-            "seen": [dict(vars(seen)) for seen in self._seen if self.config.actor_on_all],
+            "pending": self._pending.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -281,24 +268,7 @@ class SAC:
             optimizer.load_state_dict(saved)
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
-        self._seen = [
-            _Seen(
-                {name: group.to(self._device) for name, group in seen["obs"].items()},
-                seen["weight"].to(self._device),
-                seen["next_log_prob"].to(self._device),
-            )
-            for seen in state["seen"]
-        ]
+        self._pending.load_state_dict(state["pending"])
 
     def _optimizers(self) -> list[Optimizer]:
         return [self._actor_optimizer, self._critic_optimizer]
-
-
-def _joined(seen: Sequence[_Seen]) -> _Seen:
-    if len(seen) == 1:
-        return seen[0]
-    return _Seen(
-        {name: torch.cat([one.obs[name] for one in seen]) for name in seen[0].obs},
-        torch.cat([one.weight for one in seen]),
-        torch.cat([one.next_log_prob for one in seen]),
-    )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer, Segments
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
@@ -226,11 +226,16 @@ class Trainer:
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
                 f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
                 "smaller learning rate, or look for a reward or an observation that explodes"
+                f"{self._complaint(". The worlds report: ")}"
             )
-        try:  # after the losses: a NaN loss makes NaN actions, not the other way round
+        return self._complaint("")
+
+    def _complaint(self, beginning: str) -> str:
+        """What the worlds found: the cause, or actions of a policy that is broken already."""
+        try:
             self.env.check()
         except NonFiniteError as error:
-            return str(error)
+            return f"{beginning}{error}"
         return ""
 
     def _save(self, score: float | None) -> None:
@@ -257,9 +262,19 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`: the whole run's, of which a rank takes its part."""
+        """Go on from `state_dict`: the whole run's, of which a rank takes its part.
+
+        Raises:
+            CheckpointError: It was written by another number of ranks, or by another version.
+        """
         state = state_of(state, self._ranks, self._segments)
-        self.learner.load_state_dict(state["learner"])
+        try:
+            self.learner.load_state_dict(state["learner"])
+        except KeyError as error:
+            raise CheckpointError(
+                f"the learner's state in the checkpoint has no entry {error}, which this program "
+                "needs; go on with the version of robot_rl that wrote it (provenance.json names it)"
+            ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)

@@ -206,3 +206,39 @@ class LearnerContract:
         for batch in self.batches(learner, spec, 4):
             learner.update(batch)
         assert not torch.equal(before, learner.act(obs, explore=False))
+
+    def test_the_loss_of_the_critics_falls_where_there_is_no_future(
+        self, case: LearnerCase
+    ) -> None:
+        learner, spec = self.make(case)
+        batch = self.batches(learner, spec, 1)[0]
+        batch.discount.zero_()  # the target is the reward, whatever actor and targets do
+        losses = [float(learner.update(batch)[0]["critic_loss"]) for _ in range(100)]
+        assert sum(losses[-5:]) < 0.98 * sum(losses[:5])
+
+    def metrics_of(self, case: LearnerCase, updates: int) -> list[dict[str, torch.Tensor]]:
+        learner, spec = self.make(case)
+        batches = self.batches(learner, spec, 7)
+        return [copied(learner.update(batches[i % 7])[0]) for i in range(updates)]
+
+    def test_the_same_seed_gives_the_same_metrics_bit_for_bit(self, case: LearnerCase) -> None:
+        assert_same(self.metrics_of(case, 20), self.metrics_of(case, 20))
+
+    @pytest.mark.parametrize("field", ["reward", "action", "obs", "next_obs"])
+    def test_a_nan_in_a_batch_shows_in_the_metrics(self, case: LearnerCase, field: str) -> None:
+        learner, spec = self.make(case)
+        batches = self.batches(learner, spec, 4)
+        spoilt = getattr(batches[0], field)
+        for tensor in spoilt.values() if isinstance(spoilt, dict) else (spoilt,):
+            tensor[0] = torch.nan
+        seen = [learner.update(batch)[0] for batch in batches]
+        assert any(not value.isfinite() for metrics in seen for value in metrics.values())
+
+    def test_the_policy_is_exported_as_it_acts(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        policy, obs = learner.policy(), self.obs(spec)
+        exported = torch.export.export(policy, ({"actor": obs["actor"]},)).module()
+        with torch.no_grad():
+            torch.testing.assert_close(
+                exported({"actor": obs["actor"]}), policy(obs), rtol=1e-6, atol=1e-6
+            )

@@ -9,6 +9,7 @@ from policies.mlp import Activation, EnsembleLayerNorm, EnsembleLinear, ensemble
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.errors import ConfigError
+from robot_rl.learners.networks import some_members
 
 SIZES = [6, 16, 16, 3]
 
@@ -145,6 +146,17 @@ def test_the_critic_reads_its_own_group_only() -> None:
 def test_a_critic_has_as_many_outputs_per_member_as_are_asked_for() -> None:
     critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "actor", 6, 2, outputs=51)
     assert critic({"actor": rows(4)}, rows(4, 2)).shape == (3, 4, 51)
+
+
+def test_some_members_of_a_critic_answer_as_they_do_among_all() -> None:
+    config = QEnsembleConfig(members=4, hidden=[16], layer_norm=True)
+    critic = QEnsemble(config, "critic", 6, 2, outputs=3)
+    critic.update_statistics({"critic": 5 * rows(20)})
+    obs, action = {"critic": rows(8)}, rows(8, 2)
+    for index in ([2], [3, 1], [0, 0, 2]):
+        got = some_members(critic, torch.tensor(index), obs, action)
+        # Batched products of another number of members may sum in another order.
+        torch.testing.assert_close(got, critic(obs, action)[index], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("changes", [{"members": 0}, {"hidden": []}, {"hidden": [16, 0]}])

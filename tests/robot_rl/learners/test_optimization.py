@@ -74,10 +74,10 @@ def test_weights_decay_apart_from_their_gradient() -> None:
     w = weights(2.0)
     adam = optimizer([w], weight_decay=0.5)
     adam.step((w * 0.0).sum())  # no slope: Adam itself does not move
-    assert float(w) == pytest.approx(2.0 * (1 - LR * 0.5))
+    assert w.item() == pytest.approx(2.0 * (1 - LR * 0.5))
     kept = weights(2.0)
     optimizer([kept], {"weight_decay": 0.0}, weight_decay=0.5).step((kept * 0.0).sum())
-    assert float(kept) == 2.0
+    assert kept.item() == 2.0
 
 
 def test_other_leaves_of_the_loss_get_no_gradient() -> None:

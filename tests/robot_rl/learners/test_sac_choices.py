@@ -27,11 +27,11 @@ class LinearCritic(nn.Module):
 
     def __init__(self, offsets: list[float], slopes: list[float] | None = None) -> None:
         super().__init__()
-        self.offset = nn.Parameter(torch.tensor(offsets))
-        self.slope = nn.Parameter(torch.tensor(slopes or [0.0] * len(offsets)))
+        self.offset = nn.Parameter(torch.tensor(offsets)[:, None])
+        self.slope = nn.Parameter(torch.tensor(slopes or [0.0] * len(offsets))[:, None])
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        return (self.offset[:, None] + self.slope[:, None] * action[:, 0])[..., None]
+        return (self.offset + self.slope * action[:, 0])[..., None]
 
     def update_statistics(self, obs: Obs) -> None:
         """Nothing to normalise."""
@@ -144,7 +144,7 @@ def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told
     batches = [random_batch(spec(), ROWS, seed) for seed in range(6)]
     for start in (0, 3):  # the second round begins with nothing left of the first
         reference = Parameters.of(sac)
-        nexts = []
+        nexts, metrics = [], {}
         for batch in batches[start : start + 3]:
             nexts.append(reference.critic_loss(batch)[1])
             metrics, _ = sac.update(batch)
@@ -158,15 +158,17 @@ def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told
 
 
 def _joined(batches: list[Batch]) -> Batch:
-    join = {
-        name: torch.cat([getattr(b, name) for b in batches])
-        for name in ("action", "reward", "discount", "weight")
-    }
-    groups = {
-        name: {g: torch.cat([getattr(b, name)[g] for b in batches]) for g in batches[0].obs}
-        for name in ("obs", "next_obs")
-    }
-    return Batch(**join, **groups)
+    def groups(side: str) -> Obs:
+        found = [getattr(batch, side) for batch in batches]
+        return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+
+    def rows(field: str) -> Tensor:
+        return torch.cat([getattr(batch, field) for batch in batches])
+
+    return Batch(
+        obs=groups("obs"), action=rows("action"), reward=rows("reward"), discount=rows("discount"),
+        next_obs=groups("next_obs"), weight=rows("weight"),
+    )  # fmt: skip
 
 
 def test_minibatches_that_wait_for_the_actor_are_part_of_the_state() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
 from tests.fakes import ToyEnv, copied
 from tests.robot_rl.training.loop import WORLDS, Loop
@@ -124,3 +125,12 @@ def test_best_is_of_the_highest_return_where_nothing_judges_success(tmp_path: Pa
     assert not any(key.startswith("eval/success") for record in found for key in record)
     best = max(found, key=lambda record: record["eval/return"])
     assert loop.store.load("best").step == best["step"]
+
+
+def test_a_learner_of_another_version_is_refused_in_words(tmp_path: Path) -> None:
+    Loop(tmp_path).trainer.run()
+    again = Loop(tmp_path)
+    state = again.store.load().state
+    del state["learner"]["temperature"]
+    with pytest.raises(CheckpointError, match=r"has no entry 'temperature'.*provenance\.json"):
+        again.trainer.load_state_dict(state)

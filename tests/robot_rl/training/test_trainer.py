@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
-from robot_rl.core.transition import Batch
 from robot_rl.training.trainer import TrainerConfig
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
@@ -140,25 +139,21 @@ def test_a_nan_in_the_worlds_is_named_and_earlier_checkpoints_stay(
     assert loop.store.load().step == 100
 
 
-@pytest.mark.parametrize("where", ["reward", "obs", "next_obs"])
-def test_a_nan_in_the_replay_is_named_before_the_losses_that_it_spoils(
-    tmp_path: Path, where: str
-) -> None:
-    loop = Loop(tmp_path, evaluation_interval=80)
-    sample = loop.trainer.replay.sample
-
-    def spoilt(batch_size: int) -> Batch:
-        batch = sample(batch_size)
-        if loop.learner.updates >= 50:
-            tensor = getattr(batch, where)
-            (tensor if where == "reward" else tensor["critic"])[3] = torch.nan
-        return batch
-
-    loop.trainer.replay.sample = spoilt
-    named = "reward" if where == "reward" else f"{where}.critic"
-    with pytest.raises(NonFiniteError, match=rf"^sampled {named}, then train/critic_loss"):
+def test_a_nan_reward_is_named_before_the_losses_that_it_spoils(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, env={"nan_at": {"reward": (27, 2)}})
+    with pytest.raises(
+        NonFiniteError, match=r"^sampled reward, then train/critic_loss .*reward was NaN in world 2"
+    ):
         loop.trainer.run()
-    assert loop.store.steps() == [80]
+    assert loop.store.steps() == [100]
+    assert loop.store.load().step == 100
+
+
+def test_a_nan_observation_is_told_with_the_world_that_had_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, env={"nan_at": {"critic": (27, 2)}})
+    with pytest.raises(NonFiniteError, match=r"became NaN .*critic was NaN in world 2"):
+        loop.trainer.run()
+    assert loop.store.steps() == [100]
 
 
 def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Published settings by name have the numbers of their sources, on every environment."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from configs.builders import build_sac
+from configs.catalog import CONFIGS
+from configs.compose import compose
+from robot_rl.core.errors import ConfigError
+from robot_rl.learners.sac import SAC
+from robot_rl.training.evaluation import evaluate
+from tests.fakes import LinearWorld, ToyEnv, random_batch
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    # (members, drawn, with replacement), (actor climbs, target entropy per action, entropy paid),
+    # (loss of the temperature, its start, where), (updates per step, per step of the actor)
+    "sac_paper": {
+        "critics": (2, 0, False), "actor": ("min", -1.0, True),
+        "temperature": ("alpha", 1.0, "obs"), "log_std": (-5.0, 2.0),
+    },
+    "sac_sb3": {
+        "critics": (2, 0, False), "actor": ("min", -1.0, True),
+        "temperature": ("log_alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
+        "training": (1, 1, 1, 100, 1_000_000),
+    },
+    "redq": {
+        "critics": (10, 2, False), "actor": ("mean", -1.0, True),
+        "temperature": ("log_alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
+        "training": (1, 20, 20, 5000, 1_000_000),
+    },
+    "rlpd": {
+        "critics": (10, 2, False), "actor": ("mean", -0.5, True),
+        "temperature": ("alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
+        "training": (1, 20, 20, 5000, 1_000_000),
+    },
+    "serl": {
+        "critics": (10, 2, True), "actor": ("mean", -0.5, False),
+        "temperature": ("softplus", 1e-2, "next_obs"), "log_std": (-11.5129, 1.6094),
+        "training": (1, 8, 8, 300, 1_000_000),
+    },
+    "wsrl": {
+        "critics": (10, 2, True), "actor": ("min", -1.0, False),
+        "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-11.5129, 2.3026),
+        "training": (1, 4, 4, 5000, 2_000_000),
+    },
+    "fast_sac": {
+        "critics": (2, 0, False), "actor": ("mean", 0.0, True),
+        "temperature": ("alpha", 1e-3, "next_obs"), "log_std": (-5.0, 0.0),
+        "training": (1024, 8, 4, 10_240, 1_048_576),
+    },
+}  # fmt: skip
+WHERE = [[], ["experiment=hopper"]]
+
+
+@pytest.mark.parametrize("where", WHERE, ids=["hover", "hopper"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> None:
+    config = compose([f"learner={name}", *where]).config
+    told, learner, training = PUBLISHED[name], config.learner, config.training
+    drawn = (learner.critic.members, learner.target_members, learner.target_replacement)
+    assert drawn == told["critics"]
+    per_action = learner.target_entropy_per_action
+    climbs = (learner.actor_value.name, per_action, learner.entropy_in_target)
+    assert climbs == told["actor"]
+    price = (learner.temperature_loss.name, learner.init_temperature, learner.entropy_at.name)
+    assert price == told["temperature"]
+    assert (learner.actor.log_std_min, learner.actor.log_std_max) == pytest.approx(
+        told["log_std"], abs=1e-4
+    )
+    if "training" in told:
+        worlds = 8 if where and name == "fast_sac" else told["training"][0]
+        ratio = (training.updates_per_step, learner.actor_interval)
+        assert (config.num_envs, *ratio) == (worlds, *told["training"][1:3])
+        assert (training.random_steps, training.replay_capacity) == told["training"][3:]
+
+
+def test_every_file_that_sets_sac_is_in_the_table() -> None:
+    files = (CONFIGS / "learner").glob("*.yaml")
+    family = {path.stem for path in files if "- sac_schema" in path.read_text(encoding="utf-8")}
+    assert family - {"sac"} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
+    small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
+    config = compose([f"learner={name}", *small]).config.learner
+    env = ToyEnv(LinearWorld(), 4)
+    learner = build_sac(config, env.spec, seed=0)
+    metrics = {}
+    for seed in range(config.actor_interval + 1):
+        metrics, error = learner.update(random_batch(env.spec, 8, seed))
+        assert all(value.isfinite() for value in metrics.values())
+        assert error.shape == (8,)
+    assert {"critic_loss", "q_mean", "actor_loss", "entropy", "temperature"} <= set(metrics)
+    assert torch.isfinite(evaluate(env, learner.policy(), seed=0).returns).all()
+
+
+REACHED: dict[str, Callable[[SAC], bool]] = {
+    "learner.target_entropy_per_action=-0.25": lambda sac: sac.temperature.target_entropy == -0.5,
+    "learner.init_temperature=0.3": lambda sac: abs(float(sac.temperature.value()) - 0.3) < 1e-6,
+    "learner.gamma=0.5": lambda sac: sac.gamma == 0.5,
+    "learner.n_step=4": lambda sac: sac.n_step == 4,
+    "learner.batch_size=3": lambda sac: sac.samples_per_update == 3,
+    "learner.values.atoms=9": lambda sac: sac.values.width == 9,
+    "learner.values={atoms: 9, high: 40}": lambda sac: abs(
+        float(sac.values.expectation(torch.zeros(1, 1, 9))) - 15) < 1e-5,
+    "learner.critic.members=5": lambda sac: len(sac.critic.state_dict()["network.0.weight"]) == 5,
+    "learner.actor.hidden=[7]": lambda sac: len(sac.actor.state_dict()["network.0.weight"]) == 7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("override", REACHED)
+def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
+    config = compose(["learner=sac_paper", override]).config.learner
+    assert REACHED[override](build_sac(config, ToyEnv(LinearWorld()).spec, seed=0))
+
+
+def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
+        compose(["learner.target_members=3"])
+    compose(["learner.target_members=3", "learner.target_replacement=true"])

@@ -11,13 +11,14 @@ from cli import exit_with_sentence
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
-_PARTS = ("physics", "env", "sim", "learner")
+_PARTS = ("physics", "env", "sim", "tasks", "learner")
 _ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
   env        the hover task with observation, reward, noise, history and resets
   sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
              beside Gymnasium's vector environments and envpool where it is installed
+  tasks      every task, and the physics of every robot with joints, on one thread
   learner    collecting (act, step, store), updates of SAC, and the share of each in training
   all        everything; the default
 
@@ -93,6 +94,15 @@ def _sim(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
+def _tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.tasks import measure_tasks
+
+    sections = measure_tasks(rounds=options.rounds, quick=options.quick)
+    for section in sections:
+        print("\n".join(section.lines()), flush=True)
+    return [section.record() for section in sections]
+
+
 def _learner(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.learning import LearningBench
 
@@ -106,7 +116,7 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     return {"sections": [section.record() for section in sections], "notes": notes}
 
 
-_MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "learner": _learner}
+_MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner}
 
 
 def _parser() -> argparse.ArgumentParser:

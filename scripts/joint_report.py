@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from robot_rl.core.env import Obs
@@ -12,8 +11,11 @@ from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from sim.tasks.legs.velocity import GOAL
+from sim.viewing.player import Player
 from sim.walks.plots import plot_walk
 from sim.walks.recording import WalkRecorder
+from viewing.agents import PolicyAgent
+from viewing.filming import film
 
 _LOG = logging.getLogger(__name__)
 FILMED, SECONDS = 2, 6.0
@@ -29,7 +31,7 @@ def report_joints(
 
     Args:
         folder: The run's folder.
-        env: Evaluation worlds.
+        env: Worlds at evaluation starts, to be used for nothing else; `FILMED` are enough.
         act: Policy, groups (N, ...) -> (N, A).
         seed: Chooses starts, goals and physical parameters.
         video: Also film; takes about a minute.
@@ -54,18 +56,9 @@ def _plot(folder: Path, env: SimEnv, act: Callable[[Obs], Tensor], seed: int) ->
 
 
 def _film(folder: Path, env: SimEnv, act: Callable[[Obs], Tensor], seed: int) -> dict[str, str]:
-    from sim.film.recording import record_worlds  # drawing is not for all
-    from sim.film.worlds_film import contact_sheet, render_film
-    from sim.viewing.player import Player
-
-    length = min(env.task.episode_steps * env.spec.control_dt, SECONDS)
-    player = Player(env, _Policy(act), seed=seed)
-    recording = record_worlds(player, worlds=min(FILMED, env.spec.num_envs), seconds=length)
-    film, sheet = (folder / "videos" / name for name in ("episodes.mp4", "episodes.png"))
-    return {
-        "video": str(render_film(recording, film, title=folder.name)),
-        "contact sheet": str(contact_sheet(recording, sheet, title=folder.name)),
-    }
+    player = Player(env, PolicyAgent(act), seed=seed)
+    path = folder / "videos" / "episodes.mp4"
+    return film(player, path, title=folder.name, worlds=FILMED, longest=SECONDS)
 
 
 def _said(what: str, job: Callable[[], dict[str, str]]) -> dict[str, str]:
@@ -74,17 +67,3 @@ def _said(what: str, job: Callable[[], dict[str, str]]) -> dict[str, str]:
     except (RobotRLError, OSError) as error:
         _LOG.warning("no %s: %s", what, error)
         return {what: f"none: {error}"}
-
-
-class _Policy:
-    """A deterministic policy as a player's agent."""
-
-    def __init__(self, act: Callable[[Obs], Tensor]) -> None:
-        self._act = act
-
-    @torch.no_grad()
-    def act(self, obs: Obs) -> Tensor:
-        return self._act(obs)
-
-    def begin(self, mask: Tensor) -> None:
-        pass  # nothing is remembered

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cli import exit_with_sentence, read_overrides
 from configs.catalog import choices, describe_fields
@@ -36,6 +37,9 @@ examples:
   python scripts/view.py task=reach robot=panda agent=random
   python scripts/view.py task=hover agent=zero video=hover.mp4
   python scripts/view.py agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+
+_FILMED, _LONGEST_FILM = 4, 10.0
+"""Worlds in a film, and the longest time of one whose length nobody chose [s]."""
 
 
 @dataclass(kw_only=True)
@@ -74,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
-    from viewing.show import configure, film, make_player, show
+    from viewing.filming import film
+    from viewing.show import configure, make_player, show
 
     options, rest = read_options(ViewOptions, overrides)
     run = configure(options.agent, rest)
@@ -83,7 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     player = make_player(run.config, options.agent, evaluation=options.starts == "evaluation")
     if options.video:
-        for what, where in film(player, run.title, options.video, options.seconds).items():
+        films = film(
+            player, Path(options.video), title=run.title, worlds=_FILMED,
+            seconds=options.seconds, longest=_LONGEST_FILM,
+        )  # fmt: skip
+        for what, where in films.items():
             print(f"{what:<14}{where}")
         return
     show(player, run.title, options.port)

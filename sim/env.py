@@ -12,7 +12,6 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
@@ -116,19 +115,13 @@ class SimEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
+        self._spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
             self.simulation.reseed(seed)
         if state is not None:
-            if mask is not None:
-                raise ShapeError("reset takes a mask or a state, got both")
             self.load_state_dict(state)
             return self._observe_again()
-        if mask is not None and (mask.shape != self._all.shape or mask.dtype is not torch.bool):
-            raise ShapeError(
-                f"reset mask: expected {tuple(self._all.shape)} of bool, "
-                f"got {tuple(mask.shape)} of {mask.dtype}"
-            )
         rows = Rows(self._all if mask is None else mask)
         obs = self._observe_again()
         self._begin(rows)
@@ -139,11 +132,7 @@ class SimEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the worlds whose episode ended."""
-        if action.shape != self._last_action.shape:
-            raise ShapeError(
-                f"action: expected shape {tuple(self._last_action.shape)}, "
-                f"got {tuple(action.shape)}"
-            )
+        self._spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
@@ -197,8 +186,8 @@ class SimEnv:
         if given_up:
             self._given_up.zero_()
             _logger.warning(
-                "the engine gave up %d world(s) whose state was no longer finite; they were reset "
-                "and their steps dropped", given_up,
+                "the engine gave up %d world(s) that it could not simulate (not finite, or too "
+                "fast): they were reset, their steps dropped", given_up,
             )  # fmt: skip
         names = {"actor": self._actor, "critic": self._critic}
         columns = {

@@ -63,7 +63,13 @@ class SimulatedSensors:
             stop += width
         self._turned = [slice(first, first + 4) for first in turned]
         self._device, self._control_dt = device, control_dt
-        self.values = torch.zeros(num_worlds, stop, device=device)
+        longest = max((s.latency + s.jitter * largest_jitter_factor for s in self._sensors),
+                      default=0.0)  # fmt: skip
+        slots = round((longest + longest_extra_latency) / control_dt) + 1
+        self._samples = torch.zeros(slots, num_worlds, stop, device=device)
+        self._newest = 0
+        self._late = slots > 1
+        self.values = torch.zeros_like(self._samples[0]) if self._late else self._samples[0]
         """What is measured now, (N, W); overwritten in place."""
         self.views = {name: self.values[:, c] for name, c in self.columns.items()}
         """The same by sensor, (N, width) each."""
@@ -91,12 +97,6 @@ class SimulatedSensors:
         self._drifts, self._stepped = self._any("bias_walk"), self._any("resolution")
         self._slow = bool((self._period > 1 + 1e-6).any())
         self._lossy, self._jitters = self._any("dropout"), self._any("jitter")
-        longest = max((s.latency + s.jitter * largest_jitter_factor for s in self._sensors),
-                      default=0.0)  # fmt: skip
-        slots = round((longest + longest_extra_latency) / control_dt) + 1
-        self._late = slots > 1
-        self._samples = torch.zeros(slots, *self.values.shape, device=device)
-        self._newest = 0
         self._taken = torch.zeros(num_worlds, 1, device=device)  # control periods since the start
         self._age = torch.zeros(num_worlds, len(self._sensors), dtype=torch.int64, device=device)
         self._generator = torch.Generator(device=device)
@@ -122,8 +122,7 @@ class SimulatedSensors:
         sample = self._samples[self._newest]
         fresh = self._fresh() if self._slow or self._lossy else None
         kept = before.clone() if fresh is not None else before
-        for columns, value in zip(self.columns.values(), truth, strict=True):
-            sample[:, columns] = value
+        torch.cat(list(truth), dim=-1, out=sample)
         self._spoil(sample, self._normals, self.noise_factor, self.bias)
         if fresh is not None:
             sample.copy_(torch.where(fresh[:, self._owner], sample, kept))
@@ -131,8 +130,6 @@ class SimulatedSensors:
             age = self._ages()[:, self._owner]  # (N, W)
             slot = (self._newest - age) % len(self._samples)
             torch.gather(self._samples, 0, slot[None], out=self.values[None])
-        else:
-            self.values.copy_(sample)
 
     def reset(self, rows: Rows, truth: Sequence[Tensor]) -> None:
         """Begin the picked worlds with samples of their start and a newly drawn bias.
@@ -154,9 +151,12 @@ class SimulatedSensors:
         self._spoil(sample, normals, factor, rows.take(self.bias))
         for slot in self._samples:
             rows.put(slot, sample)
-        rows.put(self.values, sample)
-        rows.put(self._taken, 0.0)
-        rows.put(self._age, 0)
+        if self._late:
+            rows.put(self.values, sample)
+        if self._slow or self._lossy:
+            rows.put(self._taken, 0.0)
+        if self._jitters:
+            rows.put(self._age, 0)
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of all that is drawn."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
-from robot_rl.core.errors import NonFiniteError, ShapeError, StaleStateError
+from robot_rl.core.errors import NonFiniteError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
 from robot_rl.core.robot_parts import SensorSpec
@@ -84,23 +84,19 @@ class ToyEnv:
         self, seed: int | None = None, mask: Tensor | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> Obs:  # fmt: skip
+        self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(seed)
         if state is not None:
-            if mask is not None:
-                raise ShapeError("reset takes a mask or a state, got both")
             self.load_state_dict(state)
             return self.dynamics.observe(self._state)
         if mask is None:
             mask = torch.ones_like(self._episode_step, dtype=torch.bool)
-        if mask.shape != self._episode_step.shape or mask.dtype is not torch.bool:
-            raise ShapeError(f"mask: expected (N,) of bool, got {mask.shape} of {mask.dtype}")
         self._begin(mask)
         return self.dynamics.observe(self._state)
 
     def step(self, action: Tensor) -> EnvStep:
-        if action.shape != (self.spec.num_envs, self.spec.action_size):
-            raise ShapeError(f"action: got shape {tuple(action.shape)}")
+        self.spec.check_action(action)
         for world in action.isfinite().all(-1).logical_not().nonzero()[:, 0].tolist():
             self._bad.append(("action", world))
         action = action.nan_to_num(0.0).clamp(-1, 1)

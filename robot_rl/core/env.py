@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
+from robot_rl.core.errors import ShapeError
 from robot_rl.core.robot import RobotSpec
 
 Obs: TypeAlias = dict[str, Tensor]
@@ -51,6 +52,30 @@ class EnvSpec:
     resumable: bool = True
     """True if `state_dict` restores a bit-equal continuation; else `load_state_dict` begins new
     episodes in all worlds."""
+
+    def check_reset(self, mask: Tensor | None, state: Mapping[str, Any] | None) -> None:
+        """Refuse a mask together with a state, and masks of another shape or type.
+
+        Raises:
+            ShapeError: These arguments of `BatchEnv.reset` do not fit.
+        """
+        if mask is not None and state is not None:
+            raise ShapeError("reset takes a mask or a state, got both")
+        if mask is not None and (mask.shape != (self.num_envs,) or mask.dtype is not torch.bool):
+            raise ShapeError(
+                f"reset mask: expected {(self.num_envs,)} of bool, "
+                f"got {tuple(mask.shape)} of {mask.dtype}"
+            )
+
+    def check_action(self, action: Tensor) -> None:
+        """Refuse actions of another shape than (N, A).
+
+        Raises:
+            ShapeError: This argument of `BatchEnv.step` does not fit.
+        """
+        expected = (self.num_envs, self.action_size)
+        if action.shape != expected:
+            raise ShapeError(f"action: expected shape {expected}, got {tuple(action.shape)}")
 
 
 @dataclass(frozen=True, kw_only=True)

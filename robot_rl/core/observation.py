@@ -17,7 +17,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import PickedRows, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,10 @@ class ObservationInputs:
     def take(self, rows: Rows) -> "ObservationInputs":
         """The same inputs for the picked worlds only."""
         return ObservationInputs(
-            state=RobotState({k: rows.take(v) for k, v in self.state.fields.items()}),
-            goal={k: rows.take(v) for k, v in self.goal.items()},
+            state=RobotState(PickedRows(rows, self.state.fields)),
+            goal=PickedRows(rows, self.goal),
             last_action=rows.take(self.last_action),
-            sensed={k: rows.take(v) for k, v in self.sensed.items()},
+            sensed=PickedRows(rows, self.sensed),
         )
 
 
@@ -319,14 +319,8 @@ def _term(name: str) -> Term:
 
 
 def _join(parts: Sequence[Array], out: Array | None) -> Array:
-    if out is None:
-        return array_namespace(parts[0]).concat(parts, axis=-1)
-    start = 0
-    for part in parts:
-        stop = start + part.shape[-1]
-        out[:, start:stop] = part
-        start = stop
-    return out
+    # `out` is no part of the array standard, but numpy and torch have it.
+    return array_namespace(parts[0]).concat(parts, axis=-1, out=out)
 
 
 def _scaled(value: Array, scale: float) -> Array:

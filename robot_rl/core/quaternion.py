@@ -90,6 +90,20 @@ def tilt(q: Array) -> Array:
     return 2 * xp.asin(xp.clip(xp.sqrt(lean), 0.0, 1.0))
 
 
+def heading(rotation: Array) -> Array:
+    """Where the body's x axis points on the ground: unit vectors (x, y) in the world.
+
+    Args:
+        rotation: Rotation matrices, row-major, (..., 9).
+
+    Returns:
+        (..., 2); shorter than 1 where the axis is vertical within a millionth.
+    """
+    xp = array_namespace(rotation)
+    ahead = rotation[..., 0:4:3]
+    return ahead / xp.clip(xp.linalg.vector_norm(ahead, axis=-1, keepdims=True), min=1e-6)
+
+
 def _cross(a: Array, b: Array) -> Array:
     xp = array_namespace(a, b)
     ax, ay, az = a[..., 0], a[..., 1], a[..., 2]

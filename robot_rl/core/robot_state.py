@@ -33,10 +33,10 @@ class RobotState:
         for name in values:
             if name not in STATE_FIELDS:
                 raise SpecMismatchError(unknown_name("state field", name, STATE_FIELDS))
-        self._values = dict(values)
+        self._values = values
 
     @property
-    def fields(self) -> dict[str, Array]:
+    def fields(self) -> Mapping[str, Array]:
         """All fields by name."""
         return self._values
 

@@ -5,6 +5,8 @@ torch on the CPU) only they are computed; on an accelerator, where counting woul
 wait, every row is computed and the mask decides which are kept. Callers write one story for both.
 """
 
+from collections.abc import Iterator, Mapping
+
 from array_api_compat import is_torch_array
 
 from robot_rl.core.array import Array
@@ -38,10 +40,33 @@ class Rows:
     def put(self, target: Array, values: Array | float) -> None:
         """Overwrite the picked rows of `target` (N, ...) with `values` (count, ...) or a scalar."""
         if self._ids is not None:
-            target[self._ids] = values
+            if isinstance(values, (int, float)) and is_torch_array(target):
+                target.index_fill_(0, self._ids, values)  # makes no tensor of it
+            else:
+                target[self._ids] = values
             return
         mask = self.mask.reshape(-1, *([1] * (target.ndim - 1)))
         if isinstance(values, (int, float)):
             target.masked_fill_(mask, values)
         else:
             target.copy_(values.where(mask, target))
+
+
+class PickedRows(Mapping[str, Array]):
+    """Picked rows of arrays with names; only those that are asked for are taken."""
+
+    def __init__(self, rows: Rows, source: Mapping[str, Array]) -> None:
+        """Pick `rows` of every array of `source`, name -> (N, ...)."""
+        self._rows, self._source = rows, source
+
+    def __getitem__(self, name: str) -> Array:
+        """(count, ...), taken anew."""
+        return self._rows.take(self._source[name])
+
+    def __iter__(self) -> Iterator[str]:
+        """Names."""
+        return iter(self._source)
+
+    def __len__(self) -> int:
+        """Number of arrays."""
+        return len(self._source)

@@ -221,22 +221,19 @@ class Trainer:
 
     def _not_finite(self) -> str:
         """Sentence about what was not a number on this rank."""
+        worlds = ""  # what they found: the cause, or actions of a policy that is broken already
+        try:
+            self.env.check()
+        except NonFiniteError as error:
+            worlds = str(error)
         if found := self._watch.found():
             return (
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
                 f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
                 "smaller learning rate, or look for a reward or an observation that explodes"
-                f"{self._complaint(". The worlds report: ")}"
+                + (f". The worlds report: {worlds}" if worlds else "")
             )
-        return self._complaint("")
-
-    def _complaint(self, beginning: str) -> str:
-        """What the worlds found: the cause, or actions of a policy that is broken already."""
-        try:
-            self.env.check()
-        except NonFiniteError as error:
-            return f"{beginning}{error}"
-        return ""
+        return worlds
 
     def _save(self, score: float | None) -> None:
         self._checked()

@@ -91,9 +91,12 @@ def measure_arm(
     )
     env.reset(seed=0)
     section = interleave(
-        f"reach with the Panda, {size} worlds, {_plural(threads)}",
+        f"reach with the Panda, {size} worlds, {in_words(threads)}",
         "env-steps/s",
-        {"bare Batch": _bare(env, steps, threads), "environment": _batch_env(env, steps)},
+        {
+            "bare Batch": bare_speed(env, steps, threads),
+            "environment": environment_speed(env, steps),
+        },
         rounds=rounds,
     )
     return section, [Bar(ours="environment", other="bare Batch", least=least).verdict(section)]
@@ -113,10 +116,10 @@ def measure_cheetah(
     config = GymnasiumConfig(id=CHEETAH, engine=WorldEngine.batch, physics_threads=threads)
     ours = make_mujoco_worlds(config, num_envs=size, device=_CPU, seed=0)
     with _foreign(size, threads) as foreign:
-        contenders = {"ours": _batch_env(ours, steps)}
+        contenders = {"ours": environment_speed(ours, steps)}
         contenders |= {name: _vector_env(worlds, steps) for name, worlds in foreign.items()}
         section = interleave(
-            f"{CHEETAH}, {size} worlds, {_plural(threads)}", "env-steps/s", contenders,
+            f"{CHEETAH}, {size} worlds, {in_words(threads)}", "env-steps/s", contenders,
             rounds=rounds,
         )  # fmt: skip
     bars = {"envpool": 1.0, "AsyncVectorEnv": 5.0}
@@ -146,7 +149,8 @@ def _foreign(size: int, threads: int) -> Iterator[dict[str, Any]]:
             each.close()
 
 
-def _batch_env(env: BatchEnv, steps: int) -> Callable[[], float]:
+def environment_speed(env: BatchEnv, steps: int) -> Callable[[], float]:
+    """World-steps per second of an environment under random actions."""
     generator = torch.Generator().manual_seed(0)
     shape = (_ACTIONS, env.spec.num_envs, env.spec.action_size)
     actions = 2 * torch.rand(shape, generator=generator) - 1
@@ -160,7 +164,7 @@ def _vector_env(worlds: Any, steps: int) -> Callable[[], float]:
     return _speed(lambda i: worlds.step(actions[i % _ACTIONS]), worlds.num_envs, steps)
 
 
-def _bare(env: SimEnv, steps: int, threads: int) -> Callable[[], float]:
+def bare_speed(env: SimEnv, steps: int, threads: int) -> Callable[[], float]:
     """The model of `env` under the same random targets: no observation, no reward, no reset."""
     simulation = env.simulation
     assert isinstance(simulation, MujocoSimulation)
@@ -195,5 +199,6 @@ def _speed(step: Callable[[int], object], size: int, steps: int) -> Callable[[],
     return measure
 
 
-def _plural(threads: int) -> str:
+def in_words(threads: int) -> str:
+    """Number of threads."""
     return f"{threads} thread{'s' * (threads > 1)}"

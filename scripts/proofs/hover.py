@@ -1,11 +1,10 @@
 """The hover proof: ten seeds on the paper's plant; its own starts and the measured plant beside."""
 
 import statistics
-from functools import partial
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord, TrialResult
+from proofs.record import Bar, ProofRecord
 
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
 _PLANT_A = "plant A"
@@ -68,12 +67,6 @@ GROUPS = (
 )
 
 
-def mean_of(metric: str, trial: TrialResult) -> float:
-    """Mean of a metric over the flights that lasted to their time limit; NaN if none did."""
-    value = trial.metrics[metric]["mean"]
-    return float("nan") if value is None else value
-
-
 def bars(record: ProofRecord) -> list[Bar]:
     """What must hold."""
     rates = [seed.trials[_HELD_OUT].success for seed in record.groups[_PLANT_A].seeds]
@@ -98,8 +91,8 @@ HOVER = Proof(
     conditions=CONDITIONS,
     columns=(
         Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
-        Column(title="position error", value=partial(mean_of, "mean_distance"), unit="m"),
-        Column(title="speed", value=partial(mean_of, "mean_speed"), unit="m/s"),
+        Column(title="position error", value=lambda one: one.metric("mean_distance"), unit="m"),
+        Column(title="speed", value=lambda one: one.metric("mean_speed"), unit="m/s"),
     ),
     curve="eval/success",
     bars=bars,

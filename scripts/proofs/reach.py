@@ -1,9 +1,6 @@
 """The reach proof: five seeds bring an arm's end effector to random points within 2 cm."""
 
-from functools import partial
-
 from proofs.flights import Condition
-from proofs.hover import mean_of
 from proofs.plan import Column, Group, Proof
 from proofs.record import Bar, ProofRecord
 
@@ -49,8 +46,8 @@ REACH = Proof(
     conditions=CONDITIONS,
     columns=(
         Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
-        Column(title="distance", value=partial(mean_of, "mean_distance"), unit="m"),
-        Column(title="joint speed", value=partial(mean_of, "joint_speed"), unit="rad/s"),
+        Column(title="distance", value=lambda one: one.metric("mean_distance"), unit="m"),
+        Column(title="joint speed", value=lambda one: one.metric("joint_speed"), unit="rad/s"),
     ),
     curve="eval/success",
     bars=bars,

@@ -27,6 +27,11 @@ class TrialResult:
     metrics: dict[str, dict[str, float | None]]
     """mean, median, p95 and max of each final metric; None where no episode has one."""
 
+    def metric(self, name: str, statistic: str = "mean") -> float:
+        """A statistic of a metric; NaN where no episode has one."""
+        value = self.metrics[name][statistic]
+        return float("nan") if value is None else value
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeedResult:

@@ -1,12 +1,12 @@
 """The tracking proof: five seeds follow a lemniscate after at most ten minutes of training."""
 
-from functools import partial
-
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord, TrialResult
+from proofs.record import Bar, ProofRecord
 
 _LEMNISCATE, _GROUP = "lemniscate", "tracking"
+_RMS = "rms_distance_all"
+"""Root-mean-square position error over all flights [m]."""
 
 CONDITIONS = (
     Condition(
@@ -25,16 +25,10 @@ CONDITIONS = (
 )
 
 
-def rms(statistic: str, trial: TrialResult) -> float:
-    """A statistic over all flights of the root-mean-square position error [m]."""
-    value = trial.metrics["rms_distance_all"][statistic]
-    return float("nan") if value is None else value
-
-
 def bars(record: ProofRecord) -> list[Bar]:
     """What must hold."""
     seeds = record.groups[_GROUP].seeds
-    worst = max(rms("mean", seed.trials[_LEMNISCATE]) for seed in seeds)
+    worst = max(seed.trials[_LEMNISCATE].metric(_RMS) for seed in seeds)
     longest = max(seed.training_seconds for seed in seeds)
     return [
         Bar(what="seeds", value=len(seeds), limit=5),
@@ -62,8 +56,8 @@ TRACKING = Proof(
     ),
     conditions=CONDITIONS,
     columns=(
-        Column(title="RMS error", value=partial(rms, "mean"), unit="m"),
-        Column(title="95th percentile", value=partial(rms, "p95"), unit="m"),
+        Column(title="RMS error", value=lambda one: one.metric(_RMS), unit="m"),
+        Column(title="95th percentile", value=lambda one: one.metric(_RMS, "p95"), unit="m"),
         Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
     ),
     curve="eval/success",

@@ -1,9 +1,6 @@
 """The velocity proof: two seeds walk a quadruped as fast as asked, pushed and randomised."""
 
-from functools import partial
-
 from proofs.flights import Condition
-from proofs.hover import mean_of
 from proofs.plan import Column, Group, Proof
 from proofs.record import Bar, ProofRecord
 
@@ -31,7 +28,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     """What must hold."""
     seeds = record.groups[_GROUP].seeds
     trials = [seed.trials[_GOALS] for seed in seeds]
-    error = max(mean_of("mean_velocity_error_all", trial) for trial in trials)
+    error = max(trial.metric("mean_velocity_error_all") for trial in trials)
     longest = max(seed.training_seconds for seed in seeds)
     return [
         Bar(what="seeds", value=len(seeds), limit=2),
@@ -65,13 +62,19 @@ VELOCITY = Proof(
     conditions=CONDITIONS,
     columns=(
         Column(
-            title="velocity error", value=partial(mean_of, "mean_velocity_error_all"), unit="m/s"
+            title="velocity error",
+            value=lambda one: one.metric("mean_velocity_error_all"),
+            unit="m/s",
         ),
         Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
-        Column(title="without falls", value=partial(mean_of, "mean_velocity_error"), unit="m/s"),
-        Column(title="turn error", value=partial(mean_of, "mean_turn_error"), unit="rad/s"),
         Column(
-            title="feet as the clock", value=partial(mean_of, "gait_kept"), higher_is_better=True
+            title="without falls", value=lambda one: one.metric("mean_velocity_error"), unit="m/s"
+        ),
+        Column(title="turn error", value=lambda one: one.metric("mean_turn_error"), unit="rad/s"),
+        Column(
+            title="feet as the clock",
+            value=lambda one: one.metric("gait_kept"),
+            higher_is_better=True,
         ),
     ),
     curve="eval/success",

@@ -46,7 +46,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         if not isinstance(env, SimEnv):
             return {}  # foreign worlds are not drawn
         policy = load_policy(run, config, env.spec, "best").module
-        return draw_policy(run.path, env, policy, seed=VALIDATION_SEED, video=config.video)
+        return draw_policy(run.path, config, env, policy, seed=VALIDATION_SEED, video=config.video)
 
     def export() -> dict[str, str]:
         exported = export_run(run, config, "best", run.bundle)

@@ -1,16 +1,20 @@
 """Plots and films of what a policy does: of flights, and of robots with joints."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
 
+from configs.schema import RunConfig
 from robot_rl.core.env import Obs
+from runtime.parts import make_sim_env
 from sim.env import SimEnv
 
 
 def draw_policy(
     folder: Path,
+    config: RunConfig,
     env: SimEnv,
     act: Callable[[Obs], Tensor],
     *,
@@ -21,7 +25,9 @@ def draw_policy(
 
     Args:
         folder: Where `plots` and `videos` go.
-        env: Evaluation worlds.
+        config: The run.
+        env: Its evaluation worlds. Flights are seen in them; robots with joints, whose worlds take
+            their time, in a few of their own.
         act: Policy, groups (N, ...) -> (N, A).
         seed: Chooses starts, goals and physical parameters.
         video: Also film; takes ten seconds to a minute.
@@ -34,6 +40,8 @@ def draw_policy(
         from flight_report import report_flight
 
         return report_flight(folder, env, act, seed=seed, video=video)
-    from joint_report import report_joints
+    from joint_report import FILMED, report_joints
 
-    return report_joints(folder, env, act, seed=seed, video=video)
+    few = make_sim_env(config, num_envs=FILMED, device=env.spec.device, seed=seed, evaluation=True)
+    with contextlib.closing(few):
+        return report_joints(folder, few, act, seed=seed, video=video)

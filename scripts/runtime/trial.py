@@ -132,7 +132,8 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         found["video"] = "none: foreign environments are not filmed"
     elif options.video and isinstance(trial.env, SimEnv):
         try:
-            found |= draw_policy(folder, trial.env, trial.policy.module, seed=options.seed)
+            policy = trial.policy.module
+            found |= draw_policy(folder, trial.config, trial.env, policy, seed=options.seed)
         except ModuleNotFoundError as error:
             found["video"] = f"none: {missing_package(error, 'the video') or error}"
     return found

@@ -1,5 +1,6 @@
-"""Who acts while somebody looks: nobody, chance, or a bundle."""
+"""Who acts while somebody looks: nobody, chance, a policy, or a bundle."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -66,6 +67,22 @@ class RandomAgent:
 
     def begin(self, mask: Tensor) -> None:
         """The stream goes on."""
+
+
+class PolicyAgent:
+    """A deterministic policy."""
+
+    def __init__(self, act: Callable[[Obs], Tensor]) -> None:
+        """Hold the policy, groups (N, ...) -> (N, A)."""
+        self._act = act
+
+    @torch.no_grad()
+    def act(self, obs: Obs) -> Tensor:
+        """What the policy does."""
+        return self._act(obs)
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing is remembered."""
 
 
 class BundleAgent:

@@ -18,10 +18,6 @@ from sim.viewing.player import Player
 from viewing.agents import SIMPLE, make_agent
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
-_LONGEST_FILM = 10.0
-"""Of a film whose length nobody chose [s]."""
-_FILMED = 4
-"""Worlds in a film."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,26 +89,6 @@ def show(player: Player, title: str, port: int) -> None:
         print("closed")
     finally:
         viewer.close()
-
-
-def film(player: Player, title: str, path: str, seconds: float) -> dict[str, str]:
-    """Film the first worlds and draw their contact sheet; returns where each lies.
-
-    Raises:
-        RenderUnavailableError: Nothing can be drawn on this machine.
-        StorageError: A file cannot be written.
-    """
-    from sim.film.recording import record_worlds
-    from sim.film.worlds_film import contact_sheet, render_film
-
-    episode = player.env.task.episode_steps * player.control_dt
-    length = seconds or min(episode, _LONGEST_FILM)
-    recording = record_worlds(player, worlds=min(_FILMED, player.env.spec.num_envs), seconds=length)
-    sheet = Path(path).with_suffix(".png")
-    return {
-        "video": str(render_film(recording, Path(path), title=title)),
-        "contact sheet": str(contact_sheet(recording, sheet, title=title)),
-    }
 
 
 def _config_of(bundle: Path) -> dict[str, object]:

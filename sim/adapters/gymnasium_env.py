@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import ShapeError, SpecMismatchError
+from robot_rl.core.errors import SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.gymnasium_spaces import ActionScale, ObservationLayout
 from sim.fault_flags import FaultFlags
@@ -90,16 +90,10 @@ class GymnasiumEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds; a state only chooses fresh starts."""
+        self._spec.check_reset(mask, state)
         if state is not None:
-            if mask is not None:
-                raise ShapeError("reset takes a mask or a state, got both")
             self.load_state_dict(state)
             return self._obs
-        if mask is not None and (mask.shape != self._none.shape or mask.dtype is not torch.bool):
-            raise ShapeError(
-                f"reset mask: expected {tuple(self._none.shape)} of bool, "
-                f"got {tuple(mask.shape)} of {mask.dtype}"
-            )
         seeds = None
         if seed is not None:
             self._seed, self._steps = seed, 0
@@ -114,11 +108,7 @@ class GymnasiumEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
-        if action.shape != (self.spec.num_envs, self.spec.action_size):
-            raise ShapeError(
-                f"action: expected shape {(self.spec.num_envs, self.spec.action_size)}, "
-                f"got {tuple(action.shape)}"
-            )
+        self._spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         observation, reward, terminated, truncated, infos = self._worlds.step(

@@ -7,8 +7,9 @@ when it is first imported, so `sim.film.process` runs whatever draws in a child 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Sequence
-from itertools import pairwise
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
 
 import mujoco
 import numpy as np
@@ -19,6 +20,9 @@ Rgb = tuple[float, float, float]
 NEUTRAL: Rgb = (0.20, 0.26, 0.34)
 GOOD: Rgb = (0.0, 0.62, 0.45)
 BAD: Rgb = (0.75, 0.16, 0.10)
+
+Draw = Callable[[int, float, mujoco.MjrRect], None]
+"""Draws one of several things at a time [s] into a tile, with `look`, `paint` and `label`."""
 
 _MOST_GEOMS = 2000
 _GUTTER = 2  # white between tiles [pixels]
@@ -34,13 +38,14 @@ class NoGLError(Exception):
 class Canvas:
     """One picture of fixed size, drawn tile by tile."""
 
-    def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
+    def __init__(self, model: mujoco.MjModel, width: int, height: int, *, title: str) -> None:
         """Open the GL context.
 
         Args:
             model: Whose textures and meshes are drawn; its `vis.global_` must allow the size.
             width: Of the picture [pixels].
             height: Of the picture [pixels].
+            title: Shown in the upper right corner; empty for none.
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
@@ -56,7 +61,8 @@ class Canvas:
         self.camera = mujoco.MjvCamera()
         self.camera.type = mujoco.mjtCamera.mjCAMERA_FREE
         self._options = mujoco.MjvOption()
-        self.whole = mujoco.MjrRect(0, 0, width, height)
+        self._title = title
+        self._whole = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.zeros((height, width, 3), dtype=np.uint8)
 
     def set_flags(self, *, shadow: bool, haze: bool) -> None:
@@ -66,16 +72,19 @@ class Canvas:
         self.scene.flags[flags.mjRND_REFLECTION] = False
         self.scene.flags[flags.mjRND_HAZE] = self.scene.flags[flags.mjRND_FOG] = haze
 
-    def grid(self, columns: int, rows: int) -> list[mujoco.MjrRect]:
-        """Tiles in reading order, on white."""
-        mujoco.mjr_rectangle(self.whole, 1.0, 1.0, 1.0, 1.0)
-        across = np.linspace(0, self.whole.width, columns + 1).astype(int)
-        down = np.linspace(self.whole.height, 0, rows + 1).astype(int)
-        return [
-            mujoco.MjrRect(left, bottom, right - left - _GUTTER, top - bottom - _GUTTER)
-            for top, bottom in pairwise(down)
-            for left, right in pairwise(across)
-        ]
+    def frame(self, draw: Draw, count: int, time: float) -> NDArray[np.uint8]:
+        """All of `count` things at a time [s], (height, width, 3); overwritten by the next call."""
+        columns = math.ceil(math.sqrt(count))
+        for which, tile in enumerate(self._grid(columns, -(-count // columns))[:count]):
+            draw(which, time, tile)
+        return self._read()
+
+    def sheet(self, draw: Draw, count: int, times: Sequence[float]) -> NDArray[np.uint8]:
+        """One row for each of `count` things, one column per time [s], shape as of `frame`."""
+        cells = self._grid(len(times), count)
+        for cell, (which, time) in zip(cells, product(range(count), times), strict=True):
+            draw(which, time, cell)
+        return self._read()
 
     def look(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Take up a world as the camera sees it; what is added after it belongs to it."""
@@ -139,12 +148,24 @@ class Canvas:
         box = mujoco.MjrRect(left, bottom, width, _LABEL_HEIGHT)
         mujoco.mjr_label(box, _NORMAL, text, *colour, 0.85, 1.0, 1.0, 1.0, self._context)
 
-    def read(self) -> NDArray[np.uint8]:
-        """The picture, (height, width, 3); overwritten by the next call."""
-        mujoco.mjr_readPixels(self._pixels, None, self.whole, self._context)
-        return self._pixels[::-1]
-
     def close(self) -> None:
         """Release GL."""
         self._context.free()
         self._gl.free()
+
+    def _grid(self, columns: int, rows: int) -> list[mujoco.MjrRect]:
+        """Tiles in reading order, on white."""
+        mujoco.mjr_rectangle(self._whole, 1.0, 1.0, 1.0, 1.0)
+        across = np.linspace(0, self._whole.width, columns + 1).astype(int)
+        down = np.linspace(self._whole.height, 0, rows + 1).astype(int)
+        return [
+            mujoco.MjrRect(left, bottom, right - left - _GUTTER, top - bottom - _GUTTER)
+            for top, bottom in pairwise(down)
+            for left, right in pairwise(across)
+        ]
+
+    def _read(self) -> NDArray[np.uint8]:
+        if self._title:
+            self.label(self._title, self._whole, title=True)
+        mujoco.mjr_readPixels(self._pixels, None, self._whole, self._context)
+        return self._pixels[::-1]

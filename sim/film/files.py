@@ -1,9 +1,14 @@
-"""Files that are complete or not there."""
+"""Files that are complete or not there; arrays in files."""
 
 import os
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from robot_rl.core.errors import StorageError
 
@@ -25,3 +30,40 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> None:
+    """Write a `.npz`, replacing an older one only when the new one is complete.
+
+    Args:
+        path: The file; its folder is made.
+        arrays: By name; numbers and lists become arrays.
+        compressed: Take time to make the file small.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)
+
+
+def load_arrays(path: Path, *, what: str, needed: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Read what `save_arrays` wrote.
+
+    Args:
+        path: The file.
+        what: What it should be, such as "flight recording".
+        needed: Names that must be among the arrays.
+
+    Raises:
+        StorageError: The file is missing, damaged or something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            raise KeyError(f"it has no {', '.join(missing)}")
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is not a readable {what}: {error}") from error
+    return arrays

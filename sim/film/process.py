@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +44,14 @@ class Recording(Protocol):
 
 class Stage(Protocol):
     """What draws in the child."""
+
+    def frame(self, time: float) -> NDArray[np.uint8]:
+        """Everything at a time [s], (height, width, 3); may be overwritten by the next call."""
+        ...
+
+    def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
+        """A row for each thing, a column for each time [s], (height, width, 3)."""
+        ...
 
     def close(self) -> None:
         """Release GL."""
@@ -118,17 +126,12 @@ def draw(module: str, recording: Recording, path: Path, job: dict[str, Any]) -> 
     )
 
 
-def draw_job(
-    plan: Path,
-    open_stage: Callable[[dict[str, Any]], Stage],
-    pictures: Callable[[Any, dict[str, Any]], Iterable[NDArray[np.uint8]]],
-) -> int:
+def draw_job(plan: Path, open_stage: Callable[[dict[str, Any]], Stage]) -> int:
     """Do a job in this process; its exit code. The reason of a failure goes to stderr.
 
     Args:
         plan: The job's file.
         open_stage: Makes what draws; raises `NoGLError` where this backend cannot.
-        pictures: The frames of a film, or the one picture of a sheet.
     """
     try:
         # The parent does without PyAV and GL; importing MuJoCo opens the library of the backend.
@@ -144,9 +147,9 @@ def draw_job(
     try:
         if job["kind"] == "film":
             size = {name: job[name] for name in ("width", "height", "fps")}
-            write_film(Path(job["path"]), pictures(stage, job), **size)
+            write_film(Path(job["path"]), map(stage.frame, job["times"]), **size)
         else:
-            write_png(Path(job["path"]), next(iter(pictures(stage, job))))
+            write_png(Path(job["path"]), stage.sheet(job["times"]))
     except OSError as error:
         sys.stderr.write(f"cannot write {job['path']}: {error.strerror or error}\n")
         return _EXIT_STORAGE

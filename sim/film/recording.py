@@ -3,16 +3,17 @@
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
 
-import io
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
-from sim.film.files import replacing
+from sim.film.files import load_arrays, save_arrays
+from sim.physics.compiled_model import compiled, loaded
 from sim.viewing.player import Player
 
 ENDS = ("", "success", "time limit", "terminated", "invalid")
@@ -62,8 +63,7 @@ class WorldRecording:
 
     def model_of(self, world: int) -> mujoco.MjModel:
         """The model of a world."""
-        name = "world.mjb"
-        return mujoco.MjModel.from_binary_path(name, {name: self.model[world].tobytes()})
+        return loaded(self.model[world])
 
     @staticmethod
     def data_for(model: mujoco.MjModel) -> mujoco.MjData:
@@ -83,16 +83,17 @@ class WorldRecording:
         """
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
         plain |= {f"goal/{name}": values for name, values in self.goal.items()}
-        buffer = io.BytesIO()
-        np.savez(buffer, **plain)
-        with replacing(path) as unfinished:
-            unfinished.write_bytes(buffer.getvalue())
+        save_arrays(path, plain, compressed=False)  # read once, a moment later
 
     @classmethod
     def load(cls, path: Path) -> "WorldRecording":
-        """Read what `save` wrote a moment ago."""
-        with np.load(path, allow_pickle=False) as stored:
-            values = dict(stored)
+        """Read what `save` wrote.
+
+        Raises:
+            StorageError: The file is missing, damaged or not a recording.
+        """
+        names = [f.name for f in fields(cls) if f.name != "goal"]
+        values: dict[str, Any] = {**load_arrays(path, what="recording of worlds", needed=names)}
         goal = {name[5:]: values.pop(name) for name in list(values) if name.startswith("goal/")}
         values |= {
             "control_dt": float(values["control_dt"]),
@@ -143,8 +144,7 @@ def _moment(
         poses.append(np.zeros(mujoco.mj_stateSize(model, int(_POSE))))
         mujoco.mj_getState(model, data, poses[-1], int(_POSE))
         if models is not None:
-            models.append(np.zeros(mujoco.mj_sizeModel(model), np.uint8))
-            mujoco.mj_saveModel(model, None, models[-1])
+            models.append(compiled(model))
     goal = player.env.task.goal
     last = [player.last[world] for world in range(worlds)]
     return {

@@ -47,7 +47,7 @@ class WorldStage:
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
         """
-        self._recording, self._title = recording, title
+        self._recording = recording
         self._models = [recording.model_of(world) for world in range(recording.worlds)]
         self._has_sky = _has_sky(self._models[0])
         for model in self._models:
@@ -60,33 +60,20 @@ class WorldStage:
             seen = max(float(way.radius.max()) for way in self._ways)
             for model in self._models:
                 _fade(model, seen)
-        self._canvas = Canvas(self._models[0], width, height)
+        self._canvas = Canvas(self._models[0], width, height, title=title)
         self._canvas.set_flags(shadow=True, haze=True)
 
     def frame(self, time: float) -> NDArray[np.uint8]:
         """All worlds at a time [s], (height, width, 3); overwritten by the next call."""
-        count = self._recording.worlds
-        columns = math.ceil(math.sqrt(count))
-        for world, tile in enumerate(self._canvas.grid(columns, -(-count // columns))[:count]):
-            self._draw(world, time, tile)
-        return self._read()
+        return self._canvas.frame(self._draw, self._recording.worlds, time)
 
     def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
         """One row per world, one column per time [s], (height, width, 3)."""
-        worlds = range(self._recording.worlds)
-        cells = self._canvas.grid(len(times), len(worlds))
-        for cell, (world, time) in zip(cells, product(worlds, times), strict=True):
-            self._draw(world, time, cell)
-        return self._read()
+        return self._canvas.sheet(self._draw, self._recording.worlds, times)
 
     def close(self) -> None:
         """Release GL."""
         self._canvas.close()
-
-    def _read(self) -> NDArray[np.uint8]:
-        if self._title:
-            self._canvas.label(self._title, self._canvas.whole, title=True)
-        return self._canvas.read()
 
     def _draw(self, world: int, time: float, tile: mujoco.MjrRect) -> None:
         recording, canvas, way = self._recording, self._canvas, self._ways[world]

@@ -8,14 +8,12 @@ The work is done by a child process (`python -m sim.film.worlds_film job.json`).
 """
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.film.process import draw, draw_job, film_size, sheet_size
+from sim.film.process import Stage, draw, draw_job, film_size, sheet_size
 from sim.film.recording import WorldRecording
 
 _MODULE = "sim.film.worlds_film"
@@ -86,16 +84,12 @@ def contact_sheet(
     return draw(_MODULE, recording, path, {**size, "title": title, "times": times.tolist()})
 
 
-def _open(job: dict[str, Any]) -> Any:
+def _open(job: dict[str, Any]) -> Stage:
     from sim.film.stage import WorldStage  # opens GL: in the child only
 
     recording = WorldRecording.load(Path(job["recording"]))
     return WorldStage(recording, job["width"], job["height"], title=job["title"])
 
 
-def _pictures(stage: Any, job: dict[str, Any]) -> Iterable[NDArray[np.uint8]]:
-    return map(stage.frame, job["times"]) if job["kind"] == "film" else [stage.sheet(job["times"])]
-
-
 if __name__ == "__main__":
-    sys.exit(draw_job(Path(sys.argv[1]), _open, _pictures))
+    sys.exit(draw_job(Path(sys.argv[1]), _open))

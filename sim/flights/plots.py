@@ -1,22 +1,15 @@
-"""Plots of recorded flights: position error, tilt, path and rotor commands in one PNG.
+"""Plots of recorded flights: position error, tilt, path and rotor commands in one PNG."""
 
-Draws on `Figure` objects with the Agg canvas and never through `pyplot`: nothing global changes and
-no screen is needed.
-"""
-
-import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from sim.film.files import replacing
+from sim.film.figures import GRID, INK, save_figure, titled_figure
 from sim.flights.recording import FLIGHT_COLOURS, FlightRecording
 
-_INK, _GRID, _GOOD, _BAD = "#333333", "#E4E4E4", "#009E73", "#C0392B"
+_GOOD, _BAD = "#009E73", "#C0392B"
 _ROTOR_COLOURS = ("#D55E00", "#0072B2", "#56B4E9", "#E69F00")
 
 
@@ -43,8 +36,7 @@ def plot_flight(
     Raises:
         StorageError: The file cannot be written.
     """
-    figure = Figure(figsize=(11.0, 6.6), dpi=130, layout="constrained")
-    figure.suptitle(title, color=_INK, fontsize=12, fontweight="bold")
+    figure = titled_figure(title, size=(11.0, 6.6), dpi=130)
     (error, path_axes), (tilt, rotors) = figure.subplots(
         2, 2, gridspec_kw={"width_ratios": (1.5, 1.0)}
     )
@@ -54,7 +46,7 @@ def plot_flight(
     _plot_rotors(rotors, recording)
     for axes in (error, path_axes, tilt, rotors):
         _dress(axes)
-    _save(figure, path)
+    save_figure(figure, path)
     return path
 
 
@@ -64,9 +56,9 @@ def _plot_error(axes: Axes, recording: FlightRecording, near: float, window: flo
     axes.axhspan(0, 100 * near, color=_GOOD, alpha=0.10, lw=0)
     axes.text(end, 100 * near, "reached ", color=_GOOD, fontsize=8, ha="right", va="bottom")
     if window is not None and window < end:
-        axes.axvline(end - window, color=_INK, lw=0.8, ls=(0, (4, 3)), alpha=0.6)
+        axes.axvline(end - window, color=INK, lw=0.8, ls=(0, (4, 3)), alpha=0.6)
         axes.text(end - window, 0.98, " judged from here", transform=axes.get_xaxis_transform(),
-                  color=_INK, fontsize=8, va="top", alpha=0.8)  # fmt: skip
+                  color=INK, fontsize=8, va="top", alpha=0.8)  # fmt: skip
     for flight, colour in _flights(recording):
         flown = int(recording.length[flight])
         saved = bool(recording.success[flight])
@@ -82,7 +74,7 @@ def _plot_error(axes: Axes, recording: FlightRecording, near: float, window: flo
     axes.set_xlim(0, end)
     axes.set_ylabel("distance from the goal [cm]")
     axes.legend(
-        frameon=False, fontsize=8, labelcolor=_INK, ncols=6, loc="lower left",
+        frameon=False, fontsize=8, labelcolor=INK, ncols=6, loc="lower left",
         bbox_to_anchor=(-0.02, 0.99), borderaxespad=0.2,
     )  # fmt: skip
 
@@ -92,7 +84,7 @@ def _plot_path(axes: Axes, recording: FlightRecording, near: float) -> None:
     if recording.goal_moves:
         for flight in range(recording.flights):
             goal = recording.goal_w[flight, : recording.length[flight]]
-            axes.plot(goal[:, 0], goal[:, 1], color=_INK, lw=1.0, ls=(0, (4, 3)), alpha=0.5)
+            axes.plot(goal[:, 0], goal[:, 1], color=INK, lw=1.0, ls=(0, (4, 3)), alpha=0.5)
     else:
         goal = recording.goal_w[0, 0]
         axes.add_patch(Circle((goal[0], goal[1]), near, color=_GOOD, alpha=0.12, lw=0))
@@ -104,7 +96,7 @@ def _plot_path(axes: Axes, recording: FlightRecording, near: float) -> None:
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel("x [m]")
     axes.set_ylabel("y [m]")
-    axes.set_title("path from above, dots where it starts", fontsize=9, color=_INK, loc="left")
+    axes.set_title("path from above, dots where it starts", fontsize=9, color=INK, loc="left")
 
 
 def _plot_tilt(axes: Axes, recording: FlightRecording) -> None:
@@ -131,9 +123,9 @@ def _plot_rotors(axes: Axes, recording: FlightRecording) -> None:
     axes.set_ylim(-2, 102)
     axes.set_xlabel("time [s]")
     axes.set_ylabel("rotor speed [% of the largest]")
-    axes.set_title("rotors of flight 1: speed, and command (thin)", fontsize=9, color=_INK,
+    axes.set_title("rotors of flight 1: speed, and command (thin)", fontsize=9, color=INK,
                    loc="left")  # fmt: skip
-    axes.legend(frameon=False, fontsize=8, labelcolor=_INK, ncols=4, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=4, loc="lower right")
 
 
 def _flights(recording: FlightRecording) -> list[tuple[int, str]]:
@@ -142,19 +134,12 @@ def _flights(recording: FlightRecording) -> list[tuple[int, str]]:
 
 
 def _dress(axes: Axes) -> None:
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
     axes.xaxis.label.set_fontsize(9)
     axes.yaxis.label.set_fontsize(9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#999999")
-    axes.tick_params(colors=_INK, labelsize=8, length=3)
-    axes.grid(color=_GRID, lw=0.8)
+    axes.tick_params(colors=INK, labelsize=8, length=3)
+    axes.grid(color=GRID, lw=0.8)
     axes.set_axisbelow(True)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(buffer.getvalue())

@@ -7,19 +7,17 @@
 A recording is numpy only and is saved as one `.npz`, so that it can be drawn without torch.
 """
 
-import io
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, StorageError
-from sim.film.files import replacing
+from robot_rl.core.errors import ConfigError
+from sim.film.files import load_arrays, save_arrays
 
 if TYPE_CHECKING:  # whoever draws a recording needs neither torch nor the engine
     from torch import Tensor
@@ -97,10 +95,7 @@ class FlightRecording:
         Raises:
             StorageError: The file cannot be written.
         """
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **{f.name: getattr(self, f.name) for f in fields(self)})
-        with replacing(path) as unfinished:
-            unfinished.write_bytes(buffer.getvalue())
+        save_arrays(path, {f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def load(cls, path: Path) -> "FlightRecording":
@@ -109,11 +104,9 @@ class FlightRecording:
         Raises:
             StorageError: The file is missing, damaged or not a recording.
         """
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                values = {f.name: stored[f.name] for f in fields(cls)}
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise StorageError(f"{path} is not a readable flight recording: {error}") from error
+        names = [f.name for f in fields(cls)]
+        stored = load_arrays(path, what="flight recording", needed=names)
+        values: dict[str, Any] = {name: stored[name] for name in names}
         return cls(**{**values, "control_dt": float(values["control_dt"])})
 
 

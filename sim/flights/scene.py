@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import mujoco
@@ -45,14 +44,13 @@ class FlightScene:
             recording: What happened.
             width: Of a picture [pixels].
             height: Of a picture [pixels].
-            title: Shown above the flights; empty for none.
+            title: Shown in the upper right corner; empty for none.
             near: Distance from the goal that counts as reached [m].
 
         Raises:
             NoGLError: This machine has no working GL of the chosen kind.
         """
         self._recording = recording
-        self._title = title
         self._near = near
         lowest = float(np.minimum(recording.position_w, recording.goal_w)[..., 2].min())
         self._floor = lowest - _FLOOR_GAP
@@ -62,7 +60,7 @@ class FlightScene:
         self._model = spec.compile()
         self._data = mujoco.MjData(self._model)
 
-        self._canvas = Canvas(self._model, width, height)
+        self._canvas = Canvas(self._model, width, height, title=title)
         self._canvas.set_flags(shadow=False, haze=True)
 
         dt = recording.control_dt
@@ -75,29 +73,15 @@ class FlightScene:
 
     def frame(self, time: float) -> NDArray[np.uint8]:
         """All flights at a time [s], (height, width, 3); overwritten by the next call."""
-        count = self._recording.flights
-        columns = math.ceil(math.sqrt(count))
-        for flight, tile in enumerate(self._canvas.grid(columns, -(-count // columns))[:count]):
-            self._draw(flight, time, tile)
-        return self._read()
+        return self._canvas.frame(self._draw, self._recording.flights, time)
 
     def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
         """One row per flight, one column per time [s], (height, width, 3)."""
-        cells = self._canvas.grid(len(times), self._recording.flights)
-        for cell, (flight, time) in zip(
-            cells, product(range(self._recording.flights), times), strict=True
-        ):
-            self._draw(flight, time, cell)
-        return self._read()
+        return self._canvas.sheet(self._draw, self._recording.flights, times)
 
     def close(self) -> None:
         """Release GL."""
         self._canvas.close()
-
-    def _read(self) -> NDArray[np.uint8]:
-        if self._title:
-            self._canvas.label(self._title, self._canvas.whole, title=True)
-        return self._canvas.read()
 
     def _draw(self, flight: int, time: float, tile: mujoco.MjrRect) -> None:
         recording = self._recording

@@ -8,14 +8,13 @@ The work is done by a child process (`python -m sim.flights.video job.json`); wh
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sim.film.process import draw, draw_job, film_size, sheet_size
+from sim.film.process import Stage, draw, draw_job, film_size, sheet_size
 from sim.flights.recording import FlightRecording
 
 _MODULE = "sim.flights.video"
@@ -91,16 +90,12 @@ def contact_sheet(
     return draw(_MODULE, recording, path, job)
 
 
-def _open(job: dict[str, Any]) -> Any:
+def _open(job: dict[str, Any]) -> Stage:
     from sim.flights.scene import FlightScene  # opens GL: in the child only
 
     recording = FlightRecording.load(Path(job["recording"]))
     return FlightScene(recording, job["width"], job["height"], title=job["title"], near=job["near"])
 
 
-def _pictures(scene: Any, job: dict[str, Any]) -> Iterable[NDArray[np.uint8]]:
-    return map(scene.frame, job["times"]) if job["kind"] == "film" else [scene.sheet(job["times"])]
-
-
 if __name__ == "__main__":
-    sys.exit(draw_job(Path(sys.argv[1]), _open, _pictures))
+    sys.exit(draw_job(Path(sys.argv[1]), _open))

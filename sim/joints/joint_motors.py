@@ -45,17 +45,20 @@ class JointMotors:
             self.gripper = Gripper(robot.gripper, fingers, engine.control_dt)
         count = robot.num_joints
         lined = torch.tensor([joint.has_speed_line for joint in robot.joints], dtype=torch.bool)
-        self._gains = [
+        self._columns = [
             _GainColumns(engine, field, columns, mask.nonzero()[:, 0], sign)
             for (field, columns), mask, sign in (
                 (AFFINE_GAINS, ~lined, -1.0), (DC_GAINS, lined, 1.0),
             ) if bool(mask.any())
         ]  # fmt: skip
         self._lined = lined.nonzero()[:, 0]
+        # Stiffness and damping: of the spec, as asked for last, their factors, and in force.
         specs = torch.tensor([[j.stiffness, j.damping] for j in robot.joints]).reshape(count, 2)
-        self._stiffness, self._damping = specs[:, 0], specs[:, 1]
-        self._stiffness_factor = torch.ones(engine.num_worlds, 1)
-        self._damping_factor = torch.ones(engine.num_worlds, 1)
+        self._spec_gains = specs
+        self._asked_gains = torch.full((engine.num_worlds, count, 2), _UNKNOWN)
+        self._factors = torch.ones(engine.num_worlds, 1, 2)
+        self._gains = torch.ones(engine.num_worlds, count, 2)
+        self._control = engine.control[:, :count]
         self._coulomb = torch.zeros(0)
         if any(joint.static_friction > 0 for joint in robot.joints):
             coulomb = torch.tensor(engine.model.dof_frictionloss[joints])
@@ -67,12 +70,15 @@ class JointMotors:
 
     def command(self, command: JointCommand) -> None:
         """Set gains and controls of one control period, (N, J) each."""
-        kp = command.kp * self._stiffness_factor
-        kd = command.kd * self._damping_factor
-        for gains in self._gains:
-            gains.set(kp, kd)
-        control = kp * command.q + kd * command.dq + command.tau
-        self._engine.control[:, : self._robot.num_joints] = control
+        kp_asked, kd_asked = self._asked_gains.unbind(-1)
+        if not (torch.equal(command.kp, kp_asked) and torch.equal(command.kd, kd_asked)):
+            kp_asked.copy_(command.kp)
+            kd_asked.copy_(command.kd)
+            torch.mul(self._asked_gains, self._factors, out=self._gains)
+            for columns in self._columns:
+                columns.set(self._gains)
+        kp, kd = self._gains.unbind(-1)
+        self._control.copy_(kp * command.q + kd * command.dq + command.tau)
         if self.gripper is not None:
             fingers = self.gripper.move(command.gripper)
             self._engine.control[:, self._robot.num_joints :] = fingers
@@ -90,20 +96,22 @@ class JointMotors:
         Returns:
             Controls without torque at rest at `position` (count, J), (count, nu), float64.
         """
-        kp = self._stiffness * rows.take(self._stiffness_factor)
-        kd = self._damping * rows.take(self._damping_factor)
-        for gains in self._gains:
-            gains.put(rows, kp, kd)
+        gains = self._spec_gains * rows.take(self._factors)  # (count, J, 2)
+        rows.put(self._asked_gains, self._spec_gains)
+        rows.put(self._gains, gains)
+        for columns in self._columns:
+            columns.put(rows, gains)
         control = torch.zeros(rows.count, self._engine.control.shape[1], dtype=torch.float64)
-        control[:, : self._robot.num_joints] = kp * position
+        control[:, : self._robot.num_joints] = gains[..., 0] * position
         if self.gripper is not None and fingers is not None:
             control[:, self._robot.num_joints :] = self.gripper.begin(rows, fingers)
         return control
 
     def scale_gains(self, rows: Rows, stiffness: Tensor, damping: Tensor) -> None:
-        """Factors on all gains commanded, (count, 1) each."""
-        rows.put(self._stiffness_factor, stiffness.float())
-        rows.put(self._damping_factor, damping.float())
+        """Factors on all gains commanded from now on, (count, 1) each."""
+        rows.put(self._factors[..., 0], stiffness.float())
+        rows.put(self._factors[..., 1], damping.float())
+        rows.put(self._asked_gains, _UNKNOWN)
 
     def scale_strength(self, rows: Rows, factor: Tensor) -> None:
         """Factors on effort limits and stall torques, (count, J); speeds without load stay.
@@ -147,6 +155,7 @@ class JointMotors:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._coulomb.copy_(state["coulomb"])
+        self._asked_gains.fill_(_UNKNOWN)
         if self.gripper is not None:
             self.gripper.load_state_dict(state["gripper"])
 
@@ -154,6 +163,10 @@ class JointMotors:
         speed = self._engine.qvel[:, self._joints] / self._stribeck
         friction = self._coulomb + self._excess * torch.exp(-(speed * speed))
         self._engine.model_field("dof_frictionloss")[:, self._joints] = friction
+
+
+_UNKNOWN = float("nan")
+"""Asked gains that equal no others, so that the next command is written."""
 
 
 class _GainColumns:
@@ -167,22 +180,19 @@ class _GainColumns:
         motors: Tensor,
         sign: float,
     ) -> None:
-        values = engine.model_field(field)
-        self._fields = [values[:, :, column] for column in columns]
-        self._motors, self._sign = motors, sign
-        first, count = int(motors[0]), len(motors)
-        self._alike = torch.equal(motors, torch.arange(first, first + count))
-        self._slice = slice(first, first + count)  # a slice costs far less than an index
+        first, second = columns
+        both = slice(first, second + 1, second - first)
+        self._values, self._sign = engine.model_field(field)[:, :, both], sign
+        start, stop = int(motors[0]), int(motors[-1]) + 1
+        alike = len(motors) == stop - start  # a slice costs far less than an index
+        self._motors = slice(start, stop) if alike else motors
 
-    def set(self, *gains: Tensor) -> None:
-        """Of all worlds, (N, J) each."""
-        for field, gain in zip(self._fields, gains, strict=True):
-            chosen = self._slice if self._alike else self._motors
-            field[:, chosen] = (self._sign * gain[:, chosen]).to(field.dtype)
+    def set(self, gains: Tensor) -> None:
+        """Of all worlds, (N, J, 2)."""
+        self._values[:, self._motors] = (self._sign * gains[:, self._motors]).double()
 
-    def put(self, rows: Rows, *gains: Tensor) -> None:
-        """Of the picked worlds, (count, J) each."""
-        for field, gain in zip(self._fields, gains, strict=True):
-            values = rows.take(field)
-            values[:, self._motors] = (self._sign * gain[:, self._motors]).to(field.dtype)
-            rows.put(field, values)
+    def put(self, rows: Rows, gains: Tensor) -> None:
+        """Of the picked worlds, (count, J, 2)."""
+        values = rows.take(self._values)
+        values[:, self._motors] = (self._sign * gains[:, self._motors]).double()
+        rows.put(self._values, values)

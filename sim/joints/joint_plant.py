@@ -69,7 +69,7 @@ class JointPlants:
         """
         model = engine.model
         self._engine, self._motors, self._joints = engine, motors, layout.velocity
-        self._bodies = _robot_bodies(engine, layout)
+        self._bodies = torch.tensor(_robot_bodies(engine, layout))
         carries = [name for name in ("payload", "centre_of_mass") if any(getattr(ranges, name))]
         self._payload_body = _payload_body(config, ranges, engine, carries) if carries else 0
         links, joints = len(self._bodies), config.spec.num_joints
@@ -90,17 +90,24 @@ class JointPlants:
             "latency": _Range(1, *ranges.latency, nominal=0.0),
             "sensor_jitter": _Range(1, *ranges.sensor_jitter, nominal=1.0),
         }
-        self._columns: dict[str, slice] = {}
-        width = 0
-        nominal: list[float] = []
-        for name, entry in self._ranges.items():
-            if entry.drawn:
-                self._columns[name] = slice(width, width + entry.width)
-                nominal += [entry.nominal_unit] * entry.width
-                width += entry.width
-        self.drawn = torch.zeros(engine.num_worlds, width)
+        self._changing = {
+            name
+            for name, each in self._ranges.items()
+            if (each.low, each.high) != (each.nominal, each.nominal)
+        }
+        self._widths = {name: each.width for name, each in self._ranges.items() if each.drawn}
+        columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
+        self.drawn = torch.zeros(engine.num_worlds, len(columns))
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
-        self._undisturbed = torch.tensor(nominal)
+        self._undisturbed = torch.tensor([each.nominal_unit for each in columns])
+        self._low = torch.tensor([each.low for each in columns], dtype=torch.float64)
+        halves = [0.5 * (each.high - each.low) for each in columns]
+        self._half = torch.tensor(halves, dtype=torch.float64)
+        self._fixed = {
+            name: torch.tensor([[each.low]], dtype=torch.float64)
+            for name, each in self._ranges.items()
+            if not each.drawn
+        }
         self.level: Tensor | None = None
         """Part of the ranges that is drawn from, 0-dim, live; None for the whole."""
         self._nominal = {
@@ -108,48 +115,46 @@ class JointPlants:
             for name in ("body_mass", "body_inertia", "body_ipos", "body_gravcomp", "dof_damping",
                          "geom_friction", "pair_friction")
         }  # fmt: skip
+        self._carried = self._nominal["body_mass"] * self._nominal["body_gravcomp"]
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> None:
-        """Draw new parameters for the picked worlds, write those of mechanism and motors."""
+    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, Tensor]:
+        """Draw new parameters for the picked worlds, write those of mechanism and motors.
+
+        Returns:
+            All parameters of the picked worlds, as of `_values`.
+        """
         unit = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator)
         if self.level is not None:
             unit = self._undisturbed + self.level * (unit - self._undisturbed)
         rows.put(self.drawn, unit)
-        if "joint_damping" in self._columns:
-            damping = self._nominal["dof_damping"][self._joints] * self.value("joint_damping", rows)
+        values = self._values(unit)
+        if "joint_damping" in self._widths:
+            damping = self._nominal["dof_damping"][self._joints] * values["joint_damping"]
             rows.put(self._engine.model_field("dof_damping")[:, self._joints], damping)
         if self._ranges["joint_friction"].high > 0:
             joints = self._ranges["joint_friction"].width
-            self._motors.set_friction(rows, self.value("joint_friction", rows).expand(-1, joints))
+            self._motors.set_friction(rows, values["joint_friction"].expand(-1, joints))
         if self.changes("contact_friction"):
-            self._put_contact_friction(rows, self.value("contact_friction", rows))
+            self._put_contact_friction(rows, values["contact_friction"])
         if self.changes("payload", "link_mass", "centre_of_mass"):
-            self._put_masses(rows)
+            self._put_masses(rows, values)
         if self.changes("stiffness", "damping"):
-            self._tune_gains(rows)
+            self._motors.scale_gains(rows, values["stiffness"], values["damping"])
         if self.changes("motor_strength"):
             joints = self._ranges["motor_strength"].width
-            self._motors.scale_strength(rows, self.value("motor_strength", rows).expand(-1, joints))
+            self._motors.scale_strength(rows, values["motor_strength"].expand(-1, joints))
         if self.changes("actuator_delay"):
-            self._motors.add_delay(rows, self.value("actuator_delay", rows))
-
-    def value(self, name: str, rows: Rows) -> Tensor:
-        """Values of a parameter in the picked worlds, (count, width), float64, its own unit."""
-        entry = self._ranges[name]
-        if name not in self._columns:
-            return torch.full((rows.count, 1), entry.low, dtype=torch.float64)
-        unit = rows.take(self.drawn[:, self._columns[name]]).double()
-        return entry.low + (entry.high - entry.low) * 0.5 * (unit + 1)
+            self._motors.add_delay(rows, values["actuator_delay"])
+        return values
 
     def changes(self, *names: str) -> bool:
         """Whether any of these parameters is ever another than undisturbed."""
-        entries = [self._ranges[name] for name in names]
-        return any((entry.low, entry.high) != (entry.nominal,) * 2 for entry in entries)
+        return not self._changing.isdisjoint(names)
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What was drawn by name, (N, width) each, in the unit of its range."""
-        every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
-        return {name: self.value(name, every) for name in self._columns}
+        values = self._values(self.drawn)
+        return {name: values[name] for name in self._widths}
 
     def state_dict(self) -> dict[str, Any]:
         """What was drawn; the engine keeps what was written."""
@@ -159,10 +164,24 @@ class JointPlants:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
-        self._tune_gains(Rows(torch.ones(len(self.drawn), dtype=torch.bool)))
+        every, values = (
+            Rows(torch.ones(len(self.drawn), dtype=torch.bool)),
+            self._values(self.drawn),
+        )
+        self._motors.scale_gains(every, values["stiffness"], values["damping"])
 
-    def _tune_gains(self, rows: Rows) -> None:
-        self._motors.scale_gains(rows, self.value("stiffness", rows), self.value("damping", rows))
+    def _values(self, unit: Tensor) -> dict[str, Tensor]:
+        """All parameters by name, float64, in the unit of their range.
+
+        Args:
+            unit: What was drawn, (count, W), in [-1, 1].
+
+        Returns:
+            (count, width) each; (1, 1) where nothing is drawn.
+        """
+        drawn = self._low + self._half * (unit.double() + 1)
+        parts = drawn.split(list(self._widths.values()), dim=-1)
+        return {**self._fixed, **dict(zip(self._widths, parts, strict=True))}
 
     def _put_contact_friction(self, rows: Rows, factor: Tensor) -> None:
         """MuJoCo takes the larger friction of two geoms, or that of priority: both scale alike."""
@@ -172,24 +191,21 @@ class JointPlants:
             pairs = self._engine.model_field("pair_friction")[:, :, :2]
             rows.put(pairs, factor[..., None] * self._nominal["pair_friction"][:, :2])
 
-    def _put_masses(self, rows: Rows) -> None:
+    def _put_masses(self, rows: Rows, values: Mapping[str, Tensor]) -> None:
         """Masses with factors and payload; the compensation goes on carrying the nominal ones."""
         nominal, field = self._nominal, self._engine.model_field
-        factor = self.value("link_mass", rows)  # (count, links) or (count, 1)
-        mass = nominal["body_mass"].repeat(rows.count, 1)
-        mass[:, self._bodies] *= factor
-        inertia = nominal["body_inertia"].repeat(rows.count, 1, 1)
-        inertia[:, self._bodies] *= factor[..., None]
+        factor = torch.ones(rows.count, len(nominal["body_mass"]), dtype=torch.float64)
+        factor[:, self._bodies] = values["link_mass"]
+        mass = nominal["body_mass"] * factor
         if self._payload_body:
-            mass[:, self._payload_body] += self.value("payload", rows)[:, 0]
+            mass[:, self._payload_body] += values["payload"][:, 0]
         if self.changes("centre_of_mass"):
             place = nominal["body_ipos"].repeat(rows.count, 1, 1)
-            place[:, self._payload_body] += self.value("centre_of_mass", rows)
+            place[:, self._payload_body] += values["centre_of_mass"]
             rows.put(field("body_ipos"), place)
-        carried = nominal["body_mass"] * nominal["body_gravcomp"]
         rows.put(field("body_mass"), mass)
-        rows.put(field("body_inertia"), inertia)
-        rows.put(field("body_gravcomp"), torch.where(mass > 0, carried / mass, 0.0))
+        rows.put(field("body_inertia"), nominal["body_inertia"] * factor[..., None])
+        rows.put(field("body_gravcomp"), torch.where(mass > 0, self._carried / mass, 0.0))
         self._engine.update_constants(rows)
 
 

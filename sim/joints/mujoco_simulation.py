@@ -157,17 +157,16 @@ class MujocoSimulation:
 
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
-        self._plants.begin(rows, generator)
-        self._tune_sensors(rows)
+        self._tune_sensors(rows, self._plants.begin(rows, generator))
         position = self._start_position.expand(rows.count, -1).clone()
         velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
         robot = start.robot.fields
-        position[:, self.layout.position] = robot["joint_position"].double()
-        velocity[:, self.layout.velocity] = robot["joint_velocity"].double()
+        position[:, self.layout.position] = robot["joint_position"]
+        velocity[:, self.layout.velocity] = robot["joint_velocity"]
         for columns, name in BASE_POSITION if self.layout.floating else ():
-            position[:, columns] = robot[name].double()
+            position[:, columns] = robot[name]
         for columns, name in BASE_VELOCITY if self.layout.floating else ():
-            velocity[:, columns] = robot[name].double()
+            velocity[:, columns] = robot[name]
         if self._motors.gripper is not None:
             opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
             position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
@@ -176,7 +175,7 @@ class MujocoSimulation:
             if name in self.layout.fixtures:
                 fixtures[self.layout.fixtures[name]] = value
             else:
-                position[:, self.layout.scene[name]] = value.double()
+                position[:, self.layout.scene[name]] = value
         control = self._motors.begin(
             rows, position[:, self.layout.position], position[:, self.layout.fingers]
         )
@@ -244,14 +243,14 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows) -> None:
+    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
         for sensors in (self._robot_sensors, self._scene_sensors):
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
             ):  # fmt: skip
                 if self._plants.changes(name):
-                    rows.put(target, self._plants.value(name, rows)[:, 0].float())
+                    rows.put(target, drawn[name][:, 0].float())
 
     def _sensed(self) -> list[Tensor]:
         return [self._true.robot.fields[name] for name in self._robot_sensors.columns]

@@ -3,7 +3,6 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,7 +11,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_rl.core.errors import StorageError
+from sim.film.files import load_arrays, save_arrays
+from sim.physics.compiled_model import loaded
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What decides a world's future, controls included."""
@@ -38,8 +38,7 @@ class FaultRecord:
 
         MuJoCo would put a world with bad numbers back to its reference pose; here it may not.
         """
-        name = "world.mjb"
-        model = mujoco.MjModel.from_binary_path(name, {name: self.model.tobytes()})
+        model = loaded(self.model)
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET.value
         data = mujoco.MjData(model)
         mujoco.mj_setState(model, data, self.state, STATE.value)
@@ -50,16 +49,12 @@ class FaultRecord:
             yield data
 
     def save(self, path: Path) -> None:
-        """Write a `.npz`.
+        """Write a `.npz`, replacing an older one only when the new one is complete.
 
         Raises:
             StorageError: The file cannot be written.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez_compressed(path, **{f.name: getattr(self, f.name) for f in fields(self)})
-        except OSError as error:
-            raise StorageError(f"cannot write the faulted world to {path}: {error}") from error
+        save_arrays(path, {f.name: getattr(self, f.name) for f in fields(self)})
 
     @classmethod
     def load(cls, path: Path) -> "FaultRecord":
@@ -68,11 +63,8 @@ class FaultRecord:
         Raises:
             StorageError: The file is missing, damaged or something else.
         """
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                values = {f.name: stored[f.name] for f in fields(cls)}
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise StorageError(f"{path} is not a readable faulted world: {error}") from error
+        needed = [f.name for f in fields(cls)]
+        values = load_arrays(path, what="faulted world", needed=needed)
         return cls(
             world=int(values["world"]),
             reasons=[str(reason) for reason in values["reasons"]],
@@ -80,10 +72,3 @@ class FaultRecord:
             state=values["state"],
             model=values["model"],
         )
-
-
-def compiled(model: mujoco.MjModel) -> NDArray[np.uint8]:
-    """A model as bytes."""
-    content = np.zeros(mujoco.mj_sizeModel(model), np.uint8)
-    mujoco.mj_saveModel(model, None, content)
-    return content

@@ -27,8 +27,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.rows import Rows
-from sim.physics.fault_record import FaultRecord, compiled
+from sim.physics.compiled_model import compiled
+from sim.physics.fault_record import FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
+from sim.physics.mujoco_sensors import quaternions, sensor_columns, stage_of_sensors
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
@@ -82,17 +84,19 @@ class MujocoEngine:
         self.decimation = decimation
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
-        # Without sensors nobody asks for more than the state: a tenth of the time is saved.
-        self._stage = _CURRENT if model.nsensor else _NOTHING
         cached = model.nsensor > 0 and num_worlds <= _CACHED_WORLDS  # bit-equal either way
+        # Where results are kept, the next step goes on from `_CURRENT`, which costs nothing then.
+        self._stage = _CURRENT if cached else stage_of_sensors(model)
         self._batch = Batch(model, num_worlds, threads, persistent=cached)
+        self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
         """Generalised positions, (N, nq)."""
         self.qvel = torch.from_numpy(self._batch.bind("qvel"))
         """Generalised velocities, (N, nv)."""
-        self.control = torch.from_numpy(self._batch.bind("ctrl"))
+        self._inputs = self._batch.bind("ctrl")
+        self.control = torch.from_numpy(self._inputs)
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
         self.fixtures = _fixtures(self._batch, model.nmocap)
         """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
@@ -106,10 +110,10 @@ class MujocoEngine:
         self.sensordata = torch.from_numpy(self._readable("sensordata"))
         """All sensors, (N, columns): positions and velocities of the present state, forces and
         accelerations of the last substep."""
-        self.sensor_columns = _sensor_columns(model)
+        self.sensor_columns = sensor_columns(model)
         """Columns of every sensor by name; sensors `field/part` declared one after another are one
         sensor `field` too."""
-        self.quaternions = _quaternions(model, self.sensor_columns)
+        self.quaternions = quaternions(model, self.sensor_columns)
         """First entries of the unit quaternions in each sensor, by name."""
         self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
         """Sensors of the model by name, (N, width)."""
@@ -158,11 +162,10 @@ class MujocoEngine:
         ids = _ids(rows.mask)
         if ids.size == 0:
             return
-        for some in _in_turn(ids):
-            self._batch.reset(some, stage=_NOTHING)
-        rows.put(self.qpos, qpos.to(self.qpos.dtype))
-        rows.put(self.qvel, qvel.to(self.qvel.dtype))
-        rows.put(self.control, control.to(self.control.dtype))
+        self._batch.state[ids] = self._untouched
+        self._batch.warning[ids] = 0
+        for part, values in zip((*self._moving, self._inputs), (qpos, qvel, control), strict=True):
+            part[ids] = values.numpy()
         for body, pose in (fixtures or {}).items():
             for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
                 rows.put(part[:, body], pose[:, columns].to(part.dtype))
@@ -276,39 +279,9 @@ def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
     return tuple(torch.from_numpy(batch.bind(name)) for name in names)
 
 
-def _sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
-    columns: dict[str, slice] = {}
-    for i in range(model.nsensor):
-        start = int(model.sensor_adr[i])
-        stop = start + int(model.sensor_dim[i])
-        name = model.sensor(i).name
-        columns[name] = slice(start, stop)
-        field, _, part = name.partition("/")
-        if part:
-            begun = columns.get(field, slice(start, start))
-            if begun.stop != start:
-                raise ConfigError(
-                    f"sensors '{field}/...' must be declared one after another; '{name}' stands "
-                    "apart from the others"
-                )
-            columns[field] = slice(begun.start, stop)
-    return columns
-
-
 def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
     """All at once, but a few one by one: waking the threads takes longer than they do."""
     return [ids] if ids.size > _FEW else ids[:, None]
-
-
-def _quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:
-    kinds = (int(mujoco.mjtSensor.mjSENS_FRAMEQUAT), int(mujoco.mjtSensor.mjSENS_BALLQUAT))
-    starts = [
-        int(model.sensor_adr[i]) for i in range(model.nsensor) if model.sensor_type[i] in kinds
-    ]
-    return {
-        name: [start - c.start for start in starts if c.start <= start < c.stop]
-        for name, c in columns.items()
-    }
 
 
 def _ids(mask: Tensor) -> np.ndarray:

@@ -35,8 +35,7 @@ class HeightScan:
     def look(self, truth: RobotState) -> None:
         """Scan around the bases of all worlds."""
         place = truth.position_w
-        ahead = quaternion.rotation_matrix(truth.orientation_w)[:, 0:4:3]  # (N, 2): x axis of body
-        ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+        ahead = quaternion.heading(quaternion.rotation_matrix(truth.orientation_w))  # (N, 2)
         left = torch.stack([-ahead[:, 1], ahead[:, 0]], dim=-1)
         forward, sideways = self._points[:, :1], self._points[:, 1:]  # (K, 1) each
         around = forward * ahead[:, None] + sideways * left[:, None]  # (N, K, 2)

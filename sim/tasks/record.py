@@ -21,13 +21,13 @@ class EndRecord:
             first_step: Steps of an episode before this one are not counted.
         """
         self._first_step = first_step
+        self._ones = torch.ones(num_worlds, device=device)
         self._sums = torch.zeros(num_worlds, 4, device=device)  # error, error^2, speed, count
 
     def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
         """Count one step of all worlds, (N,) each."""
         counted = (episode_step > self._first_step).to(distance.dtype)
-        ones = torch.ones_like(distance)
-        entries = torch.stack([distance, distance * distance, speed, ones], dim=-1)
+        entries = torch.stack([distance, distance * distance, speed, self._ones], dim=-1)
         self._sums.addcmul_(entries, counted[:, None])
 
     def clear(self, rows: Rows) -> None:

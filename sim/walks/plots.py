@@ -1,17 +1,14 @@
 """A walk in one picture: velocities against goals, and the feet that stood."""
 
-import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from sim.flights.recording import replacing
+from sim.film.figures import GRID, INK, save_figure, titled_figure
 from sim.walks.recording import WalkRecording
 
-_INK, _GRID, _BLUE, _ORANGE = "#333333", "#E4E4E4", "#0072B2", "#D55E00"
+_BLUE, _ORANGE = "#0072B2", "#D55E00"
 _ROWS = (("forward", "m/s"), ("to the left", "m/s"), ("turning", "rad/s"))
 
 
@@ -33,25 +30,21 @@ def plot_walk(
     Raises:
         StorageError: The file cannot be written.
     """
-    figure = Figure(figsize=(10.0, 7.2), dpi=120, layout="constrained")
-    figure.suptitle(title, color=_INK, fontsize=12, fontweight="bold")
+    figure = titled_figure(title, size=(10.0, 7.2), dpi=120)
     axes = figure.subplots(4, 1, sharex=True, gridspec_kw={"height_ratios": [1, 1, 1, 1.1]})
     for i, (name, unit) in enumerate(_ROWS):
         axes[i].plot(recording.time, recording.velocity[walk, :, i], color=_BLUE, lw=1.2)
         axes[i].plot(recording.time, recording.goal[walk, :, i], color=_ORANGE, lw=1.4, ls="--")
-        axes[i].set_ylabel(f"{name} [{unit}]", color=_INK, fontsize=9)
+        axes[i].set_ylabel(f"{name} [{unit}]", color=INK, fontsize=9)
     axes[0].legend(["walked", "asked for"], loc="upper right", fontsize=8, frameon=False, ncols=2)
     _draw_feet(axes[3], recording, walk, touch)
     for one in axes:
         one.spines[["top", "right"]].set_visible(False)
-        one.tick_params(colors=_INK, labelsize=8, length=3)
-        one.grid(color=_GRID, lw=0.8, axis="x")
+        one.tick_params(colors=INK, labelsize=8, length=3)
+        one.grid(color=GRID, lw=0.8, axis="x")
         one.set_axisbelow(True)
-    axes[3].set_xlabel("time [s]", color=_INK, fontsize=9)
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(buffer.getvalue())
+    axes[3].set_xlabel("time [s]", color=INK, fontsize=9)
+    save_figure(figure, path)
     return path
 
 
@@ -64,9 +57,9 @@ def _draw_feet(axes: Axes, recording: WalkRecording, walk: int, touch: float) ->
         begins, ends = np.flatnonzero(np.diff(stands) == 1), np.flatnonzero(np.diff(stands) == -1)
         bars = [(b * recording.control_dt, (e - b) * recording.control_dt)
                 for b, e in zip(begins, ends, strict=True)]  # fmt: skip
-        axes.broken_barh(bars, (count - 1 - i - 0.35, 0.7), color=_BLUE if i % 2 else _INK)
+        axes.broken_barh(bars, (count - 1 - i - 0.35, 0.7), color=_BLUE if i % 2 else INK)
         axes.text(-0.01, count - 1 - i, foot, transform=axes.get_yaxis_transform(), ha="right",
-                  va="center", fontsize=9, color=_INK)  # fmt: skip
+                  va="center", fontsize=9, color=INK)  # fmt: skip
     axes.set_ylim(-0.6, count - 0.4)
     axes.set_yticks([])
-    axes.set_ylabel("standing", color=_INK, fontsize=9, labelpad=18)
+    axes.set_ylabel("standing", color=INK, fontsize=9, labelpad=18)

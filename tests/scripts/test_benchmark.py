@@ -93,11 +93,14 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert "learning, " in answer.out
     assert "reach with the Panda, 8 worlds, 2 threads" in answer.out
     assert "ours / AsyncVectorEnv: " in answer.out
+    assert "tasks under random actions, 4 worlds, 1 thread" in answer.out
     record = json.loads(Path("new/out.json").read_text())
     assert record["physics"]["physics"] > 0
     rows = record["env"][0]["rows"]
     assert rows[0]["ratio"] == 1
     names = [row["name"] for row in record["sim"][1]["rows"]]
+    assert [row["name"] for row in record["tasks"][0]["rows"]] == ["panda", "go2", "go1"]
+    assert {row["name"] for row in record["tasks"][1]["rows"]} >= {"hover", "reach", "velocity"}
     assert names[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
     assert all(row["median"] > 0 for row in rows)
     assert record["machine"]["threads"] == 1

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
-from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.curriculum import CurriculumConfig
@@ -20,6 +18,7 @@ from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.task import Start
 from sim.tasks.arms.reach import ReachConfig, ReachTask
+from tests.sim.joint_robots import joint_robot
 
 CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
@@ -35,15 +34,7 @@ EVERYTHING = JointRandomization(
 
 def panda(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
     """The robot of configs/robot/panda.yaml, stepped by one thread."""
-    robot = compose(["task=reach", "robot=panda"]).config.robot
-    sensors = {
-        name: SensorSpec(
-            rate_hz=sensor.rate_hz, noise=sensor.noise if noise else 0.0, latency=latency
-        )
-        for name, sensor in robot.spec.sensors.items()
-    }
-    spec = replace(robot.spec, sensors=sensors)
-    return replace(robot, **{"spec": spec, "physics_threads": 1, **changes})
+    return joint_robot("panda", "reach", noise=noise, latency=latency, **changes)
 
 
 def worn(robot: JointRobotConfig, *, noise: bool) -> JointRobotConfig:

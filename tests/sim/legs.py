@@ -1,13 +1,11 @@
 """Go2 worlds for the tests of sim: the robot of configs/robot, the velocity task, a few worlds."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from configs.builders import build_env
-from configs.compose import compose
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
@@ -20,6 +18,7 @@ from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
+from tests.sim.joint_robots import joint_robot
 
 CPU = torch.device("cpu")
 STEPS = 12
@@ -39,15 +38,7 @@ DRAWN = {"payload": [0.0, 2.0], "link_mass": 0.1, "stiffness": 0.1, "latency": [
 
 def go2(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRobotConfig:
     """The robot of configs/robot/go2.yaml, stepped by one thread."""
-    robot = compose(["task=velocity", "robot=go2"]).config.robot
-    sensors = {
-        name: SensorSpec(
-            rate_hz=sensor.rate_hz, noise=sensor.noise if noise else 0.0, latency=latency
-        )
-        for name, sensor in robot.spec.sensors.items()
-    }
-    spec = replace(robot.spec, sensors=sensors)
-    return replace(robot, **{"spec": spec, "physics_threads": 1, **changes})
+    return joint_robot("go2", "velocity", noise=noise, latency=latency, **changes)
 
 
 def velocity_config(**changes: Any) -> VelocityConfig:

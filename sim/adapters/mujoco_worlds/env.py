@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.mujoco_worlds.facts import INFINITE, INFOS, TERMS, Motion, PlanarWorld, is_healthy
@@ -106,28 +106,19 @@ class MujocoWorldsEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
+        self._spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
         if state is not None:
-            if mask is not None:
-                raise ShapeError("reset takes a mask or a state, got both")
             self.load_state_dict(state)
             return self._told(self._obs)
-        if mask is not None and (mask.shape != self._none.shape or mask.dtype is not torch.bool):
-            raise ShapeError(
-                f"reset mask: expected {tuple(self._none.shape)} of bool, "
-                f"got {tuple(mask.shape)} of {mask.dtype}"
-            )
         self._begin(Rows(~self._none if mask is None else mask.cpu()))
         return self._told(self._obs)
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
         engine, world, device = self.engine, self._world, self._device
-        if action.shape != engine.control.shape:
-            raise ShapeError(
-                f"action: expected shape {tuple(engine.control.shape)}, got {tuple(action.shape)}"
-            )
+        self._spec.check_action(action)
         asked = action.cpu()
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         native = torch.addcmul(self._middle, action, self._reach)

@@ -1,17 +1,19 @@
-"""What the tasks of an arm with a gripper share: poses to begin from, costs, an end to be held."""
+"""What the tasks of arms share: a config, poses to begin from, costs, an end to be held."""
 
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim.joints.joint_action import JointActionConfig
 from sim.joints.joint_randomization import JointRandomization
 from sim.scenes.scene import SceneConfig
+from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 END_EFFECTOR = "end_effector_position_b"
 COST_NAMES = ("speed", "overspeed", "smoothness")
@@ -20,7 +22,7 @@ COST_NAMES = ("speed", "overspeed", "smoothness")
 
 @dataclass(kw_only=True)
 class ArmTaskConfig:
-    """Fields of every task for an arm with a gripper; lengths in base axes [m]."""
+    """Fields of every task for an arm; lengths in base axes [m]."""
 
     train_steps: int = 1_000_000
     """World-steps of training that a run takes; not shown to suffice."""
@@ -48,37 +50,9 @@ class ArmTaskConfig:
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        self.check_positive("episode_length", "success_window")
-        if self.start_position < 0:
-            raise ConfigError(f"task.start_position must be >= 0, got {self.start_position}")
-        if self.success_window > self.episode_length:
-            raise ConfigError(
-                f"task.success_window {self.success_window} s is longer than the episode "
-                f"({self.episode_length} s)"
-            )
-
-    def check_positive(self, *names: str) -> None:
-        """Refuse fields that are not above 0."""
-        for name in names:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
-
-    def check_box(self, low: str, high: str, size: int) -> None:
-        """Refuse two fields that are not opposite corners of a box."""
-        corners = getattr(self, low), getattr(self, high)
-        if any(len(one) != size for one in corners) or any(
-            a > b for a, b in zip(*corners, strict=True)
-        ):
-            raise ConfigError(
-                f"task.{low} and {high} must be points of {size} numbers with low <= high, got "
-                f"{corners[0]} and {corners[1]}"
-            )
-
-    def check_reward(self, known: tuple[str, ...]) -> None:
-        """Refuse weights of terms that the task does not have."""
-        for name in self.reward:
-            if name not in known:
-                raise ConfigError(unknown_name("reward term", name, known))
+        checks.positive(self, "episode_length", "success_window")
+        checks.not_negative(self, "start_position")
+        checks.window(self.success_window, self.episode_length)
 
 
 class Arm:
@@ -120,14 +94,9 @@ class Arm:
         They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
         their speed limits, one for each at most, and the square of the action's change.
         """
-        rates, change = truth.joint_velocity, action - last_action
+        rates = truth.joint_velocity
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
-        return [(rates * rates).sum(-1), excess.sum(-1), (change * change).sum(-1)]
-
-
-def closeness(distance: Tensor, half: float) -> Tensor:
-    """1 at distance 0, one half at `half`, towards 0 far away; as of the distance's shape."""
-    return 1 / (1 + (distance / half) ** 2)
+        return [square_sum(rates), excess.sum(-1), square_sum(action - last_action)]
 
 
 def standing(position: Tensor, yaw: Tensor) -> Tensor:

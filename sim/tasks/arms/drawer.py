@@ -12,8 +12,10 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks import checks
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("alive", "approach", "open", "opened", *COST_NAMES)
 """Reward terms in order; the first four are gains."""
@@ -40,9 +42,9 @@ class DrawerConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         super().__post_init__()
-        self.check_positive("success_opening", "close")
-        self.check_box("cabinet_low", "cabinet_high", 2)
-        self.check_reward(REWARD_NAMES)
+        checks.positive(self, "success_opening", "close")
+        checks.box(self, "cabinet_low", "cabinet_high", 2)
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class DrawerTask:

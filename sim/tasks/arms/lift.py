@@ -13,8 +13,10 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks import checks
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("alive", "approach", "grasp", "lift", "hold", *COST_NAMES)
 """Reward terms in order; the first five are gains."""
@@ -53,10 +55,10 @@ class LiftConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         super().__post_init__()
-        self.check_positive("line", "success_distance", "farthest", "close")
-        self.check_box("cube_low", "cube_high", 2)
-        self.check_box("goal_low", "goal_high", 3)
-        self.check_reward(REWARD_NAMES)
+        checks.positive(self, "line", "success_distance", "farthest", "close")
+        checks.box(self, "cube_low", "cube_high", 2)
+        checks.box(self, "goal_low", "goal_high", 3)
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class LiftTask:

@@ -13,8 +13,10 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, closeness, standing
+from sim.tasks import checks
+from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("inserted", "approach", "align", "insert", *COST_NAMES)
 """Reward terms in order; the first four are gains."""
@@ -61,9 +63,9 @@ class PegConfig(ArmTaskConfig):
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         super().__post_init__()
-        self.check_positive("success_depth", "close", "aligned", "hole_height")
-        self.check_box("hole_low", "hole_high", 2)
-        self.check_reward(REWARD_NAMES)
+        checks.positive(self, "success_depth", "close", "aligned", "hole_height")
+        checks.box(self, "hole_low", "hole_high", 2)
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class PegTask:

@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joints.joint_action import JointActionConfig
-from sim.joints.joint_randomization import JointRandomization
-from sim.scenes.scene import SceneConfig
 from sim.task import Judgement, Start
+from sim.tasks import checks
+from sim.tasks.arms.arm import ArmTaskConfig
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import square_sum
 
 REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
 """Reward terms in order; all but the first two are costs, weighted negatively."""
@@ -25,52 +24,32 @@ GOAL = "end_effector_position_b"
 
 
 @dataclass(kw_only=True)
-class ReachConfig:
+class ReachConfig(ArmTaskConfig):
     """The reach task: success is a mean distance over the end of the episode."""
 
     train_steps: int = 300_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 3.0
     """Time limit [s]."""
-    goal_low: list[float] = field(default_factory=lambda: [0.3, -0.3, 0.3])
-    """Corner of the box that goals are drawn from, base axes [m]."""
-    goal_high: list[float] = field(default_factory=lambda: [0.55, 0.3, 0.6])
-    """Opposite corner [m]."""
     start_position: float = 0.3
     """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
     lowest_height: float = 0.03
     """Height of the end effector below which the episode terminates [m]."""
-    close: float = 0.05
-    """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
     success_window: float = 0.5
     """Time at the episode's end over which success is judged [s]."""
+    goal_low: list[float] = field(default_factory=lambda: [0.3, -0.3, 0.3])
+    """Corner of the box that goals are drawn from, base axes [m]."""
+    goal_high: list[float] = field(default_factory=lambda: [0.55, 0.3, 0.6])
+    """Opposite corner [m]."""
+    close: float = 0.05
+    """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
     success_distance: float = 0.02
     """Largest mean distance within the window [m]."""
-    action: JointActionConfig = field(default_factory=JointActionConfig)
-    """How the arm is moved."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the arm."""
-    reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "close", "success_window", "success_distance"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
-        if self.start_position < 0:
-            raise ConfigError(f"task.start_position must be >= 0, got {self.start_position}")
-        if self.success_window > self.episode_length:
-            raise ConfigError(
-                f"task.success_window {self.success_window} s is longer than the episode "
-                f"({self.episode_length} s)"
-            )
+        super().__post_init__()
+        checks.positive(self, "close", "success_distance")
         corners = list(zip(self.goal_low, self.goal_high, strict=False))
         sizes = len(self.goal_low), len(self.goal_high)
         if sizes != (3, 3) or any(low > high for low, high in corners):
@@ -78,9 +57,7 @@ class ReachConfig:
                 "task.goal_low and goal_high must be points [x, y, z] with low <= high, got "
                 f"{self.goal_low} and {self.goal_high}"
             )
-        for name in self.reward:
-            if name not in REWARD_NAMES:
-                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class ReachTask:
@@ -131,6 +108,7 @@ class ReachTask:
         self._speed_limit = torch.tensor([joint.velocity_limit for joint in joints], device=device)
         self._goal_low = torch.tensor(config.goal_low, device=device)
         self._goal_size = torch.tensor(config.goal_high, device=device) - self._goal_low
+        self._alive = torch.ones(num_worlds, device=device)
         self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
 
     def reward_weights(self, world_steps: int) -> list[float]:
@@ -156,20 +134,19 @@ class ReachTask:
     ) -> Judgement:
         """Reward closeness and calm; terminate near the floor."""
         error = truth.end_effector_position_b - self.goal[GOAL]
-        square = (error * error).sum(-1)
+        square = square_sum(error)
         distance = square.sqrt()
         rates = truth.joint_velocity
-        speed = (rates * rates).sum(-1)
+        speed = square_sum(rates)
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
-        change = action - last_action
         terms = torch.stack(
             [
-                torch.ones_like(square),  # an end by the floor must not pay
-                1 / (1 + square / self.config.close**2),
+                self._alive,  # an end by the floor must not pay
+                (1 + square / self.config.close**2).reciprocal(),
                 distance,  # [m]
                 speed,  # [rad^2/s^2]
                 excess.sum(-1),  # over the limits, as their fraction; one per joint at most
-                (change * change).sum(-1),
+                square_sum(action - last_action),
             ],
             dim=-1,
         )

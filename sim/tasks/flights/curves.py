@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import Rows
 from sim import draws
+from sim.tasks import checks
 
 HARMONICS = 3
 """Sines per axis."""
@@ -32,13 +32,9 @@ class CurveConfig:
 
     def __post_init__(self) -> None:
         """Refuse curves that do not exist."""
-        if not 0 <= self.lemniscate_share <= 1:
-            raise ConfigError(
-                f"curve.lemniscate_share must lie in [0, 1], got {self.lemniscate_share}"
-            )
-        for name in ("lemniscate_size", "lemniscate_period", "random_size", "random_speed"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"curve.{name} must be > 0, got {getattr(self, name)}")
+        checks.share(self, "lemniscate_share", of="curve")
+        sizes = ("lemniscate_size", "lemniscate_period", "random_size", "random_speed")
+        checks.positive(self, *sizes, of="curve")
 
 
 class Curves:

@@ -1,4 +1,4 @@
-"""What all flight tasks share: starts and reward terms."""
+"""What all flight tasks share: a config, starts and reward terms."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,9 +7,13 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from sim import draws
+from sim.multirotors.multirotor import MultirotorRandomization
+from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 REWARD_NAMES = (
     "alive", "closeness", "position", "distance", "heading", "velocity", "rates", "effort",
@@ -52,16 +56,13 @@ class FlightStartConfig:
 
     def __post_init__(self) -> None:
         """Refuse negative widths and impossible angles."""
-        for name in ("position", "velocity", "angular_velocity"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"start.{name} must be >= 0, got {getattr(self, name)}")
+        checks.not_negative(self, "position", "velocity", "angular_velocity", of="start")
         if not 0 <= self.attitude_deg <= 180 or not 0 <= self.heading_deg <= 180:
             raise ConfigError(
                 "start.attitude_deg and heading_deg must lie in [0, 180], got "
                 f"{self.attitude_deg} and {self.heading_deg}"
             )
-        if not 0 <= self.at_goal <= 1:
-            raise ConfigError(f"start.at_goal must lie in [0, 1], got {self.at_goal}")
+        checks.share(self, "at_goal", of="start")
 
     def draw(self, count: int, generator: torch.Generator) -> RobotState:
         """States relative to a goal at rest in the origin, fields (count, width)."""
@@ -105,9 +106,7 @@ class RewardWeightsConfig:
 
     def __post_init__(self) -> None:
         """Refuse unknown terms and ramps that run backwards."""
-        for name in [*self.initial, *self.final]:
-            if name not in REWARD_NAMES:
-                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+        checks.reward([*self.initial, *self.final], REWARD_NAMES)
         if len(self.ramp) != 2 or not 0 <= self.ramp[0] <= self.ramp[1]:
             raise ConfigError(
                 f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"
@@ -125,6 +124,38 @@ class RewardWeightsConfig:
             first = self.initial.get(name, 0.0)
             weights.append(first + share * (self.final.get(name, first) - first))
         return weights
+
+
+@dataclass(kw_only=True)
+class FlightTaskConfig:
+    """Fields of every flight task."""
+
+    train_steps: int = 5_000_000
+    """World-steps of training that suffice with the default learner."""
+    episode_length: float = 5.0
+    """Time limit [s]."""
+    radius: float = 1.5
+    """Distance from the goal beyond which a training episode terminates [m]."""
+    evaluation_radius: float = 1.5
+    """The same in evaluation [m]."""
+    success_distance: float = 0.1
+    """Largest position error of a success [m]."""
+    start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where training episodes begin, relative to the goal's first place."""
+    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where evaluation episodes begin, likewise."""
+    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
+    """Physical parameters drawn per episode."""
+    reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
+    """Weights of the reward terms."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures, and the goal."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        checks.positive(self, "episode_length", "radius", "evaluation_radius", "success_distance")
 
 
 def reward_terms(
@@ -145,11 +176,8 @@ def reward_terms(
         last_action: The one before, (N, 4).
         hover_action: Action that carries the nominal weight.
     """
-    square = (error * error).sum(-1)
-    rates = truth.angular_velocity_b
+    square = square_sum(error)
     q_w = truth.orientation_w[:, 0]
-    deviation = action - hover_action
-    change = action - last_action
     return torch.stack(
         [
             torch.ones_like(square),
@@ -157,10 +185,10 @@ def reward_terms(
             square,  # [m^2]
             square.sqrt(),  # [m]
             1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
-            (velocity_error * velocity_error).sum(-1),  # [m^2/s^2]
-            (rates * rates).sum(-1),  # [rad^2/s^2]
-            (deviation * deviation).sum(-1),
-            (change * change).sum(-1),
+            square_sum(velocity_error),  # [m^2/s^2]
+            square_sum(truth.angular_velocity_b),  # [rad^2/s^2]
+            square_sum(action - hover_action),
+            square_sum(action - last_action),
         ],
         dim=-1,
     )

@@ -2,75 +2,36 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor import MultirotorRandomization
 from sim.task import Judgement, Start
-from sim.tasks.flights.flight import (
-    REWARD_NAMES,
-    FlightStartConfig,
-    RewardWeightsConfig,
-    reward_terms,
-)
+from sim.tasks import checks
+from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
 from sim.tasks.record import EndRecord
 
 
 @dataclass(kw_only=True)
-class HoverConfig:
+class HoverConfig(FlightTaskConfig):
     """The hover task: success is a mean error and a mean speed over the end of the episode."""
 
-    train_steps: int = 5_000_000
-    """World-steps of training that suffice with the default learner."""
-    episode_length: float = 5.0
-    """Time limit [s]."""
-    radius: float = 1.5
-    """Distance from the goal beyond which a training episode terminates [m]."""
-    evaluation_radius: float = 1.5
-    """The same in evaluation [m]."""
     success_window: float = 2.0
     """Time at the episode's end over which success is judged [s]."""
     success_distance: float = 0.1
     """Largest mean position error within the window [m]."""
     success_speed: float = 0.2
     """Largest mean speed within the window [m/s]."""
-    start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where training episodes begin."""
-    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where evaluation episodes begin."""
-    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
-    """Physical parameters drawn per episode."""
-    reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
-    """Weights of the reward terms."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in (
-            "episode_length",
-            "radius",
-            "evaluation_radius",
-            "success_window",
-            "success_distance",
-            "success_speed",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
-        if self.success_window > self.episode_length:
-            raise ConfigError(
-                f"task.success_window {self.success_window} s is longer than the episode "
-                f"({self.episode_length} s)"
-            )
+        super().__post_init__()
+        checks.positive(self, "success_window", "success_speed")
+        checks.window(self.success_window, self.episode_length)
 
 
 class HoverTask:

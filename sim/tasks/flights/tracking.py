@@ -9,33 +9,23 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor import MultirotorRandomization
 from sim.task import Judgement, Start
+from sim.tasks import checks
 from sim.tasks.flights.curves import CurveConfig, Curves
-from sim.tasks.flights.flight import (
-    REWARD_NAMES,
-    FlightStartConfig,
-    RewardWeightsConfig,
-    reward_terms,
-)
+from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
 from sim.tasks.record import EndRecord
 
 
 @dataclass(kw_only=True)
-class TrackingConfig:
+class TrackingConfig(FlightTaskConfig):
     """The tracking task: success is a root-mean-square error over the episode."""
 
     train_steps: int = 6_000_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 5.5
     """Time limit [s]: one lap of the lemniscate."""
-    radius: float = 1.5
-    """Distance from the moving goal beyond which a training episode terminates [m]."""
-    evaluation_radius: float = 1.5
-    """The same in evaluation [m]."""
     max_rates: float = 40.0
     """Body rate beyond which an episode terminates [rad/s]: who tumbles so is lost, and soon after
     the integration no longer follows; one such flight's rewards would spoil a critic for good."""
@@ -49,30 +39,11 @@ class TrackingConfig:
     """Curves flown in training."""
     evaluation_curve: CurveConfig = field(default_factory=lambda: CurveConfig(lemniscate_share=1.0))
     """Curves flown in evaluation."""
-    start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where training episodes begin, relative to the curve's first point."""
-    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where evaluation episodes begin, relative to the curve's first point."""
-    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
-    """Physical parameters drawn per episode."""
-    reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
-    """Weights of the reward terms."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures, and the goal."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in (
-            "episode_length",
-            "radius",
-            "evaluation_radius",
-            "max_rates",
-            "success_distance",
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        super().__post_init__()
+        checks.positive(self, "max_rates")
         if not 0 <= self.settling_time < self.episode_length:
             raise ConfigError(
                 f"task.settling_time must lie in [0, {self.episode_length}) s, "

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
+from sim.tasks import checks
+from sim.tasks.terms import square_sum
 
 
 @dataclass(kw_only=True)
@@ -37,9 +40,7 @@ class GaitConfig:
             raise ConfigError(f"gait.period must be > 0 s, got {self.period}")
         if not 0 < self.duty < 1:
             raise ConfigError(f"gait.duty must lie in (0, 1), got {self.duty}")
-        for name in ("swing_height", "foot_radius", "touch"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"gait.{name} must be >= 0, got {getattr(self, name)}")
+        checks.not_negative(self, "swing_height", "foot_radius", "touch", of="gait")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def slip(contact: Tensor, foot_velocity_w: Tensor) -> Tensor:
         foot_velocity_w: (N, F * 3), [m/s], world axes.
     """
     velocity = foot_velocity_w.unflatten(-1, (-1, 3))[..., :2]  # (N, F, 2)
-    return ((velocity * velocity).sum(-1) * contact).sum(-1)
+    return (square_sum(velocity) * contact).sum(-1)
 
 
 def swing_error(target: GaitTarget, foot_height: Tensor) -> Tensor:
@@ -131,8 +132,7 @@ def heading_velocity(rotation: Tensor, linear_velocity_w: Tensor) -> Tensor:
         rotation: Body to world, row-major, (N, 9).
         linear_velocity_w: (N, 3), [m/s], world axes.
     """
-    ahead = rotation[:, 0:4:3]  # (N, 2): the body's x axis on the ground
-    ahead = ahead / ahead.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+    ahead = quaternion.heading(rotation)
     vx, vy = linear_velocity_w[:, 0], linear_velocity_w[:, 1]
     return torch.stack(
         [ahead[:, 0] * vx + ahead[:, 1] * vy, ahead[:, 0] * vy - ahead[:, 1] * vx], dim=-1

@@ -9,17 +9,16 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.joints.fallen import FallenConfig
-from sim.joints.joint_action import JointActionConfig
-from sim.joints.joint_randomization import JointRandomization
-from sim.scenes.scene import SceneConfig
 from sim.task import Judgement, Start
+from sim.tasks import checks
+from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.terms import closeness
 
 REWARD_NAMES = ("upright", "height", "pose", "stand", "speed", "effort", "smoothness")
 """Reward terms in order; the first four pay, each at most 1, the others are costs."""
@@ -29,19 +28,13 @@ _EVALUATED = 4
 
 
 @dataclass(kw_only=True)
-class StandUpConfig:
+class StandUpConfig(LegTaskConfig):
     """The stand-up task: success is standing upright, high and calm through the last moments."""
 
-    train_steps: int = 10_000_000
-    """World-steps of training: a budget, nobody has measured yet what suffices."""
-    episode_length: float = 5.0
-    """Time limit [s]."""
     success_window: float = 0.5
     """Time at the end of an episode through which the robot must stand [s]."""
-    height: float = 0.28
-    """Height of the base of a standing robot [m]."""
     height_tolerance: float = 0.05
-    """Largest deviation from it while standing [m]."""
+    """Largest deviation from `height` while standing [m]."""
     max_tilt: float = 0.25
     """Largest angle between the base's and the world's vertical while standing [rad]."""
     calm: float = 0.5
@@ -50,25 +43,11 @@ class StandUpConfig:
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
     """How the robots fell that episodes begin with."""
-    action: JointActionConfig = field(default_factory=JointActionConfig)
-    """How the legs are moved."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode, and pushes."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the robot; the ground is the level floor."""
-    reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "success_window", "height", "height_tolerance", "max_tilt",
-                     "calm", "close"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
+        checks.positive(self, "episode_length", "success_window", "height", "height_tolerance")
+        checks.positive(self, "max_tilt", "calm", "close")
         if self.success_window > self.episode_length:
             raise ConfigError(
                 f"task.success_window must not exceed task.episode_length, got "
@@ -76,9 +55,7 @@ class StandUpConfig:
             )
         if self.scene.terrain is not None:
             raise ConfigError("task stand_up has a level floor; leave task.scene.terrain out")
-        for name in self.reward:
-            if name not in REWARD_NAMES:
-                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class StandUpTask:
@@ -118,11 +95,7 @@ class StandUpTask:
         self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
         kept = torch.arange(len(fallen)) % _EVALUATED == 0
         self._fallen = fallen[kept if evaluation else ~kept].to(device)
-        joints = robot.joints
-        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
-        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
-        self._lowest, self._highest = limits[:, 0], limits[:, 1]
-        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+        self._legs = Legs(robot, device)
         self._stood = torch.zeros(num_worlds, dtype=torch.int64, device=device)
         self.goal: Mapping[str, Tensor] = {}
 
@@ -139,7 +112,7 @@ class StandUpTask:
         position[:, :2] = 0.0
         turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
         still = torch.zeros_like(position)
-        joints = torch.clamp(lying[:, 7:], self._lowest, self._highest)
+        joints = self._legs.within_limits(lying[:, 7:])
         return Start(
             robot=RobotState(
                 {
@@ -171,14 +144,14 @@ class StandUpTask:
         )
         self._stood = (self._stood + 1) * standing
         upright = 0.5 * (1 + vertical)
-        pose = (truth.joint_position - self._default).square().mean(-1)
-        effort = truth.joint_effort / self._effort_limit
+        pose = self._legs.deviation(truth).square().mean(-1)
+        effort = self._legs.exertion(truth)
         # Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         # better. Half of it is for being calm.
-        nearly = _closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * _closeness(
+        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
             height - config.height, config.height_tolerance
         )
-        calm = _closeness(speed.sqrt(), config.calm)
+        calm = closeness(speed.sqrt(), config.calm)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
         # and the pose pays from afar: robots were content to sit with their legs apart.
@@ -188,7 +161,8 @@ class StandUpTask:
                 upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
                 upright**4 / (1 + pose / config.close**2),
                 nearly * (0.5 + 0.5 * calm),
-                speed,  # [rad^2/s^2]
+                # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
+                (speed / config.calm**2).log1p(),
                 (effort * effort).mean(-1),
                 (action - last_action).square().mean(-1),
             ],
@@ -213,8 +187,3 @@ class StandUpTask:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._stood.copy_(state["stood"])
-
-
-def _closeness(error: Tensor, scale: float) -> Tensor:
-    """1 without an error, one half where it is as large as the scale."""
-    return 1 / (1 + (error / scale) ** 2)

@@ -9,20 +9,19 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.curriculum import FollowsSuccess
-from sim.joints.joint_action import JointActionConfig
-from sim.joints.joint_randomization import JointRandomization
-from sim.scenes.scene import SceneConfig
 from sim.task import Judgement, Start
+from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.legs.ground import make_ground
+from sim.tasks.legs.leg import Legs, LegTaskConfig
 from sim.tasks.record import EndRecord
+from sim.tasks.terms import closeness, square_sum
 
 REWARD_NAMES = (
     "alive", "velocity", "turn", "gait", "swing", "slip", "bounce", "sway", "tilt", "height",
@@ -43,7 +42,7 @@ NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
 
 
 @dataclass(kw_only=True)
-class VelocityConfig:
+class VelocityConfig(LegTaskConfig):
     """The velocity task: success is small mean errors of velocity and turning rate, and no fall."""
 
     train_steps: int = 3_000_000
@@ -60,8 +59,6 @@ class VelocityConfig:
     """Range of the turning rate [rad/s], positive to the left."""
     standing: float = 0.1
     """Share of goals that ask to stand still."""
-    height: float = 0.28
-    """Height of the base above the ground below that `height` is measured from [m]."""
     start_height: float = 0.32
     """Height of the base above the ground at an episode's start [m]."""
     start_position: float = 0.1
@@ -80,37 +77,15 @@ class VelocityConfig:
     """Largest mean error of the horizontal velocity over the episode [m/s]."""
     success_turn_error: float = 0.2
     """Largest mean error of the turning rate over the episode [rad/s]."""
-    action: JointActionConfig = field(default_factory=JointActionConfig)
-    """How the legs are moved."""
-    randomization: JointRandomization = field(default_factory=JointRandomization)
-    """Physical parameters drawn per episode, and pushes."""
-    scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the robot, and the ground below it."""
-    reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
-    actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures, and the goal."""
-    critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
-        for name in ("episode_length", "goal_time", "max_tilt", "close",
-                     "success_error", "success_turn_error"):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"task.{name} must be > 0, got {getattr(self, name)}")
-        for name in ("start_position", "start_velocity"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"task.{name} must be >= 0, got {getattr(self, name)}")
-        if not 0 <= self.standing <= 1:
-            raise ConfigError(f"task.standing must lie in [0, 1], got {self.standing}")
-        for name in ("forward", "lateral", "turn"):
-            values = getattr(self, name)
-            if len(values) != 2 or not values[0] <= values[1]:
-                raise ConfigError(f"task.{name} must be [low, high], got {values}")
-        for name in self.reward:
-            if name not in REWARD_NAMES:
-                raise ConfigError(unknown_name("reward term", name, REWARD_NAMES))
+        times, errors = ("episode_length", "goal_time"), ("success_error", "success_turn_error")
+        checks.positive(self, *times, "max_tilt", "close", *errors)
+        checks.not_negative(self, "start_position", "start_velocity")
+        checks.share(self, "standing")
+        checks.interval(self, "forward", "lateral", "turn")
+        checks.reward(self.reward, REWARD_NAMES)
 
 
 class VelocityTask:
@@ -165,11 +140,7 @@ class VelocityTask:
         """What grows harder with success: the ground's levels."""
         self.metric_names = (*METRIC_NAMES, *self.ground.metric_names)
         self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
-        joints = robot.joints
-        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
-        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
-        self._lowest, self._highest = limits[:, 0], limits[:, 1]
-        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+        self._legs = Legs(robot, device)
         ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
         self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
         count = math.ceil(self.episode_steps / self._goal_steps)
@@ -191,7 +162,7 @@ class VelocityTask:
 
     def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
-        config, count, size = self.config, rows.count, len(self._default)
+        config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)
         goals = draws.uniform((count, self._goals.shape[1], 4), 0.0, 1.0, generator)
         moving = (goals[..., 3:] >= config.standing).float()
@@ -203,7 +174,7 @@ class VelocityTask:
         clock = self._gait.clock(phase, rows.take(self._moving))
         rows.put(self.goal[CLOCK], clock)
         unit = draws.uniform((count, size + 7), -1.0, 1.0, generator)
-        position = self._default + config.start_position * unit[:, :size]
+        position = self._legs.default + config.start_position * unit[:, :size]
         base = self.ground.place(rows, generator)
         base[:, 2] += config.start_height
         speed = config.start_velocity * unit[:, size : size + 6]
@@ -214,7 +185,7 @@ class VelocityTask:
                     "orientation_w": quaternion.from_yaw(torch.pi * unit[:, size + 6]),
                     "linear_velocity_w": speed[:, :3],
                     "angular_velocity_b": speed[:, 3:],
-                    "joint_position": torch.clamp(position, self._lowest, self._highest),
+                    "joint_position": self._legs.within_limits(position),
                     "joint_velocity": torch.zeros_like(position),
                 }
             )
@@ -242,23 +213,22 @@ class VelocityTask:
         kept = (contact == target.stands).float().mean(-1)
         foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
         height = self.ground.altitude(truth)
-        effort = truth.joint_effort / self._effort_limit
         vertical = truth.linear_velocity_w[:, 2]
         terms = torch.stack(
             [
                 torch.ones_like(error),
-                1 / (1 + (error / config.close) ** 2),
-                1 / (1 + (turn_error / config.close) ** 2),
+                closeness(error, config.close),
+                closeness(turn_error, config.close),
                 kept,
                 swing_error(target, foot_height),
                 slip(contact, self._sensors["foot_velocity_w"]),
                 vertical * vertical,  # [m^2/s^2]
-                _square(rates[:, :2]),  # [rad^2/s^2]
-                _square(rotation[:, 6:8]),  # sine of the tilt, squared
+                square_sum(rates[:, :2]),  # [rad^2/s^2]
+                square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
                 (height - config.height) ** 2,  # [m^2]
-                _square(effort),
-                _square(action - last_action),
-                _square(truth.joint_position - self._default),  # [rad^2]
+                square_sum(self._legs.exertion(truth)),
+                square_sum(action - last_action),
+                square_sum(self._legs.deviation(truth)),  # [rad^2]
                 (self._sensors["body_contact"] > 0).float().sum(-1),
             ],
             dim=-1,
@@ -306,7 +276,3 @@ class VelocityTask:
     def _moving(self) -> Tensor:
         """(N,) bool: asked to move."""
         return self.goal[GOAL].abs().amax(-1) > 0
-
-
-def _square(value: Tensor) -> Tensor:
-    return (value * value).sum(-1)

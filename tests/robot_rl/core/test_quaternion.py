@@ -84,6 +84,19 @@ def test_tilt_is_the_angle_between_the_vertical_axes(angle: float) -> None:
     np.testing.assert_allclose(quaternion.tilt(turned), [angle], atol=1e-12)
 
 
+@pytest.mark.parametrize("yaw", [0.0, 0.5, -2.0])
+def test_a_heading_is_the_turn_about_the_vertical_whatever_the_lean(yaw: float) -> None:
+    nod = quaternion.from_rotation_vector(np.array([[0.0, 0.7, 0.0]]))
+    turned = quaternion.multiply(quaternion.from_yaw(np.array([yaw])), nod)
+    ahead = quaternion.heading(quaternion.rotation_matrix(turned))
+    np.testing.assert_allclose(ahead, [[math.cos(yaw), math.sin(yaw)]], atol=1e-12)
+
+
+def test_a_body_that_looks_straight_up_has_a_heading_without_length() -> None:
+    upwards = np.array([[0.0, 0, 1, 0, 1, 0, -1, 0, 0]])
+    np.testing.assert_array_equal(quaternion.heading(upwards), [[0, 0]])
+
+
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -96,6 +109,7 @@ def test_tilt_is_the_angle_between_the_vertical_axes(angle: float) -> None:
         (quaternion.from_rotation_vector, (V,)),
         (quaternion.from_yaw, (V[:, 0],)),
         (quaternion.tilt, (Q,)),
+        (quaternion.heading, (quaternion.rotation_matrix(Q),)),
     ],
 )
 def test_numpy_and_torch_agree_in_single_precision(

@@ -137,6 +137,21 @@ def test_drawn_gains_multiply_what_is_commanded(tmp_path: Path, joint: dict[str,
     assert len(set(stiff.tolist())) == 3
 
 
+def test_gains_overwritten_in_place_and_gains_after_a_restart_are_obeyed(tmp_path: Path) -> None:
+    simulation = levers(tmp_path, 2)
+    asked = command(simulation, q=0.1, kp=20.0)
+    state = simulation.state_dict()
+    simulation.step(asked)
+    asked.kp.fill_(40.0)
+    speed = simulation.engine.qvel.clone()
+    simulation.step(asked)
+    change = (simulation.engine.qvel - speed)[:, 0] / DT
+    assert change.tolist() == pytest.approx([4.0, 4.0], rel=1e-3)  # 40 N m/rad over 0.1 rad
+    simulation.load_state_dict(state)  # the engine has the gains of the spec again
+    simulation.step(asked)
+    assert simulation.engine.qvel[:, 0].tolist() == pytest.approx([4.0 * DT] * 2, rel=1e-3)
+
+
 @pytest.mark.parametrize("joint", [{}, LINE], ids=["plain", "with line"])
 @pytest.mark.parametrize(("delay", "steps"), [(0.0, 0), (0.001, 1), (0.0034, 3), (0.004, 4)])
 def test_a_command_reaches_the_motor_after_its_delay_in_whole_physics_steps(

@@ -95,19 +95,6 @@ def test_equal_seeds_draw_equal_robots_episode_by_episode() -> None:
     assert not torch.equal(seen[0][0]["payload"], seen[0][1]["payload"])
 
 
-def test_only_the_worlds_that_begin_anew_draw_new_parameters() -> None:
-    simulation = arms(5, randomization=EVERYTHING)
-    names = ("body_mass", "dof_damping", "dof_frictionloss", "body_inertia", "body_ipos",
-             "geom_friction", "actuator_forcerange")  # fmt: skip
-    before = [simulation.engine.model_field(name).clone() for name in names]
-    mask = torch.tensor([False, True, False, False, True])
-    begin(simulation, mask, seed=5)
-    for name, old in zip(names, before, strict=True):
-        new = simulation.engine.model_field(name)
-        changed = (new != old).flatten(1).any(-1)
-        assert torch.equal(changed, mask)
-
-
 def test_nothing_is_drawn_where_no_range_has_an_extent() -> None:
     simulation = arms(3, randomization=JointRandomization())
     assert simulation.privileged["plant"].shape == (3, 0)

@@ -9,43 +9,19 @@ import torch
 from scipy import stats
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
+from robot_rl.core.robot_command import RotorCommand
 from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.multirotors.multirotor import (
     MultirotorConfig,
     MultirotorRandomization,
     MultirotorSimulation,
 )
 from sim.physics.multirotor_model import PARAM_COLUMNS
-from sim.task import Start
-from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config
+from tests.sim.resting import multirotors
 
 WORLDS = 2000
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}
-
-
-def worlds(
-    count: int = WORLDS, *, robot: MultirotorConfig | None = None, seed: int = 0, **ranges: Any
-) -> MultirotorSimulation:
-    """Robots at rest in the origin, with newly drawn parameters."""
-    simulation = MultirotorSimulation(
-        robot or robot_config(), MultirotorRandomization(**ranges),
-        num_worlds=count, device=CPU, seed=seed,
-    )  # fmt: skip
-    begin(simulation, torch.ones(count, dtype=torch.bool), seed)
-    return simulation
-
-
-def begin(simulation: MultirotorSimulation, mask: torch.Tensor, seed: int = 0) -> None:
-    rows = Rows(mask)
-    zeros = torch.zeros(rows.count, 3)
-    level = torch.tensor([1.0, 0, 0, 0]).repeat(rows.count, 1)
-    names = ("position_w", "linear_velocity_w", "angular_velocity_b")
-    start = Start(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
-    simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 
 def params(simulation: MultirotorSimulation, name: str) -> np.ndarray:
@@ -69,7 +45,7 @@ def uniformly_within(values: np.ndarray, low: float, high: float) -> bool:
     ("field", "name"), [("mass", "mass"), ("inertia", "inertia"), ("thrust", "thrust_curve")]
 )
 def test_masses_and_thrusts_are_drawn_uniformly_in_their_range(field: str, name: str) -> None:
-    simulation = worlds(**{**NOTHING, field: 0.2})
+    simulation = multirotors(WORLDS, **{**NOTHING, field: 0.2})
     nominal = simulation.config.model.row()[PARAM_COLUMNS[name]].numpy()
     drawn = params(simulation, name)
     ratio = drawn[:, -1] / nominal[-1]
@@ -82,7 +58,7 @@ def test_masses_and_thrusts_are_drawn_uniformly_in_their_range(field: str, name:
 
 
 def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike() -> None:
-    simulation = worlds(**{**NOTHING, "rotor_lag": [0.04, 0.15]})
+    simulation = multirotors(WORLDS, **{**NOTHING, "rotor_lag": [0.04, 0.15]})
     assert uniformly_within(params(simulation, "rotor_rise_time")[:, 0], 0.04, 0.15)
     np.testing.assert_array_equal(
         params(simulation, "rotor_rise_time"), params(simulation, "rotor_fall_time")
@@ -91,7 +67,7 @@ def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike() -> None:
 
 def test_without_a_range_the_plant_keeps_its_lag() -> None:
     robot = replace(robot_config(), plant="measured")
-    simulation = worlds(4, robot=robot, **NOTHING)
+    simulation = multirotors(4, robot=robot, **NOTHING)
     np.testing.assert_allclose(params(simulation, "rotor_rise_time"), 0.05545, rtol=1e-6)
     np.testing.assert_allclose(params(simulation, "rotor_fall_time"), 0.24939, rtol=1e-6)
 
@@ -100,7 +76,7 @@ def test_without_a_range_the_plant_keeps_its_lag() -> None:
     ("field", "unit"), [("force", "disturbance_force"), ("torque", "disturbance_torque")]
 )
 def test_disturbances_are_normal_and_scaled_by_the_weight(field: str, unit: str) -> None:
-    simulation = worlds(**{**NOTHING, field: 0.05})
+    simulation = multirotors(WORLDS, **{**NOTHING, field: 0.05})
     weight = simulation.config.model.mass * simulation.config.model.gravity
     drawn = params(simulation, unit) / (0.05 * weight)
     for axis in drawn.T:
@@ -110,24 +86,15 @@ def test_disturbances_are_normal_and_scaled_by_the_weight(field: str, unit: str)
     )  # 3.5 standard errors of 2,000 draws
 
 
-def test_only_the_worlds_that_begin_anew_draw_new_parameters() -> None:
-    simulation = worlds(6)
-    before = simulation.engine.params.clone()
-    mask = torch.tensor([False, True, False, False, True, False])
-    begin(simulation, mask, seed=9)
-    changed = (simulation.engine.params != before).any(-1)
-    assert torch.equal(changed, mask)
-
-
 def test_action_delays_are_whole_physics_steps_and_equally_frequent() -> None:
-    simulation = worlds(**{**NOTHING, "action_delay": [0.01, 0.03]})
+    simulation = multirotors(WORLDS, **{**NOTHING, "action_delay": [0.01, 0.03]})
     steps, counts = np.unique(params(simulation, "action_delay"), return_counts=True)
     assert steps.tolist() == [1, 2, 3]
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_a_delayed_action_reaches_the_rotors_late() -> None:
-    simulation = worlds(1, **{**NOTHING, "action_delay": [0.03, 0.03]})
+    simulation = multirotors(1, **{**NOTHING, "action_delay": [0.03, 0.03]})
     speeds = []
     for _ in range(5):
         simulation.step(RotorCommand(speed=torch.ones(1, 4)))
@@ -138,7 +105,7 @@ def test_a_delayed_action_reaches_the_rotors_late() -> None:
 
 def test_a_sensors_latency_delays_what_is_measured_in_control_steps() -> None:
     robot = robot_config(noise=False, latency=0.02)
-    simulation = worlds(1, robot=robot, **NOTHING)
+    simulation = multirotors(1, robot=robot, **NOTHING)
     truth, measured = [], []
     for _ in range(6):
         simulation.step(RotorCommand(speed=torch.ones(1, 4)))
@@ -150,7 +117,7 @@ def test_a_sensors_latency_delays_what_is_measured_in_control_steps() -> None:
 
 def test_sensor_noise_has_the_declared_deviation_per_field() -> None:
     robot = robot_config()
-    simulation = worlds(WORLDS, robot=robot, **NOTHING)
+    simulation = multirotors(WORLDS, robot=robot, **NOTHING)
     for name, sensor in robot.spec.sensors.items():
         error = (simulation.measured.fields[name] - simulation.truth.fields[name]).numpy()
         if name == "orientation_w":
@@ -162,7 +129,7 @@ def test_sensor_noise_has_the_declared_deviation_per_field() -> None:
 def test_only_declared_sensors_can_be_read() -> None:
     robot = robot_config()
     del robot.spec.sensors["linear_velocity_w"]
-    simulation = worlds(2, robot=robot)
+    simulation = multirotors(2, robot=robot)
     assert set(simulation.measured.fields) == set(robot.spec.sensors)
     with pytest.raises(SpecMismatchError, match="linear_velocity_w"):
         _ = simulation.measured.linear_velocity_w
@@ -173,23 +140,23 @@ def test_a_sensor_that_the_engine_does_not_simulate_is_refused() -> None:
     robot = robot_config()
     robot.spec.sensors["linear_acceleration_b"] = SensorSpec()
     with pytest.raises(SpecMismatchError, match="linear_acceleration_b"):
-        worlds(2, robot=robot)
+        multirotors(2, robot=robot)
 
 
 def test_sensors_with_different_latencies_are_refused() -> None:
     robot = robot_config()
     robot.spec.sensors["position_w"] = SensorSpec(latency=0.05)
     with pytest.raises(ConfigError, match="delays all sensors alike"):
-        worlds(2, robot=robot)
+        multirotors(2, robot=robot)
 
 
 def test_a_sensor_slower_than_control_is_refused_and_a_faster_one_is_not() -> None:
     robot = robot_config()
     robot.spec.sensors["position_w"] = SensorSpec(rate_hz=500)
-    worlds(2, robot=robot)
+    multirotors(2, robot=robot)
     robot.spec.sensors["position_w"] = SensorSpec(rate_hz=50)
     with pytest.raises(ConfigError, match=r"100 Hz; sensor 'position_w' .* declares 50 Hz"):
-        worlds(2, robot=robot)
+        multirotors(2, robot=robot)
 
 
 @pytest.mark.parametrize("field", ["jitter", "dropout", "bias", "bias_walk", "resolution"])
@@ -197,17 +164,17 @@ def test_errors_of_sensors_that_the_engine_lacks_are_refused_not_ignored(field: 
     robot = robot_config()
     robot.spec.sensors["position_w"] = SensorSpec(rate_hz=100, **{field: 0.1})
     with pytest.raises(ConfigError, match=f"'position_w' .* declares {field}, .* not simulate"):
-        worlds(2, robot=robot)
+        multirotors(2, robot=robot)
 
 
 @pytest.mark.parametrize("field", ["noise_gyro", "latency"])
 def test_noise_and_latency_of_a_plant_are_refused_not_ignored(field: str) -> None:
     with pytest.raises(ConfigError, match=f"plant of robot 'crazyflie' sets {field}; "):
-        worlds(2, robot=with_plant(**{field: 1}))
+        multirotors(2, robot=with_plant(**{field: 1}))
 
 
 def test_without_a_range_the_plant_keeps_its_action_delay() -> None:
-    simulation = worlds(4, robot=with_plant(action_delay=2), **NOTHING, action_delay=[])
+    simulation = multirotors(4, robot=with_plant(action_delay=2), **NOTHING, action_delay=[])
     assert (params(simulation, "action_delay") == 2).all()
     speeds = []
     for _ in range(3):
@@ -219,21 +186,15 @@ def test_without_a_range_the_plant_keeps_its_action_delay() -> None:
 
 def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
     robot = with_plant(disturbance_force=[0.01, 0.0, -0.02])
-    constant = params(worlds(4, robot=robot, **NOTHING), "disturbance_force")
+    constant = params(multirotors(4, robot=robot, **NOTHING), "disturbance_force")
     np.testing.assert_allclose(constant, np.tile([0.01, 0.0, -0.02], (4, 1)), rtol=1e-6)
-    drawn = params(worlds(4, force=0.05), "disturbance_force")
-    both = params(worlds(4, robot=robot, force=0.05), "disturbance_force")
+    drawn = params(multirotors(4, force=0.05), "disturbance_force")
+    both = params(multirotors(4, robot=robot, force=0.05), "disturbance_force")
     np.testing.assert_allclose(both, drawn + constant, atol=1e-8)
 
 
-def test_another_kind_of_command_is_refused() -> None:
-    command = BodyRateCommand(rates_b=torch.zeros(2, 3), thrust=torch.zeros(2, 1))
-    with pytest.raises(SpecMismatchError, match="takes rotor commands, got BodyRateCommand"):
-        worlds(2).step(command)
-
-
 def test_the_critic_learns_of_the_plant_in_numbers_of_order_one() -> None:
-    simulation = worlds(mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4)
+    simulation = multirotors(WORLDS, mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4)
     plant = simulation.privileged["plant"].numpy()
     assert plant.shape == (WORLDS, 11)
     model = simulation.config.model
@@ -253,12 +214,6 @@ def test_the_critic_learns_of_the_plant_in_numbers_of_order_one() -> None:
     np.testing.assert_array_equal(
         simulation.privileged["rotor_speed"], 2 * simulation.engine.state[:, 13:] - 1
     )
-
-
-def test_a_restored_simulation_tells_the_critic_of_its_own_plants() -> None:
-    one, two = worlds(5, seed=1), worlds(5, seed=2)
-    two.load_state_dict(one.state_dict())
-    assert torch.equal(one.privileged["plant"], two.privileged["plant"])
 
 
 @pytest.mark.parametrize(

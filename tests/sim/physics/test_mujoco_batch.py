@@ -103,6 +103,16 @@ def test_a_masked_reset_touches_only_its_worlds() -> None:
         assert not torch.equal(engine.qpos[0], twin.qpos[0])
 
 
+def test_nothing_of_its_past_remains_in_a_world_that_was_reset() -> None:
+    used, fresh = pendulums(), pendulums()
+    used.step()
+    for engine in (used, fresh):
+        engine.reset(picked(0, 4), torch.ones(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
+    state, expected = used.state_dict(), fresh.state_dict()
+    assert torch.equal(state["state"][[0, 4]], expected["state"][[0, 4]])
+    assert torch.equal(state["sensordata"][[0, 4]], expected["sensordata"][[0, 4]])
+
+
 def test_a_restored_state_goes_on_bit_equal_in_another_engine() -> None:
     engine, other = pendulums(), pendulums()
     engine.model_field("body_mass")[2] *= 1.7

@@ -4,12 +4,17 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import mujoco
-import numpy as np
 import pytest
 
 from sim.physics.mujoco_model import load_model
 from tests.sim.robots.published import assert_link, principal
-from tests.sim.robots.quadruped import foot_by_hand, quadruped
+from tests.sim.robots.quadruped import (
+    LegGeometry,
+    assert_feet,
+    assert_joints,
+    joint_names,
+    quadruped,
+)
 
 LEGS = ["FR", "FL", "RR", "RL"]
 
@@ -69,7 +74,7 @@ CALF = principal(
     (0.691246, 0.00357467, 0.00511118, 0.722592),
     (0.00149767, 0.00148468, 3.58427e-05),
 )
-HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT = (0.1881, 0.04675), 0.08, 0.213, (0, 0, -0.213)
+GEOMETRY = LegGeometry((0.1881, 0.04675), 0.08, 0.213, (0, 0, -0.213))
 """Origins of hip, thigh and calf (the same in the manufacturer's go1.urdf), and the foot [m]."""
 LIMITS = {"hip": (-0.863, 0.863), "thigh": (-0.686, 4.501), "calf": (-2.818, -0.888)}
 ROTOR_INERTIA, GEAR = 0.000111842, {"hip": 6, "thigh": 6, "calf": 9}
@@ -83,18 +88,13 @@ def model() -> mujoco.MjModel:
 
 
 def test_joints_have_the_published_order_axes_limits_and_motors(model: mujoco.MjModel) -> None:
-    names = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
-    assert [model.joint(i).name for i in range(model.njnt)] == ["base", *names]
-    for name in names:
-        part = name.split("_")[1]
-        axis = [1, 0, 0] if part == "hip" else [0, 1, 0]
-        np.testing.assert_array_equal(model.joint(name).axis, axis)
-        np.testing.assert_allclose(model.joint(name).range, LIMITS[part])
+    assert_joints(
+        model, quadruped("go1"), legs=LEGS, limits={"F": LIMITS, "R": LIMITS},
+        efforts=[23.7, 23.7, 35.55], speeds=[30.1, 30.1, 20.06],
+    )  # fmt: skip
+    for name in joint_names(LEGS):
         armature = model.dof_armature[model.joint(name).dofadr[0]]
-        assert armature == pytest.approx(ROTOR_INERTIA * GEAR[part] ** 2)
-    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [23.7, 23.7, 35.55] * 4)
-    speeds = [joint.velocity_limit for joint in quadruped("go1").spec.joints]
-    assert speeds == [30.1, 30.1, 20.06] * 4
+        assert armature == pytest.approx(ROTOR_INERTIA * GEAR[name.split("_")[1]] ** 2)
 
 
 @pytest.mark.parametrize("leg", LEGS)
@@ -110,13 +110,4 @@ def test_the_trunk_weighs_what_is_published(model: mujoco.MjModel) -> None:
 
 
 def test_every_foot_lies_where_the_published_lengths_put_it(model: mujoco.MjModel) -> None:
-    data = mujoco.MjData(model)
-    data.qpos[:3] = 0
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        data.qpos[7:] = rng.uniform(*model.jnt_range[1:].T)
-        mujoco.mj_forward(model, data)
-        for i, leg in enumerate(LEGS):
-            angles = data.qpos[7 + 3 * i : 10 + 3 * i]
-            foot = foot_by_hand(leg, angles, HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT)
-            np.testing.assert_allclose(data.sensor(f"foot_position_w/{leg}").data, foot, atol=1e-12)
+    assert_feet(model, LEGS, GEOMETRY)

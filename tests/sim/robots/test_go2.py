@@ -16,7 +16,12 @@ from tests.sim.robots.published import (
     principal,
     published_model,
 )
-from tests.sim.robots.quadruped import foot_by_hand, quadruped
+from tests.sim.robots.quadruped import (
+    LegGeometry,
+    assert_feet,
+    assert_joints,
+    quadruped,
+)
 
 LEGS = ["FL", "FR", "RL", "RR"]
 
@@ -39,13 +44,12 @@ LEFT_CALF = principal(
     (0.710672, 0.00154099, -0.00450087, 0.703508),
     (0.0014901, 0.00146356, 5.31397e-05),
 )
-HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT = (0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213)
+GEOMETRY = LegGeometry((0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213))
 """Origins of hip, thigh and calf in the URDF, and the middle of the foot in the calf [m]."""
+HIP_LIMIT, CALF_LIMIT = (-1.0472, 1.0472), (-2.7227, -0.83776)
 LIMITS = {
-    "hip": (-1.0472, 1.0472),
-    "front thigh": (-1.5708, 3.4907),
-    "rear thigh": (-0.5236, 4.5379),
-    "calf": (-2.7227, -0.83776),
+    "F": {"hip": HIP_LIMIT, "thigh": (-1.5708, 3.4907), "calf": CALF_LIMIT},
+    "R": {"hip": HIP_LIMIT, "thigh": (-0.5236, 4.5379), "calf": CALF_LIMIT},
 }
 
 
@@ -56,17 +60,10 @@ def model() -> mujoco.MjModel:
 
 
 def test_joints_have_the_published_order_axes_limits_and_motors(model: mujoco.MjModel) -> None:
-    names = [f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf")]
-    assert [model.joint(i).name for i in range(model.njnt)] == ["base", *names]
-    for name in names:
-        axis = [1, 0, 0] if "hip" in name else [0, 1, 0]
-        np.testing.assert_array_equal(model.joint(name).axis, axis)
-        part = name.split("_")[1]
-        side = {"F": "front ", "R": "rear "}[name[0]] if part == "thigh" else ""
-        np.testing.assert_allclose(model.joint(name).range, LIMITS[side + part])
-    np.testing.assert_allclose(model.actuator_forcerange[:, 1], [23.7, 23.7, 45.43] * 4)
-    speeds = [joint.velocity_limit for joint in quadruped("go2").spec.joints]
-    assert speeds == [30.1, 30.1, 15.7] * 4
+    assert_joints(
+        model, quadruped("go2"), legs=LEGS, limits=LIMITS,
+        efforts=[23.7, 23.7, 45.43], speeds=[30.1, 30.1, 15.7],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("leg", LEGS)
@@ -85,17 +82,7 @@ def test_the_trunk_weighs_what_the_manufacturer_says(model: mujoco.MjModel) -> N
 
 
 def test_every_foot_lies_where_the_published_lengths_put_it(model: mujoco.MjModel) -> None:
-    data = mujoco.MjData(model)
-    data.qpos[:3] = 0
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        data.qpos[7:] = rng.uniform(*model.jnt_range[1:].T)
-        mujoco.mj_forward(model, data)
-        for i, leg in enumerate(LEGS):
-            angles = data.qpos[7 + 3 * i : 10 + 3 * i]
-            foot = foot_by_hand(leg, angles, HIP_PLACE, THIGH_SHIFT, SHANK_LENGTH, FOOT)
-            np.testing.assert_allclose(data.geom(leg).xpos, foot, atol=1e-12)
-            np.testing.assert_allclose(data.sensor(f"foot_position_w/{leg}").data, foot, atol=1e-12)
+    assert_feet(model, LEGS, GEOMETRY)
 
 
 def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.MjModel) -> None:

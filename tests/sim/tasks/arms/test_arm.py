@@ -1,4 +1,4 @@
-"""What tasks of an arm share: poses, costs, closeness, and what is refused."""
+"""What tasks of an arm share: poses, costs, and what is refused."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_state import RobotState
 from sim.joints.joint_action import JointActionConfig
-from sim.tasks.arms.arm import Arm, ArmTaskConfig, closeness, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.drawer import DrawerConfig
 from sim.tasks.arms.lift import LiftConfig
 from sim.tasks.arms.peg import PegConfig
@@ -38,9 +38,7 @@ def test_costs_by_hand() -> None:
     assert float(change) == pytest.approx(7 * 0.04)
 
 
-def test_closeness_and_upright_poses_by_hand() -> None:
-    near = closeness(torch.tensor([0.0, 0.05, 0.1]), 0.05)
-    torch.testing.assert_close(near, torch.tensor([1.0, 0.5, 0.2]))
+def test_upright_poses_by_hand() -> None:
     pose = standing(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[torch.pi / 2]]))
     half = 0.5**0.5
     torch.testing.assert_close(pose, torch.tensor([[1.0, 2.0, 3.0, half, 0.0, 0.0, half]]))

@@ -76,7 +76,7 @@ def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joi
     assert paid == pytest.approx(
         {
             "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 0.5 + 0.5 / 1.64,
-            "speed": 0.16,
+            "speed": math.log(1.64),
             "effort": 0.25, "smoothness": 0.04,
         }
     )  # fmt: skip

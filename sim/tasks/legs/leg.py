@@ -1,0 +1,62 @@
+"""What the tasks of legged robots share: a config, and the joints that legs are made of."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from sim.joints.joint_action import JointActionConfig
+from sim.joints.joint_randomization import JointRandomization
+from sim.scenes.scene import SceneConfig
+
+
+@dataclass(kw_only=True)
+class LegTaskConfig:
+    """Fields of every task for a robot with legs."""
+
+    train_steps: int = 10_000_000
+    """World-steps of training: a budget, nobody has measured yet what suffices."""
+    episode_length: float = 5.0
+    """Time limit [s]."""
+    height: float = 0.28
+    """Height of the base above the ground where a robot stands or walks as it should [m]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """How the legs are moved."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode, and pushes."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """What stands around the robot, and the ground below it."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures, and the goal where there is one."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+
+class Legs:
+    """The joints of a legged robot: where they rest, how far they go, how strong they are."""
+
+    def __init__(self, robot: RobotSpec, device: torch.device) -> None:
+        """Read the robot's J joints."""
+        joints = robot.joints
+        self.default = torch.tensor([joint.default_position for joint in joints], device=device)
+        """Default pose, (J,), [rad]."""
+        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+
+    def within_limits(self, position: Tensor) -> Tensor:
+        """Joint positions cut to what the joints reach, (count, J), [rad]."""
+        return torch.clamp(position, self._lowest, self._highest)
+
+    def deviation(self, truth: RobotState) -> Tensor:
+        """From the default pose, (N, J), [rad]."""
+        return truth.joint_position - self.default
+
+    def exertion(self, truth: RobotState) -> Tensor:
+        """Torques as fractions of their limits, (N, J)."""
+        return truth.joint_effort / self._effort_limit

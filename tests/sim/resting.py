@@ -1,0 +1,38 @@
+"""Multirotors without a task, at rest in the origin."""
+
+from typing import Any
+
+import torch
+
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.multirotors.multirotor import (
+    MultirotorConfig,
+    MultirotorRandomization,
+    MultirotorSimulation,
+)
+from sim.task import Start
+from tests.sim.flight_worlds import CPU
+from tests.sim.flying import robot_config
+
+
+def multirotors(
+    count: int, *, robot: MultirotorConfig | None = None, seed: int = 0, **ranges: Any
+) -> MultirotorSimulation:
+    """Robots with newly drawn parameters."""
+    simulation = MultirotorSimulation(
+        robot or robot_config(), MultirotorRandomization(**ranges),
+        num_worlds=count, device=CPU, seed=seed,
+    )  # fmt: skip
+    begin(simulation, torch.ones(count, dtype=torch.bool), seed=seed)
+    return simulation
+
+
+def begin(simulation: MultirotorSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
+    """Place the masked robots."""
+    rows = Rows(mask)
+    zeros = torch.zeros(rows.count, 3)
+    level = torch.tensor([1.0, 0, 0, 0]).repeat(rows.count, 1)
+    names = ("position_w", "linear_velocity_w", "angular_velocity_b")
+    start = Start(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
+    simulation.reset(rows, start, torch.Generator().manual_seed(seed))

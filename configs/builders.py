@@ -38,15 +38,16 @@ class SACLearnerConfig(SACConfig):
 
 
 def build_sac(
-    config: SACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int, reduce: Reduce | None
-) -> SAC:
+    config: SACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> SAC:  # fmt: skip
     """SAC for an environment; critics read the group `critic` where there is one.
 
     Args:
         config: Hyperparameters and networks.
         spec: What is observed and done.
         seed: Of the initial weights.
-        stream_seed: Of exploration and of sampled actions.
+        stream_seed: Of exploration and of sampled actions; the same by default.
         reduce: Joins the gradients of several processes.
     """
     group = "critic" if "critic" in spec.groups else "actor"
@@ -55,8 +56,8 @@ def build_sac(
     width = make_values(config.values, spec.device).width
     critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size, width)
     return SAC(
-        config, actor, critic, action_size=spec.action_size, device=spec.device, seed=stream_seed,
-        reduce=reduce,
+        config, actor, critic, action_size=spec.action_size, device=spec.device,
+        seed=seed if stream_seed is None else stream_seed, reduce=reduce,
     )  # fmt: skip
 
 

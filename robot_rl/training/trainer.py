@@ -100,6 +100,8 @@ class Trainer:
         self.env = env
         self.evaluation_env = evaluation_env
         self.learner = learner
+        self._ranks = ranks
+        self._batch_size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         self.replay = ReplayBuffer(
             env.spec,
             (*learner.actor_groups, *learner.critic_groups),
@@ -118,8 +120,6 @@ class Trainer:
         self._record = record
         self._interval_seconds = interval_seconds
         self._seed = seed
-        self._ranks = ranks
-        self._batch_size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
         self._clock = Clock()

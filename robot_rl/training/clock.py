@@ -1,4 +1,4 @@
-"""Where the wall time of a run goes: collecting, learning, and the rest."""
+"""Wall time of a training, and who takes how much of it."""
 
 import time
 
@@ -7,6 +7,7 @@ class Clock:
     """Splits wall time into collecting, learning and the rest."""
 
     def __init__(self) -> None:
+        """Start at no step."""
         self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
         self._interval_start = self._session_mark = time.perf_counter()
         self._start_step = 0
@@ -17,11 +18,11 @@ class Clock:
         self._start_step = step
 
     def collecting(self) -> "_Span":
-        """A `with` around what is collected."""
+        """Steps of the worlds."""
         return _Span(self._spent, "collect")
 
     def learning(self) -> "_Span":
-        """A `with` around what is learned."""
+        """Updates of the learner."""
         return _Span(self._spent, "learn")
 
     def aside(self) -> "_Span":
@@ -30,7 +31,7 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Wall time of this interval [s]."""
+        """Wall time of the interval so far [s]."""
         return time.perf_counter() - self._interval_start
 
     def session_part(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.replay import Segments
+from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.errors import CheckpointError, ConfigError, DeviceError, RankError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.parallel import Ranks

@@ -8,26 +8,42 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.replay import ReplayBuffer, Segments
+from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.priorities import ReplayConfig
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
+from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.parallel import Ranks
+from robot_rl.training.prior import Prior, PriorConfig, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+
+
+class Symmetry(Enum):
+    """What is made of a robot that has a left and a right."""
+
+    none = "none"
+    """Nothing."""
+    augment = "augment"
+    """Half of every minibatch is drawn; the other half are the mirror images of the first."""
 
 
 @dataclass(kw_only=True)
@@ -42,6 +58,12 @@ class TrainerConfig:
     """Updates of the learner after each step of all worlds."""
     replay_capacity: int = 250_000
     """Transitions kept."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """Which of them are drawn how often."""
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    """What is mixed into them."""
+    symmetry: Symmetry = Symmetry.none
+    """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -101,14 +123,26 @@ class Trainer:
         self.evaluation_env = evaluation_env
         self.learner = learner
         self._ranks = ranks
-        self._batch_size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
+        groups = (*learner.actor_groups, *learner.critic_groups)
         self.replay = ReplayBuffer(
             env.spec,
-            (*learner.actor_groups, *learner.critic_groups),
+            groups,
             capacity=config.replay_capacity // ranks.count,
             gamma=learner.gamma,
             n_step=learner.n_step,
+            config=config.replay,
             seed=seed,
+        )
+        self.prior: Prior | None = None
+        """Experience of before."""
+        if config.prior.run:
+            self.prior = open_prior(config.prior, self.replay, env.spec, groups, seed=seed)
+        self._minibatches = Minibatches(
+            self.replay,
+            share_of(learner.samples_per_update, ranks, "learner.batch_size"),
+            prior=None if self.prior is None else self.prior.replay,
+            share=config.prior.share,
+            images=_mirror_images(env) if config.symmetry is Symmetry.augment else None,
         )
         self.collector = Collector(
             env, learner, self.replay, random_steps=config.random_steps, seed=seed, ranks=ranks
@@ -169,14 +203,13 @@ class Trainer:
         enough = min(self.config.random_steps // self._ranks.count, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
-        size = self._batch_size
-        batch = self.replay.sample(updates * size)  # one gather for all updates of this step
-        self._watch.see_batch(batch)
-        for i in range(updates):
-            minibatch = batch.take(i * size, (i + 1) * size)
-            metrics, _ = self.learner.update(minibatch)
+        progress = min(1.0, self.collector.world_steps / self.config.total_steps)
+        for minibatch in self._minibatches.draw(updates, progress):
+            self._watch.see_batch(minibatch)
+            metrics, error = self.learner.update(minibatch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
+            self._minibatches.tell(minibatch, error)
         self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:
@@ -250,6 +283,7 @@ class Trainer:
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
+            "prior": {} if self.prior is None else self.prior.state_dict(),
             "seconds": self.seconds,
         }
         return {
@@ -275,7 +309,18 @@ class Trainer:
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
+        if self.prior is not None:
+            self.prior.load_state_dict(state["prior"])
         self.seconds = float(state["seconds"])
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
+
+
+def _mirror_images(env: BatchEnv) -> MirrorImages:
+    if not isinstance(env, Mirrorable):
+        raise ConfigError(
+            "training.symmetry=augment needs an environment that knows its left and right, such as "
+            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
+        )
+    return MirrorImages(env.mirror(), env.spec.device)

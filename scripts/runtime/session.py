@@ -115,6 +115,8 @@ class _Session:
             run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
         )
         self._trainer = parts.trainer(config, store, segments, self._record)
+        if self._trainer.prior is not None:
+            self._console.message(self._trainer.prior.sentence)
         if checkpoint is not None:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)

@@ -37,6 +37,7 @@ class Loop:
         stop_at: int | None = None,
         env: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
+        make_env: Callable[..., ToyEnv] = ToyEnv,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
@@ -49,11 +50,12 @@ class Loop:
             stop_at: World-steps at which a signal comes.
             env: Changes of the training worlds.
             ranks: Processes that train it, each with four worlds.
+            make_env: Makes them.
             settings: Changes of the trainer's settings.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
-        self.env = ToyEnv(WORLD, WORLDS, seed=seed_of(seed, ranks), **worlds)
+        self.env = make_env(WORLD, WORLDS, seed=seed_of(seed, ranks), **worlds)
         self.learner = small_sac(
             self.env.spec, seed, stream_seed=seed_of(seed, ranks), reduce=ranks.reduce,
             n_step=3, actor_interval=2,

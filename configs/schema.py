@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from configs.builders import (
+from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
+from configs.learner_builders import (
+    DSACTLearnerConfig,
     FlashSACLearnerConfig,
     SACLearnerConfig,
-    SimEnvConfig,
     TD3LearnerConfig,
+    build_dsac_t,
     build_flash_sac,
-    build_gymnasium_env,
     build_sac,
-    build_sim_env,
     build_td3,
 )
 from robot_rl.core.env import BatchEnv
@@ -118,6 +118,7 @@ COMPONENTS = (
     Component("task", "velocity", VelocityConfig, VelocityTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
+    Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
 )

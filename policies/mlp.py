@@ -4,9 +4,12 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from policies.dense import chain, usable, worthwhile
 
 
 class Activation(Enum):
@@ -46,7 +49,7 @@ def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = Fals
             if layer_norm:
                 layers.append(nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON))
             layers.append(_ACTIVATIONS[activation]())
-    return nn.Sequential(*layers)
+    return Dense(*layers)
 
 
 def ensemble_mlp(
@@ -60,7 +63,42 @@ def ensemble_mlp(
             if layer_norm:
                 layers.append(EnsembleLayerNorm(members, outputs))
             layers.append(_ACTIVATIONS[activation]())
-    return nn.Sequential(*layers)
+    return Dense(*layers)
+
+
+class Dense(nn.Sequential):
+    """Layers in order, as one operation where `dense` can do that and it pays.
+
+    Under autocast the last layer stays in float32: a value or a mean needs more than eight bits.
+    """
+
+    def __init__(self, *layers: nn.Module) -> None:
+        """Take over the layers, the last of them linear."""
+        super().__init__(*layers)
+        self._linear = [one for one in self if isinstance(one, nn.Linear | EnsembleLinear)]
+        self._chained = all(isinstance(one, nn.Linear | EnsembleLinear | nn.ReLU) for one in self)
+        self._largest = max(math.prod(one.weight.shape[-2:]) for one in self._linear)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
+        if self._chained and usable(input) and worthwhile(input, self._largest):
+            return chain(input, _params(self._linear))
+        if torch.is_autocast_enabled(input.device.type):
+            return self._mixed(input)
+        return super().forward(input)
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        *hidden, last = self
+        for layer in hidden:
+            x = layer(x)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float()
+            return chain(x, _params(self._linear[-1:])) if usable(x) else last(x)
+
+
+def _params(layers: Sequence[Any]) -> list[Tensor]:
+    """Weight and bias of every layer in turn; looked up anew: they may be swapped for one call."""
+    return [param for layer in layers for param in (layer.weight, layer.bias)]
 
 
 class EnsembleLinear(nn.Module):

@@ -20,7 +20,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
              beside Gymnasium's vector environments and envpool where it is installed
   tasks      every task, and the physics of every robot with joints, on one thread
   learner    collecting (act, step, store), updates of SAC, and the share of each in training; a
-             sample of a full replay beside Stable-Baselines3's where it is installed
+             sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
+             they are installed
   all        everything; the default
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
@@ -118,7 +119,19 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
         "sections": [section.record() for section in sections],
         "notes": notes,
         "replay": _replay_sampling(options),
+        "updates": _updates(options),
     }
+
+
+def _updates(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.updates import SIZES, Size, measure_updates
+
+    records = []
+    for size in [Size(batch=256, width=16, updates=2)] if options.quick else SIZES:
+        section, bars = measure_updates(size, rounds=options.rounds, python=options.peers_python)
+        print("\n".join([*section.lines(), *(f"  {bar}" for bar in bars)]), flush=True)
+        records.append({**section.record(), "bars": bars})
+    return records
 
 
 def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -150,6 +163,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of sim (2)")
     parser.add_argument(
         "--l2f-python", metavar="PYTHON", help="a Python that has l2f, if this one does not"
+    )
+    parser.add_argument(
+        "--peers-python",
+        metavar="PYTHON",
+        help="a Python that has stable-baselines3 or sbx-rl, if this one does not",
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"

@@ -21,6 +21,7 @@ from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
 from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.transition import Batch
+from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.values import make_values
@@ -28,7 +29,7 @@ from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
     "CPU", "Chain", "FakeDriver", "LinearWorld", "PointMass", "ToyEnv", "copied", "random_batch",
-    "random_obs", "small_sac",
+    "random_obs", "small_dsac_t", "small_sac",
 ]  # fmt: skip
 
 CPU = torch.device("cpu")
@@ -243,6 +244,23 @@ def small_sac(
         ),
         action_size=spec.action_size, device=spec.device,
         seed=seed if stream_seed is None else stream_seed, reduce=reduce,
+    )  # fmt: skip
+
+
+def small_dsac_t(
+    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
+    critic: Mapping[str, Any] | None = None, **settings: Any,
+) -> DSACT:  # fmt: skip
+    """DSAC-T with networks of sixteen units; settings as in its config."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    torch.manual_seed(seed)
+    actor_config = GaussianActorConfig(**{"hidden": [16], **(actor or {})})
+    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
+    return DSACT(
+        DSACTConfig(**{"batch_size": 8, **settings}),
+        GaussianActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
+        QEnsemble(critic_config, group, spec.groups[group].shape[0], spec.action_size, outputs=2),
+        action_size=spec.action_size, device=spec.device, seed=seed,
     )  # fmt: skip
 
 

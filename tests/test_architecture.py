@@ -67,6 +67,7 @@ HOMES = {
     "rosbags": {"hardware"},
     "rsl_rl": {"sim"},
     "safetensors": {"robot_rl", "policies"},
+    "sbx": {"scripts"},
     "scipy": {"robot_rl", "scripts"},
     "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl"},

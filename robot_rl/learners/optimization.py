@@ -64,6 +64,7 @@ class Optimizer:
             self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
         )  # fmt: skip
+        self._moving: list[list[Tensor]] | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
         """One step down the gradient of a loss; other leaves of its graph get no gradient.
@@ -71,8 +72,13 @@ class Optimizer:
         Returns:
             Norm of the gradients before clipping, 0-dim, where they are clipped.
         """
-        self._adam.zero_grad(set_to_none=True)
+        for param in self.params:
+            param.grad = None
         loss.backward(inputs=self.params)
+        return self.descend()
+
+    def descend(self) -> Tensor | None:
+        """One step down the gradients that the parameters hold; returns what `step` does."""
         if self._reduce is not None:
             self._reduce(self.params)
         norm = None
@@ -80,7 +86,7 @@ class Optimizer:
             norm = nn.utils.clip_grad_norm_(self.params, self._max_norm)
         if self._scheduled:
             self._set_rate()
-        self._adam.step()
+        self._move()
         if self._after_step is not None:
             with torch.no_grad():
                 self._after_step()
@@ -96,6 +102,32 @@ class Optimizer:
         self._adam.load_state_dict(dict(state))
         for group, rate in zip(self._adam.param_groups, rates, strict=True):
             group["lr"] = rate
+        self._moving = None
+
+    def _move(self) -> None:
+        """A step of Adam: torch's, and from the second one on its kernel without the bookkeeping.
+
+        That takes as long as the kernel itself for networks of a few hundred units on a CPU.
+        """
+        grads = [param.grad for param in self.params]
+        if self._on_device or self._moving is None or any(grad is None for grad in grads):
+            self._adam.step()
+            states = [self._adam.state.get(param) for param in self.params]
+            if all(states):
+                names = ("exp_avg", "exp_avg_sq", "step")
+                self._moving = [[state[name] for state in states if state] for name in names]
+            return
+        group = self._adam.param_groups[0]
+        kernels: Any = torch  # their names are private, and what torch's own optimisers call
+        adam = kernels._fused_adamw_ if group["weight_decay"] > 0 else kernels._fused_adam_
+        means, squares, steps = self._moving
+        with torch.no_grad():
+            kernels._foreach_add_(steps, 1)
+            adam(
+                self.params, grads, means, squares, [], steps, lr=group["lr"],
+                beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
+                weight_decay=group["weight_decay"], amsgrad=False, maximize=False,
+            )  # fmt: skip
 
     def _set_rate(self) -> None:
         """Linear warm-up, then half a cosine to the last share, by Adam's own count of steps."""

@@ -92,9 +92,8 @@ class Temperature:
         if self.loss is TemperatureLoss.fixed:
             return
         surplus = (weight * (-log_prob.detach() - self.target_entropy)).mean()  # [nat]
-        linear = self.loss is TemperatureLoss.log_alpha
-        price = self.parameter if linear else self._alpha(self.parameter)
-        self._optimizer.step(price * surplus)
+        self.parameter.grad = self._slope() * surplus
+        self._optimizer.descend()
 
     def state_dict(self) -> dict[str, Any]:
         """Parameter and optimiser."""
@@ -112,6 +111,13 @@ class Temperature:
     @property
     def _soft(self) -> bool:
         return self.loss is TemperatureLoss.softplus
+
+    def _slope(self) -> Tensor:
+        """Derivative of the price of entropy: of x itself, exp(x) or softplus(x)."""
+        x = self.parameter.detach()
+        if self.loss is TemperatureLoss.log_alpha:
+            return torch.ones_like(x)
+        return torch.sigmoid(x) if self._soft else x.exp()
 
     def _alpha(self, x: Tensor) -> Tensor:
         return torch.nn.functional.softplus(x) if self._soft else x.exp()

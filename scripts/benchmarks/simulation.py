@@ -4,7 +4,6 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from mujoco.batch import Batch
 
-from benchmarks.timing import Section, interleave
+from benchmarks.timing import Bar, Section, interleave
 from configs.compose import compose
 from robot_rl.core.env import BatchEnv
 from runtime.parts import make_sim_env
@@ -32,26 +31,6 @@ MOST_PROCESSES = 64
 _ACTIONS = 16
 """Random actions drawn beforehand; a measurement goes through them again and again."""
 _CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """What a contender is asked to reach."""
-
-    ours: str
-    """Who."""
-    other: str
-    """Compared with whom."""
-    least: float
-    """Least ratio of their speeds."""
-
-    def verdict(self, section: Section) -> str:
-        """One line; the ratio is the median over the rounds."""
-        rows = {row.name: row for row in section.rows}
-        pairs = zip(rows[self.ours].samples, rows[self.other].samples, strict=True)
-        ratio = float(np.median([one / two for one, two in pairs]))
-        reached = "reached" if ratio >= self.least else "missed"
-        return f"{self.ours} / {self.other}: {ratio:.2f}, bar {self.least:g}: {reached}"
 
 
 def measure_simulation(

@@ -65,6 +65,26 @@ class Section:
         return {"title": self.title, "unit": self.unit, "rows": rows}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """What a contender is asked to reach."""
+
+    ours: str
+    """Who."""
+    other: str
+    """Compared with whom."""
+    least: float
+    """Least ratio of their speeds."""
+
+    def verdict(self, section: Section) -> str:
+        """One line; the ratio is the median over the rounds."""
+        rows = {row.name: row for row in section.rows}
+        pairs = zip(rows[self.ours].samples, rows[self.other].samples, strict=True)
+        ratio = statistics.median(one / two for one, two in pairs)
+        reached = "reached" if ratio >= self.least else "missed"
+        return f"{self.ours} / {self.other}: {ratio:.2f}, bar {self.least:g}: {reached}"
+
+
 def interleave(
     title: str,
     unit: str,

@@ -1,14 +1,15 @@
 """Published settings by name have the numbers of their sources, on every environment."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from configs.builders import build_sac
 from configs.catalog import CONFIGS
 from configs.compose import compose
+from configs.learner_builders import build_dsac_t, build_sac
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import evaluate
@@ -122,3 +123,24 @@ def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
         compose(["learner.target_members=3"])
     compose(["learner.target_members=3", "learner.target_replacement=true"])
+
+
+@pytest.mark.parametrize("where", WHERE, ids=["hover", "hopper"])
+def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
+    config = compose(["learner=dsac_t", *where]).config
+    learner, training = config.learner, config.training
+    assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == (1e-4, 1e-4, 3e-4)
+    assert (learner.gamma, learner.tau, learner.scale_tau, learner.batch_size) == (
+        0.99, 0.005, 0.005, 256,
+    )  # fmt: skip
+    assert (learner.actor_interval, learner.target_entropy_per_action) == (2, -1.0)
+    assert learner.init_temperature == pytest.approx(math.e)
+    assert learner.temperature_loss.name == "log_alpha"
+    assert (learner.actor.log_std_min, learner.actor.log_std_max) == (-20.0, 0.5)
+    for network in (learner.actor, learner.critic):
+        assert (network.hidden, network.activation.name) == ([256, 256, 256], "gelu")
+    assert (config.num_envs, training.updates_per_step, training.random_steps) == (20, 1, 10_000)
+    env = ToyEnv(LinearWorld(), 4)
+    dsac = build_dsac_t(config.learner, env.spec, seed=0)
+    assert dsac.scale.shape == (2,)
+    assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())

@@ -10,6 +10,7 @@ from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
+from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.off_policy import Precision, RewardScaling
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
@@ -18,13 +19,17 @@ from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.equality import assert_same
-from tests.fakes import small_sac
+from tests.fakes import small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
     return lambda spec, seed: small_sac(spec, seed, **settings)
+
+
+def dsac_t(**settings: Any) -> Callable[[EnvSpec, int], DSACT]:
+    return lambda spec, seed: small_dsac_t(spec, seed, **settings)
 
 
 def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], FlashSAC]:
@@ -42,6 +47,8 @@ def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
 LAYER_NORM = {"layer_norm": True}
 PLAIN = {"normalize": False}
 TANH = {**LAYER_NORM, "activation": Activation.tanh}
+GELU = {"activation": Activation.gelu, "hidden": [16, 16]}
+WIDE = {"hidden": [256, 256]}
 SILU = {**LAYER_NORM, "activation": Activation.silu}
 REDQ: dict[str, Any] = {"target_members": 2, "actor_interval": 2, "critic": {"members": 6}}
 CASES = (
@@ -98,7 +105,24 @@ CASES = (
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
     ),
+    LearnerCase(  # large enough for the products of policies/dense.py
+        "sac with wide networks", sac(batch_size=64, actor=WIDE, critic=WIDE)
+    ),
+    LearnerCase("dsac_t", dsac_t()),
+    LearnerCase(
+        "dsac_t by its later code",
+        dsac_t(
+            loss=DSACTLoss.huber, actor_interval=2, actor=GELU, critic={**GELU, "members": 3},
+            temperature_loss=TemperatureLoss.log_alpha,
+        ),
+    ),
+    LearnerCase("dsac_t in bf16", dsac_t(precision=Precision.bf16)),
     LearnerCase("sac in bf16", sac(precision=Precision.bf16)),
+    LearnerCase(
+        "dsac_t with networks of flash_sac",
+        dsac_t(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash)),
+    ),
+    LearnerCase("dsac_t with scaled rewards", dsac_t(reward_scale=RewardScaling.running)),
     LearnerCase("sac with scaled rewards", sac(reward_scale=RewardScaling.running)),
     LearnerCase("td3 with scaled rewards", td3(reward_scale=RewardScaling.running)),
     LearnerCase(

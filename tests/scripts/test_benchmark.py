@@ -82,6 +82,31 @@ def test_speed_of_a_machine_that_takes_one_second_a_step(timing, monkeypatch):
     assert learning.milliseconds(lambda: next(clock), 3)() == pytest.approx(4000 / 3)
 
 
+@pytest.fixture
+def updates(timing):
+    return importlib.import_module("benchmarks.updates")
+
+
+def test_work_of_an_update_is_counted_by_hand(updates):
+    # Width 2, observation 17, action 6; products of one row. A critic: 23*2 + 2*2 + 2 = 52 forward,
+    # three times; 52 for the weights; twice 4 + 2 for the layers; 12 for the action: 232.
+    # The actor: 17*2 + 2*2 + 2*12 = 62, twice forward, once for the weights; 4 + 24 for the layers.
+    work = updates.flops_per_update(updates.Size(batch=1, width=2))
+    assert work == 2 * (2 * 232 + 3 * 62 + 28)
+
+
+def test_a_python_without_peers_is_told_as_such(updates, tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\nexit 1\n")
+    bare.chmod(0o755)
+    size = updates.Size(batch=8, width=16, updates=1)
+    section, lines = updates.measure_updates(size, rounds=1, python=str(bare))
+    assert [row.name for row in section.rows] == ["ours, fp32", "ours, bf16"]
+    assert all("floor" in row.note for row in section.rows)
+    assert [line.split()[0] for line in lines[1:]] == ["SBX", "Stable-Baselines3"]
+    assert all("is absent" in line for line in lines[1:])
+
+
 @pytest.mark.slow
 def test_everything_is_measured_at_tiny_sizes(command, here):
     answer = command(
@@ -91,6 +116,11 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert "l2f" in answer.out  # its figures, or that it is absent
     assert "hover, 16 worlds, one thread" in answer.out
     assert "learning, " in answer.out
+    assert "SAC, observation 17, action 6, networks 16-16, batch 256, one thread" in answer.out
+    assert "ours, bf16" in answer.out
+    assert "SBX" in answer.out  # its figures, or that it is absent
+    assert "Stable-Baselines3" in answer.out
+    assert "bf16 units of this processor: " in answer.out
     assert "replay sample, 20,000 rows of 180 bytes, batch 8,192" in answer.out
     assert "stable-baselines3" in answer.out  # its figures, or that it is absent
     assert "reach with the Panda, 8 worlds, 2 threads" in answer.out

@@ -127,3 +127,34 @@ def test_bf16_products_are_coarse_and_fp32_ones_are_not() -> None:
 def test_betas_that_are_no_decay_are_refused(betas: list[float]) -> None:
     with pytest.raises(ConfigError, match="adam_betas must be two numbers in"):
         OffPolicyConfig(adam_betas=betas)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_every_step_is_that_of_torch_bit_for_bit_also_after_a_load(decay: float) -> None:
+    ours, theirs = ([weights(1.0, -2.0), weights(0.5)] for _ in range(2))
+    mine = optimizer(ours, weight_decay=decay)
+    kind = torch.optim.AdamW if decay else torch.optim.Adam
+    plain = kind(theirs, LR, weight_decay=decay, fused=True)
+    for step in range(6):
+        if step == 3:
+            state = copied(mine.state_dict())
+            mine = optimizer(ours, weight_decay=decay)
+            mine.load_state_dict(state)
+        mine.step(torch.cat([(w - step) ** 3 for w in ours]).sum())
+        plain.zero_grad()
+        torch.cat([(w - step) ** 3 for w in theirs]).sum().backward()
+        plain.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(mine.state_dict()["state"][0]["step"], plain.state[b]["step"])
+        assert a.grad is not None
+
+
+def test_a_parameter_that_the_loss_does_not_reach_stays_where_it_is() -> None:
+    moved, idle = weights(1.0), weights(1.0)
+    adam = optimizer([moved, idle])
+    for _ in range(3):
+        moved.grad, idle.grad = torch.ones(1), None
+        adam.descend()
+    assert float(moved.detach()) == pytest.approx(1.0 - 3 * LR, rel=1e-5)
+    assert float(idle.detach()) == 1.0

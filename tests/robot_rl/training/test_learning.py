@@ -9,13 +9,15 @@ import pytest
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.learner import Learner
+from robot_rl.learners.dsac_t import DSACTLoss
+from robot_rl.learners.off_policy import Precision
 from robot_rl.learners.td3 import ClimbedValue
 from robot_rl.learners.values import ValueConfig
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer, TrainerConfig
-from tests.fakes import PointMass, ToyEnv, small_sac
+from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
@@ -50,6 +52,11 @@ LEARNERS: dict[str, Callable[[EnvSpec], Learner]] = {
     "sac with simba": lambda spec: small_sac(spec, **{**SAME, **SIMBA}, **ENTROPY),
     "sac with bro": lambda spec: small_sac(spec, **{**SAME, **BRO}, **ENTROPY),
     "flash_sac": lambda spec: small_flash_sac(spec, 1, **{**SAME, **FLASH}),
+    "sac in bf16": lambda spec: small_sac(spec, **SAME, **ENTROPY, precision=Precision.bf16),
+    "dsac_t": lambda spec: small_dsac_t(spec, **SAME, **ENTROPY),
+    "dsac_t by its later code, in bf16": lambda spec: small_dsac_t(
+        spec, **SAME, **ENTROPY, loss=DSACTLoss.huber, precision=Precision.bf16
+    ),
     "td3": lambda spec: small_td3(spec, **SAME),
     "td3 as fast_td3 sets it": lambda spec: small_td3(spec, **SAME, **FAST),
 }

@@ -1,0 +1,301 @@
+"""Distributional soft actor-critic with three refinements, DSAC-T (Duan et al. 2023, 2310.05858).
+
+Every critic predicts the mean and the standard deviation of the return. The mean follows an
+expected target, the deviation a sampled one that is clipped to three running deviations; both
+gradients are scaled by the variance, so that the reward's scale matters little.
+
+Two losses are published under this name, and they learn different deviations: `DSACTLoss` says
+which is which. The order is the paper's: the critics step, then the actor meets the new critics. In
+the authors' code (Jingliang-Duan/DSAC-v2) the actor's gradient comes from the critics before.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.seeding import derive_seed
+from robot_rl.core.transition import Batch
+from robot_rl.learners.networks import Critic, StochasticActor
+from robot_rl.learners.off_policy import check_ranges
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.reward_scale import make_reward_scale
+from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
+
+
+class DSACTLoss(Enum):
+    """Which of the two published losses the critics follow."""
+
+    paper = "paper"
+    """Gradients weighted by the variance (paper; first release c69f7eb of the authors' code; GOPS):
+    the variance tends to the mean squared error of the clipped target."""
+    huber = "huber"
+    """Huber losses with a bounded weight (the authors' code since c5105eb, July 2025): their factor
+    1/2 makes the variance tend to half of that."""
+
+
+@dataclass(kw_only=True)
+class DSACTConfig(MaximumEntropyConfig):
+    """Hyperparameters beside those of the family."""
+
+    loss: DSACTLoss = DSACTLoss.paper
+    """One of the two published losses."""
+    scale_tau: float = 0.005
+    """Share of a batch's mean deviation in the running deviation of a critic."""
+    epsilon: float = 0.1
+    """Keeps the variance in denominators away from 0."""
+    noise_clip: float = 3.0
+    """Sampled targets stay within so many standard normals."""
+    target_clip: float = 3.0
+    """Sampled targets stay within so many running deviations of the mean."""
+    huber_delta: float = 50.0
+    """Errors above this count linearly; for `huber`."""
+    weight_min: float = 0.1
+    """Least weight of a row's variance; for `huber`."""
+    weight_max: float = 10.0
+    """Largest weight of a row's variance; for `huber`."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        super().__post_init__()
+        check_ranges(self, {
+            "scale_tau": (0, 1), "epsilon": (1e-9, 1e3), "noise_clip": (0, 1e3),
+            "target_clip": (0, 1e3), "huber_delta": (1e-9, 1e9), "weight_min": (0, 1e6),
+            "weight_max": (self.weight_min, 1e6),
+        })  # fmt: skip
+
+
+class DSACT:
+    """DSAC-T over any actor and any ensemble of critics with two outputs each."""
+
+    def __init__(
+        self, config: DSACTConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
+        device: torch.device, seed: int, reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """Take over the networks.
+
+        Args:
+            config: Hyperparameters.
+            actor: Trained in place; next actions come from a slow copy of it.
+            critic: Trained in place; its target is a copy. Outputs: mean, and deviation before
+                softplus.
+            action_size: A.
+            device: Where the networks live.
+            seed: Seed of exploration, of sampled actions and of sampled returns.
+            reduce: Joins the gradients of several processes.
+        """
+        self.config = config
+        self.actor = actor.to(device)
+        self.critic = critic.to(device)
+        # Targets share the normaliser's statistics with their sources: one scale for both.
+        self.target_actor = _slow_copy(self.actor)
+        self.target_critic = _slow_copy(self.critic)
+        self.updates = 0
+        """Updates done."""
+        interval = config.actor_interval
+        self._actor_optimizer = Optimizer(
+            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
+            reduce=reduce, interval=interval,
+        )  # fmt: skip
+        self._critic_optimizer = Optimizer(
+            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self.temperature = Temperature(
+            config, action_size=action_size, device=device, reduce=reduce, interval=interval
+        )
+        self.reward_scale = make_reward_scale(config, device)
+        self._sources = [*self.critic.parameters(), *self.actor.parameters()]
+        self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
+        members = next(p.shape[0] for p in self.critic.parameters() if p.ndim > 1)
+        self.scale = torch.zeros(members, device=device)
+        """b: running deviation of every critic, (E,); 0 until the first batch."""
+        self._device = device
+        self._generator = torch.Generator(device=device)
+        self._generator.manual_seed(derive_seed(seed, "policy samples"))
+        self._actor_metrics: dict[str, Tensor] = {}
+
+    @property
+    def actor_groups(self) -> tuple[str, ...]:
+        """Observation groups that acting needs."""
+        return ("actor",)
+
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """Observation groups that only learning needs."""
+        return () if self.critic.group == "actor" else (self.critic.group,)
+
+    @property
+    def samples_per_update(self) -> int:
+        """B: transitions that one `update` eats."""
+        return self.config.batch_size
+
+    @property
+    def gamma(self) -> float:
+        """Discount per control step."""
+        return self.config.gamma
+
+    @property
+    def n_step(self) -> int:
+        """Steps per sampled transition."""
+        return self.config.n_step
+
+    @torch.no_grad()
+    def act(self, obs: Obs, explore: bool) -> Tensor:
+        """Actions, (N, A), in [-1, 1]."""
+        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing to prepare: exploration is drawn anew in every step."""
+
+    def observe(self, step: EnvStep) -> None:
+        """Take what is acted on next, and the rewards, into the running statistics."""
+        self.reward_scale.observe(step)
+        self.actor.update_statistics(step.obs)
+        self.critic.update_statistics(step.obs)
+
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of the critics; actor, temperature and all targets in the last of several.
+
+        Returns:
+            Detached metrics, and the critics' mean absolute error of every row, (B,).
+        """
+        metrics, error = self._update_critic(batch)
+        self.updates += 1
+        if self.updates % self.config.actor_interval == 0:
+            self._actor_metrics = self._update_actor(batch)
+            soft_update(self._targets, self._sources, self.config.tau)
+        return {**metrics, **self._actor_metrics}, error
+
+    def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        expected, sampled = self._targets_of(batch)
+        mean, std = self._distribution(self.critic, batch.obs, batch.action)  # (E, B)
+        self._follow_scale(std.detach(), batch.weight)
+        b = self.scale[:, None]
+        reach = self.config.target_clip * b
+        at = mean.detach()
+        sampled = at + (sampled - at).clamp(-reach, reach)  # (E, B)
+        pull = paper_loss if self.config.loss is DSACTLoss.paper else huber_loss
+        loss = (batch.weight * pull(mean, std, expected, sampled, b, self.config)).mean(-1).sum()
+        self._critic_optimizer.step(loss)
+        error = expected - at
+        # Both losses are made for their gradients alone: the squared error of the means is told.
+        squared = (batch.weight * error * error).mean(-1).sum()
+        metrics = {"critic_loss": squared, "q_mean": at.mean(), "q_std": std.detach().mean()}
+        return metrics, error.abs().mean(0)
+
+    @torch.no_grad()
+    def _targets_of(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Expected and sampled return, (B,), of the critic whose mean is the smaller one."""
+        next_action, next_log_prob = self._sample(self.target_actor, batch.next_obs)
+        mean, std = self._distribution(self.target_critic, batch.next_obs, next_action)
+        clip = self.config.noise_clip
+        z = torch.randn(mean.shape, generator=self._generator, device=self._device)
+        least = mean.argmin(0, keepdim=True)  # (1, B)
+        mean, value = (x.gather(0, least)[0] for x in (mean, mean + z.clamp(-clip, clip) * std))
+        bonus = -self.temperature.value() * next_log_prob
+        reward = self.reward_scale.scale(batch.reward)
+        expected = reward + batch.discount * (mean + bonus)
+        return expected, reward + batch.discount * (value + bonus)
+
+    def _follow_scale(self, std: Tensor, weight: Tensor) -> None:
+        now = (weight * std).sum(-1) / weight.sum()  # (E,)
+        moved = self.scale.lerp(now, self.config.scale_tau)
+        self.scale.copy_(torch.where(self.scale > 0, moved, now))
+
+    def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
+        action, log_prob = self._sample(self.actor, batch.obs)
+        mean, _ = self._distribution(self.critic, batch.obs, action)  # (E, B)
+        alpha = self.temperature.value()
+        loss = (batch.weight * (alpha * log_prob - mean.amin(0))).mean()
+        self._actor_optimizer.step(loss)  # the critics get no gradient from here
+        self.temperature.step(log_prob, batch.weight)
+        entropy = -log_prob.detach().mean()
+        return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
+
+    def _sample(self, actor: StochasticActor, obs: Obs) -> tuple[Tensor, Tensor]:
+        with autocast(self._device, self.config.precision):
+            return actor.sample(obs, self._generator)
+
+    def _distribution(self, critic: Critic, obs: Obs, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the return, (E, B) each."""
+        with autocast(self._device, self.config.precision):
+            output = critic(obs, action).float()  # (E, B, 2)
+        return output[..., 0], nn.functional.softplus(output[..., 1])
+
+    def policy(self) -> nn.Module:
+        """The actor, whose forward is the deterministic policy."""
+        assert isinstance(self.actor, nn.Module)
+        return self.actor
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, targets, optimisers, temperature, running deviations, counters and RNG."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "optimizers": [o.state_dict() for o in self._optimizers()],
+            "scale": self.scale.clone(),
+            "generator": self._generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.scale.copy_(state["scale"])
+        self._generator.set_state(state["generator"])
+        self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "actor": self.actor, "critic": self.critic, "target_actor": self.target_actor,
+            "target_critic": self.target_critic, "temperature": self.temperature,
+            "reward_scale": self.reward_scale,
+        }  # fmt: skip
+
+    def _optimizers(self) -> list[Optimizer]:
+        return [self._actor_optimizer, self._critic_optimizer]
+
+
+def paper_loss(
+    mean: Tensor, std: Tensor, expected: Tensor, sampled: Tensor, b: Tensor, config: DSACTConfig
+) -> Tensor:
+    """Loss of every row, (E, B), whose gradient is that of the paper; its value says nothing.
+
+    Args:
+        mean: Of the critics, (E, B).
+        std: Of the critics, (E, B).
+        expected: Target of the mean, (B,).
+        sampled: Clipped target of the deviation, (E, B).
+        b: Running deviation of every critic, (E, 1).
+        config: Its epsilon.
+    """
+    eps, at, width = config.epsilon, mean.detach(), std.detach()
+    of_mean = (expected - at) / (width**2 + eps)
+    of_std = ((at - sampled) ** 2 - width**2) / (width**3 + eps)
+    return -(b**2 + eps) * (of_mean * mean + of_std * std)
+
+
+def huber_loss(
+    mean: Tensor, std: Tensor, expected: Tensor, sampled: Tensor, b: Tensor, config: DSACTConfig
+) -> Tensor:
+    """Loss of every row, (E, B), of the authors' later code; arguments as in `paper_loss`."""
+    eps, width = config.epsilon, std.detach()
+    huber = partial(nn.functional.huber_loss, reduction="none", delta=config.huber_delta)
+    weight = (b**2 / (width**2 + eps)).clamp(config.weight_min, config.weight_max)
+    of_std = (width**2 - huber(mean.detach(), sampled)) / (width + eps)
+    return weight * (huber(mean, expected.expand_as(mean)) + of_std * std)
+
+
+def _slow_copy(network: Any) -> Any:
+    """A copy that is not trained and shares the buffers."""
+    shared = {id(buffer): buffer for buffer in network.buffers()}
+    return copy.deepcopy(network, shared).requires_grad_(False)

@@ -1,0 +1,273 @@
+"""DSAC-T: both published losses against double precision, and the traps of its published code."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from policies.mlp import Activation
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+from robot_rl.learners.dsac_t import DSACT, DSACTConfig, DSACTLoss, huber_loss, paper_loss
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t
+from tests.robot_rl.learners.reference_sac import State, forward, member_outputs, normalized
+
+ROWS = 16
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two layers": {"actor": {"hidden": [16, 16]}, "critic": {"hidden": [16, 16]}},
+    "three critics": {"critic": {"members": 3}},
+    "errors beyond every clip": {"noise_clip": 0.4, "target_clip": 0.2, "huber_delta": 0.3,
+                                 "weight_min": 0.9, "weight_max": 1.1},
+}  # fmt: skip
+
+
+def learner(**settings: Any) -> tuple[DSACT, EnvSpec]:
+    """A learner with statistics, targets and running deviations that differ from the start."""
+    env = ToyEnv(LinearWorld(), 32)
+    env.reset(seed=0)
+    given = {"batch_size": ROWS, "tau": 0.5, "init_temperature": 0.2, "actor_lr": 1e-2, **settings}
+    dsac = small_dsac_t(env.spec, **given)
+    for _ in range(3):
+        dsac.observe(env.step(torch.ones(32, 2)))
+        dsac.update(random_batch(env.spec, ROWS, seed=9))
+    return dsac, env.spec
+
+
+def weighted_batch(spec: EnvSpec) -> Batch:
+    batch = random_batch(spec, ROWS)
+    batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
+    return batch
+
+
+def doubles(state: State) -> dict[str, Tensor]:
+    found = {name: tensor.double() for name, tensor in state.items()}
+    for name, tensor in found.items():
+        tensor.requires_grad_(name.startswith("network"))
+    return found
+
+
+def trained(state: dict[str, Tensor]) -> list[Tensor]:
+    return [tensor for name, tensor in state.items() if name.startswith("network")]
+
+
+def sample(actor: State, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Action and log-density by the change of variables."""
+    mean, log_std = forward(actor, normalized(actor, obs), Activation.relu).chunk(2, dim=-1)
+    std = log_std.clamp(-5, 2).exp()
+    u = mean + std * noise
+    density = torch.distributions.Normal(mean, std).log_prob(u)
+    return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(-1)
+
+
+def distribution(critic: State, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    outputs = torch.stack(member_outputs(critic, obs, action, Activation.relu))
+    return outputs[..., 0], torch.log(1 + torch.exp(outputs[..., 1]))
+
+
+def row_gradient(
+    mean: float, std: float, expected: float, sampled: float, b: float, config: DSACTConfig
+) -> tuple[float, float]:
+    """Derivatives of one row's loss by mean and deviation, as the reference states them."""
+    reach = config.target_clip * b
+    error = mean - expected
+    wide = mean - (mean + min(max(sampled - mean, -reach), reach))
+    eps = config.epsilon
+    if config.loss is DSACTLoss.paper:
+        scale = b**2 + eps
+        return scale * error / (std**2 + eps), -scale * (wide**2 - std**2) / (std**3 + eps)
+    delta = config.huber_delta
+    huber = wide**2 / 2 if abs(wide) <= delta else delta * (abs(wide) - delta / 2)
+    weight = min(max(b**2 / (std**2 + eps), config.weight_min), config.weight_max)
+    bounded = min(max(error, -delta), delta)
+    return weight * bounded, weight * (std**2 - huber) / (std + eps)
+
+
+def gradients(network: Any) -> list[Tensor]:
+    found = [p.grad for p in network.parameters()]
+    assert all(grad is not None for grad in found)
+    return found
+
+
+def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
+    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
+    return float((flat - reference).norm() / reference.norm())
+
+
+@pytest.mark.parametrize("loss", DSACTLoss)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(
+    variant: str, loss: DSACTLoss
+) -> None:
+    dsac, spec = learner(loss=loss, **VARIANTS[variant])
+    batch, state, config = weighted_batch(spec), copied(dsac.state_dict()), dsac.config
+    metrics, error = dsac.update(batch)
+
+    generator = torch.Generator()
+    generator.set_state(state["generator"])
+    alpha = float(state["temperature"]["parameter"].double().exp())
+    actor, critic = doubles(state["actor"]), doubles(state["critic"])
+    noise = torch.randn(batch.action.shape, generator=generator).double()
+    action, log_prob = sample(state_as_double(state["target_actor"]), next_obs(batch), noise)
+    means, stds = distribution(
+        state_as_double(state["target_critic"]), batch.next_obs["critic"], action
+    )
+    z = torch.randn(means.shape, generator=generator).double()
+
+    mean, std = distribution(critic, batch.obs["critic"], batch.action)
+    weights = batch.weight.double()
+    b = state["scale"].double()
+    b = b + config.scale_tau * ((weights * std.detach()).sum(-1) / weights.sum() - b)
+    squares = torch.zeros(ROWS, len(b), dtype=torch.float64)
+    by_mean, by_std = torch.zeros_like(mean), torch.zeros_like(std)
+    for row in range(ROWS):
+        least = int(means[:, row].argmin())
+        bonus = -alpha * float(log_prob[row])
+        drawn = min(max(float(z[least, row]), -config.noise_clip), config.noise_clip)
+        value = float(means[least, row])
+        reward, discount = float(batch.reward[row]), float(batch.discount[row])
+        expected = reward + discount * (value + bonus)
+        sampled = reward + discount * (value + drawn * float(stds[least, row]) + bonus)
+        for e in range(len(b)):
+            at = mean[e, row].item(), std[e, row].item()
+            grads = row_gradient(*at, expected, sampled, float(b[e]), config)
+            by_mean[e, row], by_std[e, row] = (g * float(weights[row]) / ROWS for g in grads)
+            squares[row, e] = (expected - at[0]) ** 2
+    grad = torch.autograd.grad([mean, std], trained(critic), [by_mean, by_std])
+
+    # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
+    assert relative_error(gradients(dsac.critic), list(grad)) < 1e-5
+    assert relative_error([dsac.scale], [b]) < 1e-6
+    expected_loss = (weights[:, None] * squares).mean(0).sum()
+    assert float(metrics["critic_loss"]) == pytest.approx(float(expected_loss), rel=1e-5)
+    assert relative_error([error], [squares.sqrt().mean(1)]) < 1e-5
+
+    noise = torch.randn(batch.action.shape, generator=generator).double()
+    action, log_prob = sample(actor, batch.obs["actor"], noise)
+    climbed, _ = distribution(
+        state_as_double(dsac.state_dict()["critic"]), batch.obs["critic"], action
+    )
+    actor_loss = (weights * (alpha * log_prob - climbed.min(0).values)).mean()
+    grad = torch.autograd.grad(actor_loss, trained(actor))
+    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
+    assert relative_error(gradients(dsac.actor), list(grad)) < 1e-5
+
+
+def state_as_double(state: State) -> dict[str, Tensor]:
+    return {name: tensor.double() for name, tensor in state.items()}
+
+
+def next_obs(batch: Batch) -> Tensor:
+    return batch.next_obs["actor"]
+
+
+@pytest.mark.parametrize(
+    ("pull", "share"), [(paper_loss, 1.0), (huber_loss, 0.5)], ids=["paper", "huber"]
+)
+def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
+    pull: Any, share: float
+) -> None:
+    returns = torch.tensor([[-3.0, -1.0, 1.0, 3.0]])  # mean square 5
+    b = torch.full((1, 1), 2.0)
+
+    def slope(variance: float) -> float:
+        std = torch.tensor(variance).sqrt().requires_grad_()
+        mean, width = torch.zeros(1, 4), std.expand(1, 4)
+        pull(mean, width, torch.zeros(4), returns, b, DSACTConfig()).mean().backward()
+        assert std.grad is not None
+        return float(std.grad)
+
+    assert slope(5 * share) == pytest.approx(0.0, abs=1e-5)
+    assert slope(5 * share - 0.5) < -1e-2
+    assert slope(5 * share + 0.5) > 1e-2
+
+
+def test_the_mean_follows_the_expected_return_whatever_was_sampled() -> None:
+    def gradient(noise_clip: float) -> Tensor:
+        dsac, spec = learner(noise_clip=noise_clip)
+        dsac.load_state_dict(start)
+        dsac.update(random_batch(spec, ROWS))
+        return next(p.grad for p in list(dsac.critic.parameters())[-1:] if p.grad is not None)
+
+    start = copied(learner()[0].state_dict())
+    without, with_noise = gradient(0.0)[..., 0], gradient(3.0)[..., 0]
+    assert torch.equal(without, with_noise)  # the bias of the mean's output
+    assert not torch.equal(gradient(0.0)[..., 1], gradient(3.0)[..., 1])
+
+
+def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_state() -> None:
+    spec = ToyEnv(LinearWorld(), 2).spec
+    dsac = small_dsac_t(spec, batch_size=ROWS)
+    assert (dsac.scale == 0).all()
+    batch = random_batch(spec, ROWS)
+    with torch.no_grad():
+        raw = dsac.critic(batch.obs, batch.action)[..., 1]
+    dsac.update(batch)
+    torch.testing.assert_close(dsac.scale, torch.nn.functional.softplus(raw).mean(-1))
+    other = small_dsac_t(spec, seed=3, batch_size=ROWS)
+    other.load_state_dict(copied(dsac.state_dict()))
+    assert torch.equal(other.scale, dsac.scale)
+
+
+def test_a_resume_that_forgets_the_running_deviation_goes_on_differently() -> None:
+    dsac, spec = learner()
+    state = copied(dsac.state_dict())
+    state["scale"].zero_()  # what the authors' checkpoints lose
+    other, _ = learner()
+    other.load_state_dict(state)
+    batch = random_batch(spec, ROWS)
+    dsac.update(batch)
+    other.update(batch)
+    weights = [next(iter(d.critic.parameters())) for d in (dsac, other)]
+    assert not torch.equal(*weights)
+
+
+def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates() -> None:
+    dsac, spec = learner(actor_interval=2)  # three updates behind it: the fourth is the last of two
+    slow = ("actor", "target_actor", "target_critic", "temperature")
+    for moves in (True, False, True):
+        before = copied(dsac.state_dict())
+        dsac.update(random_batch(spec, ROWS, seed=dsac.updates))
+        after = dsac.state_dict()
+        assert not torch.equal(
+            after["critic"]["network.0.weight"], before["critic"]["network.0.weight"]
+        )
+        for part in slow:
+            if moves:
+                with pytest.raises(AssertionError):
+                    assert_same(after[part], before[part])
+            else:
+                assert_same(after[part], before[part])
+
+
+def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
+    def loss(part: str) -> float:
+        dsac, spec = learner()
+        dsac.load_state_dict(start)
+        network = dsac.actor if part == "actor" else dsac.target_actor
+        with torch.no_grad():
+            list(network.parameters())[-1].add_(1.0)
+        return float(dsac.update(random_batch(spec, ROWS))[0]["critic_loss"])
+
+    dsac, spec = learner()
+    start = copied(dsac.state_dict())
+    unchanged = float(dsac.update(random_batch(spec, ROWS))[0]["critic_loss"])
+    assert loss("actor") == unchanged
+    assert loss("target_actor") != unchanged
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("scale_tau", 1.5), ("epsilon", 0.0), ("noise_clip", -1.0), ("huber_delta", 0.0)],
+)
+def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value:g}"):
+        DSACTConfig(**{name: value})
+
+
+def test_the_bounds_of_the_weight_may_not_cross() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.weight_max must lie in \[2, .*got 1"):
+        DSACTConfig(weight_min=2.0, weight_max=1.0)

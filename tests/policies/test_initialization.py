@@ -64,4 +64,4 @@ def test_a_zero_head_begins_at_rest_with_one_noise_everywhere(
     assert actor(obs).abs().max() == 0
     drawn = torch.atanh(actor.explore(obs, torch.Generator().manual_seed(0)).double())
     # 60,000 draws tell the deviation to half a percent; float32 close to 1 costs as much again.
-    assert float(drawn[drawn.isfinite()].std()) == pytest.approx(math.exp(log_std), rel=0.02)
+    assert drawn[drawn.isfinite()].std().item() == pytest.approx(math.exp(log_std), rel=0.02)

@@ -19,7 +19,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   sim        MuJoCo worlds on two threads: the task reach beside the bare engine, and HalfCheetah-v5
              beside Gymnasium's vector environments and envpool where it is installed
   tasks      every task, and the physics of every robot with joints, on one thread
-  learner    collecting (act, step, store), updates of SAC, and the share of each in training
+  learner    collecting (act, step, store), updates of SAC, and the share of each in training; a
+             sample of a full replay beside Stable-Baselines3's where it is installed
   all        everything; the default
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
@@ -113,7 +114,24 @@ def _learner(options: argparse.Namespace) -> dict[str, Any]:
     for section in sections:
         print("\n".join(section.lines()), flush=True)
     print("\n".join(notes))
-    return {"sections": [section.record() for section in sections], "notes": notes}
+    return {
+        "sections": [section.record() for section in sections],
+        "notes": notes,
+        "replay": _replay_sampling(options),
+    }
+
+
+def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.replay_sampling import measure_sampling
+
+    records = []
+    for section, bar in measure_sampling(
+        20_000 if options.quick else 1_000_000, (256, 8192), rounds=options.rounds,
+        repeats=4 if options.quick else 50,
+    ):  # fmt: skip
+        print("\n".join([*section.lines(), f"  {bar}"]), flush=True)
+        records.append({**section.record(), "bar": bar})
+    return records
 
 
 _MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner}

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
+from sim.mirror import mirror_worlds
 from sim.simulation import Simulation
 from sim.task import Task
 
@@ -198,6 +200,14 @@ class SimEnv:
         columns["reward"] = list(self.task.reward_names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]
         self._flags.check(columns)
+
+    def mirror(self) -> EnvMirror:
+        """How observations and actions look with left and right exchanged."""
+        maps = {"actor": self._actor, "critic": self._critic}
+        layouts = {name: one.layout() for name, one in maps.items() if one is not None}
+        return mirror_worlds(
+            self.simulation.robot, self.simulation, self.task, self.action_map, layouts
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future."""

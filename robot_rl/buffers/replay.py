@@ -1,43 +1,27 @@
-"""Replay ring: packed rows of all worlds; n-step returns and seams are decided in one place."""
+"""Replay ring: packed rows of all worlds, drawn uniformly or by priority."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.priorities import Priorities, ReplayConfig
+from robot_rl.buffers.returns import Returns
+from robot_rl.buffers.row_description import describe_rows
 from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 
-_SEGMENT_BYTES = 64 << 20
-"""Rows are saved in pieces of about this size: each is held in memory twice while it is written."""
-
-
-class Segments(Protocol):
-    """Durable storage for parts of a buffer, referred to by entries of plain values."""
-
-    def write(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Store tensors under a name; returns the entry to read them back with."""
-        ...
-
-    def read(self, entry: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Tensors of an entry."""
-        ...
-
 
 class ReplayBuffer:
     """Ring of T steps x N worlds. Row (t, n) is followed in time by row (t + 1, n).
 
-    The rules of episode ends live here and nowhere else:
-
-    - a termination ends the sum and the future: discount 0;
-    - a truncation ends the sum, the future counts from the true successor: discount gamma^k;
-    - an invalid row, and the newest row of the ring, are seams: the sum stops before the former and
-      after the latter, and the future counts from the last valid successor;
-    - a row that is itself invalid gets weight 0.
+    How episodes end is decided in `returns.py`.
     """
 
     def __init__(
@@ -48,6 +32,7 @@ class ReplayBuffer:
         capacity: int,
         gamma: float,
         n_step: int = 1,
+        config: ReplayConfig | None = None,
         seed: int = 0,
     ) -> None:
         """Allocate the ring on the environment's device.
@@ -58,6 +43,7 @@ class ReplayBuffer:
             capacity: Transitions kept, rounded down to whole steps of N worlds.
             gamma: Discount per step.
             n_step: Steps per sampled transition.
+            config: What is drawn how often; by default all rows equally.
             seed: Seed of the sampling.
         """
         self.num_steps = capacity // spec.num_envs
@@ -67,6 +53,8 @@ class ReplayBuffer:
                 f"worlds; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
             )
         self.layout = RowLayout(spec, groups)
+        self.description = describe_rows(self.layout, spec)
+        """What the rows hold, in plain values."""
         self.gamma = gamma
         self.n_step = n_step
         self.total_steps = 0
@@ -76,11 +64,17 @@ class ReplayBuffer:
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
-        self._weights = torch.ones(max(1, len(spec.reward_names)), device=spec.device)
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(seed, "replay"))
-        self._entries: list[dict[str, Any]] = []
-        self._saved_steps = 0
+        self._returns = Returns(self.layout, gamma, n_step, spec.device)
+        self.generator = torch.Generator(device=spec.device)
+        """Random stream of uniform draws."""
+        self.generator.manual_seed(derive_seed(seed, "replay"))
+        self._saved = SavedRows()
+        self._config = config or ReplayConfig()
+        self._priorities: Priorities | None = None
+        if self._config.priority > 0:
+            self._priorities = Priorities(
+                self.capacity, self._config.priority, spec.device, derive_seed(seed, "priorities")
+            )
 
     def __len__(self) -> int:
         """Transitions held."""
@@ -93,8 +87,13 @@ class ReplayBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the ring [bytes]."""
+        """Memory of the rows [bytes]."""
         return self._rows.numel() * self._rows.element_size()
+
+    @property
+    def prioritized(self) -> bool:
+        """Whether rows are drawn by priority."""
+        return self._priorities is not None
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
         """Store one step of N worlds; copies everything.
@@ -107,14 +106,21 @@ class ReplayBuffer:
         """
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
+        if self._priorities is not None:
+            self._priorities.admit(slot * self._num_envs, step.valid)
         self._stamps[slot, 0] = stamp_ns
         self._stamps[slot, 1] = policy_version
         if step.reward_weights is not None:
-            self._weights.copy_(step.reward_weights)
+            self._returns.weights.copy_(step.reward_weights)
         self.total_steps += 1
 
-    def sample(self, batch_size: int) -> Batch:
-        """Draw transitions uniformly, with replacement.
+    def sample(self, batch_size: int, *, progress: float = 1.0) -> Batch:
+        """Draw transitions with replacement, uniformly or by priority.
+
+        Args:
+            batch_size: B.
+            progress: Part of the training that is over, in [0, 1]; at 1 importance weights correct
+                all that priorities favour.
 
         Returns:
             B transitions of up to n steps; `extra` names their `index` (slot * N + world).
@@ -122,61 +128,43 @@ class ReplayBuffer:
         if self.total_steps == 0:
             raise ConfigError("replay: nothing can be sampled before the first step is added")
         held = min(self.total_steps, self.num_steps)
+        if self._priorities is not None:
+            index = self._priorities.draw(batch_size)
+            batch = self._transitions(self._position(index), held)
+            correction = self._config.correction + (1 - self._config.correction) * progress
+            weight = self._priorities.weight(index, correction)
+            return replace(batch, weight=batch.weight * weight)
         # Position 0 is the oldest step held.
         drawn = torch.randint(
             held * self._num_envs,
             (batch_size,),
-            generator=self._generator,
+            generator=self.generator,
             device=self._rows.device,
         )
+        return self._transitions(drawn, held)
+
+    def set_priorities(self, index: Tensor, error: Tensor) -> None:
+        """Tell how wrong the learner was about sampled transitions.
+
+        Args:
+            index: Of a sampled batch, (B,).
+            error: (B,), such as a temporal difference.
+        """
+        if self._priorities is not None:
+            self._priorities.set(index, error)
+
+    def _transitions(self, position: Tensor, held: int) -> Batch:
+        """Transitions that begin at positions counted from the oldest step, (B,)."""
+        index = self._slot(position)
         if self.n_step == 1:
-            index = self._slot(drawn)
-            rows = self._flat.index_select(0, index)
-            return self._one_step(rows, index)
-        return self._n_steps(drawn, held)
+            return self._returns.one_step(self._flat.index_select(0, index), index)
 
-    def _one_step(self, rows: Tensor, index: Tensor) -> Batch:
-        part = self.layout.part
-        return Batch(
-            obs=self.layout.obs(rows, "obs/"),
-            action=part(rows, "action"),
-            reward=part(rows, "reward") @ self._weights,
-            discount=self.gamma * (1 - part(rows, "terminated")[:, 0]),
-            next_obs=self.layout.obs(rows, "next_obs/"),
-            weight=part(rows, "valid")[:, 0],
-            extra={"index": index},
-        )
+        def later(k: int) -> tuple[Tensor, Tensor]:
+            there = position + k * self._num_envs
+            inside = there < held * self._num_envs
+            return self._slot(torch.where(inside, there, position)), inside
 
-    def _n_steps(self, drawn: Tensor, held: int) -> Batch:
-        part = self.layout.part
-        first = self._flat.index_select(0, self._slot(drawn))
-        last = first  # (B, W): row whose successor is bootstrapped from
-        reward = part(first, "reward") @ self._weights
-        discount = torch.full_like(reward, self.gamma)
-        going = self._goes_on(first)
-        for k in range(1, self.n_step):
-            later = drawn + k * self._num_envs
-            inside = later < held * self._num_envs
-            rows = self._flat.index_select(0, self._slot(torch.where(inside, later, drawn)))
-            going = going & inside & (part(rows, "valid")[:, 0] > 0)
-            reward = reward + going * discount * (part(rows, "reward") @ self._weights)
-            discount = torch.where(going, discount * self.gamma, discount)
-            last = torch.where(going[:, None], rows, last)
-            going = going & self._goes_on(rows)
-        return Batch(
-            obs=self.layout.obs(first, "obs/"),
-            action=part(first, "action"),
-            reward=reward,
-            discount=discount * (1 - part(last, "terminated")[:, 0]),
-            next_obs=self.layout.obs(last, "next_obs/"),
-            weight=part(first, "valid")[:, 0],
-            extra={"index": self._slot(drawn)},
-        )
-
-    def _goes_on(self, rows: Tensor) -> Tensor:
-        part = self.layout.part
-        ended = part(rows, "terminated") + part(rows, "truncated")
-        return (ended[:, 0] == 0) & (part(rows, "valid")[:, 0] > 0)
+        return self._returns.several_steps(self._flat, index, later)
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
@@ -185,9 +173,41 @@ class ReplayBuffer:
         oldest = (self.total_steps % self.num_steps) * self._num_envs
         return (position + oldest) % (self.num_steps * self._num_envs)
 
+    def _position(self, index: Tensor) -> Tensor:
+        """Inverse of `_slot`."""
+        if self.total_steps <= self.num_steps:
+            return index
+        oldest = (self.total_steps % self.num_steps) * self._num_envs
+        return (index - oldest) % (self.num_steps * self._num_envs)
+
     @property
     def _flat(self) -> Tensor:
         return self._rows.view(-1, self.layout.width)
+
+    def refill(self, steps: Iterable[Tensor]) -> None:
+        """Add steps that were stored before, oldest first: rows of this layout, (N, W) each."""
+        for rows in steps:
+            self._rows[self.total_steps % self.num_steps].copy_(rows)
+            self.total_steps += 1
+
+    def share_weights(self, other: "ReplayBuffer") -> None:
+        """Value all rewards, from now on, by the newest weights of another replay."""
+        self._returns.weights = other._returns.weights
+
+    def export(self, segments: Segments) -> dict[str, Any]:
+        """All rows in segments; plain values that say where, and what they hold.
+
+        Args:
+            segments: Where the rows go; the next `state_dict` knows nothing of it.
+        """
+        saved = SavedRows()
+        saved.save(self._rows, self.total_steps, segments)
+        return {
+            "rows": self.description,
+            "shape": list(self._rows.shape),
+            "total_steps": self.total_steps,
+            "entries": saved.entries,
+        }
 
     def state_dict(self, segments: Segments | None) -> dict[str, Any]:
         """Counters, RNG and, with `segments`, the rows: only those added since the last save.
@@ -196,15 +216,17 @@ class ReplayBuffer:
             segments: Where rows are written; None leaves them out (announced by the caller).
         """
         if segments is not None:
-            self._save_rows(segments)
+            self._saved.save(self._rows, self.total_steps, segments)
         return {
             "total_steps": self.total_steps,
+            "rows": self.description,
             "shape": list(self._rows.shape),
-            "weights": self._weights.clone(),
+            "weights": self._returns.weights.clone(),
             "stamps": self._stamps.clone(),
-            "generator": self._generator.get_state(),
-            "entries": [] if segments is None else list(self._entries),
+            "generator": self.generator.get_state(),
+            "entries": [] if segments is None else list(self._saved.entries),
             "rows_saved": segments is not None,
+            "priorities": {} if self._priorities is None else self._priorities.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], segments: Segments | None) -> None:
@@ -218,29 +240,16 @@ class ReplayBuffer:
                 f"the saved replay has (steps, worlds, floats) {list(state['shape'])}, this run "
                 f"makes {list(self._rows.shape)}; resume with the settings it was saved with"
             )
-        self._generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"])
+        if self._priorities is not None:
+            self._priorities.load_state_dict(state["priorities"])
         if not state["rows_saved"] or segments is None:
-            self.total_steps = self._saved_steps = 0
-            self._entries = []
+            self.total_steps = 0
+            self._saved.forget()
+            if self._priorities is not None:
+                self._priorities.clear()
             return
-        self.total_steps = self._saved_steps = int(state["total_steps"])
-        self._weights.copy_(state["weights"])
+        self.total_steps = int(state["total_steps"])
+        self._returns.weights.copy_(state["weights"])
         self._stamps.copy_(state["stamps"])
-        self._entries = [dict(entry) for entry in state["entries"]]
-        for entry in self._entries:
-            rows = segments.read(entry)["rows"]
-            for offset in range(rows.shape[0]):
-                self._rows[(entry["first_step"] + offset) % self.num_steps].copy_(rows[offset])
-
-    def _save_rows(self, segments: Segments) -> None:
-        first = max(self._saved_steps, self.total_steps - self.num_steps)
-        step_bytes = self._rows[0].numel() * self._rows.element_size()
-        count = max(1, _SEGMENT_BYTES // step_bytes)  # steps per segment
-        for start in range(first, self.total_steps, count):
-            steps = torch.arange(start, min(start + count, self.total_steps))
-            rows = self._rows[(steps % self.num_steps).to(self._rows.device)].cpu()
-            entry = segments.write(f"steps_{start:012d}", {"rows": rows})
-            self._entries.append({**entry, "first_step": start, "num_steps": len(steps)})
-        oldest = self.total_steps - self.num_steps
-        self._entries = [e for e in self._entries if e["first_step"] + e["num_steps"] > oldest]
-        self._saved_steps = self.total_steps
+        self._saved.load(self._rows, self.total_steps, state["entries"], segments)

@@ -1,6 +1,6 @@
 """One stored transition of one world as one row of float32: which column is what."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -47,6 +47,7 @@ class RowLayout:
         for flag in FLAGS:
             add(flag, 1)
         self.columns = columns
+        self._widths = [column.stop - column.start for column in columns.values()]
         self.width = start
         """W: floats per row."""
 
@@ -82,13 +83,16 @@ class RowLayout:
             keep = step.valid[:, None]
             out.copy_(torch.where(keep, out, torch.zeros((), device=out.device)))
 
-    def part(self, rows: Tensor, name: str) -> Tensor:
-        """Columns of one part as a view, (..., width)."""
-        return rows[..., self.columns[name]]
+    def split(self, rows: Tensor) -> dict[str, Tensor]:
+        """All parts by name as views, each (..., width).
 
-    def obs(self, rows: Tensor, prefix: str) -> Obs:
-        """Observation groups under `obs/` or `next_obs/` as views, each (..., D)."""
-        return {group: self.part(rows, prefix + group) for group in self.groups}
+        One call for all: in small batches a slice costs as much as a copy.
+        """
+        return dict(zip(self.columns, rows.split(self._widths, dim=-1), strict=True))
+
+    def obs(self, part: Mapping[str, Tensor], prefix: str) -> Obs:
+        """Observation groups under `obs/` or `next_obs/` among split parts, each (..., D)."""
+        return {group: part[prefix + group] for group in self.groups}
 
 
 def _vector_width(spec: EnvSpec, group: str) -> int:

@@ -1,127 +1,20 @@
 """From what a robot measures to what a policy sees: the same lines in simulation and on the robot.
 
-An observation is a list of terms. A term is a function of `ObservationInputs`, named in `TERMS`,
-with a scale and a history. Histories are term-major, oldest frame first: a term of width w and
-history H takes H * w consecutive entries. At an episode's start a history is filled with the first
-frame. A task may add terms of its own to `TERMS` when its module is imported; a bundle names the
-terms it needs, so those must not live in `sim`.
+An observation is a list of terms (`observation_terms.py`), each with a scale and a history.
+Histories are term-major, oldest frame first: a term of width w and history H takes H * w
+consecutive entries. At an episode's start a history is filled with the first frame.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from array_api_compat import array_namespace
 
-from robot_rl.core import quaternion
 from robot_rl.core.array import Array
-from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import PickedRows, Rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObservationInputs:
-    """Everything that an actor's term may read: only what a robot has too."""
-
-    state: RobotState
-    """What the robot measured."""
-    goal: Mapping[str, Array]
-    """What the task asks for, by name, each (N, width), world frame unless named otherwise."""
-    last_action: Array
-    """Action accepted in the previous step, (N, A), in [-1, 1]."""
-    sensed: Mapping[str, Array] = field(default_factory=dict[str, Array])
-    """Further inputs by name, each (N, width): an object's pose, a height scan, a base action."""
-
-    def take(self, rows: Rows) -> "ObservationInputs":
-        """The same inputs for the picked worlds only."""
-        return ObservationInputs(
-            state=RobotState(PickedRows(rows, self.state.fields)),
-            goal=PickedRows(rows, self.goal),
-            last_action=rows.take(self.last_action),
-            sensed=PickedRows(rows, self.sensed),
-        )
-
-
-Term = Callable[[ObservationInputs], Array]
-
-
-def position_error_w(inputs: ObservationInputs) -> Array:
-    """Way from the goal to the base, (N, 3), [m], world axes."""
-    return inputs.state.position_w - _goal(inputs, "position_w")
-
-
-def velocity_error_w(inputs: ObservationInputs) -> Array:
-    """Velocity of the base relative to the goal's, (N, 3), [m/s], world axes."""
-    return inputs.state.linear_velocity_w - _goal(inputs, "linear_velocity_w")
-
-
-def preview_w(inputs: ObservationInputs) -> Array:
-    """Future goal positions as seen from the base, (N, K * 3), [m], world axes, soonest first."""
-    points = _goal(inputs, "preview_w")  # (N, K * 3)
-    xp = array_namespace(points)
-    count = points.shape[-1] // 3
-    return points - xp.tile(inputs.state.position_w, (1, count))
-
-
-def orientation_matrix(inputs: ObservationInputs) -> Array:
-    """Rotation matrix body to world, row-major, (N, 9)."""
-    return quaternion.rotation_matrix(inputs.state.orientation_w)
-
-
-def linear_velocity_w(inputs: ObservationInputs) -> Array:
-    """Velocity of the base, (N, 3), [m/s], world axes."""
-    return inputs.state.linear_velocity_w
-
-
-def projected_gravity_b(inputs: ObservationInputs) -> Array:
-    """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
-    return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
-
-
-def angular_velocity_b(inputs: ObservationInputs) -> Array:
-    """Angular velocity of the base, (N, 3), [rad/s], body axes."""
-    return inputs.state.angular_velocity_b
-
-
-def joint_position(inputs: ObservationInputs) -> Array:
-    """Joint positions, (N, J), [rad] or [m], joint order of the spec."""
-    return inputs.state.joint_position
-
-
-def joint_velocity(inputs: ObservationInputs) -> Array:
-    """Joint velocities, (N, J), [rad/s] or [m/s], joint order of the spec."""
-    return inputs.state.joint_velocity
-
-
-def end_effector_error_b(inputs: ObservationInputs) -> Array:
-    """Way from the goal to the end effector, (N, 3), [m], base axes."""
-    goal = _goal(inputs, "end_effector_position_b")
-    return inputs.state.end_effector_position_b - goal
-
-
-def last_action(inputs: ObservationInputs) -> Array:
-    """Action accepted in the previous step, (N, A), in [-1, 1]."""
-    return inputs.last_action
-
-
-TERMS: dict[str, Term] = {
-    term.__name__: term
-    for term in (
-        position_error_w,
-        velocity_error_w,
-        preview_w,
-        orientation_matrix,
-        projected_gravity_b,
-        linear_velocity_w,
-        angular_velocity_b,
-        joint_position,
-        joint_velocity,
-        end_effector_error_b,
-        last_action,
-    )
-}
-"""All known actor terms by name."""
+from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.observation_terms import TERMS, ObservationInputs, Term, entry, goal_entry
+from robot_rl.core.rows import Rows
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
@@ -308,9 +201,9 @@ def is_term(name: str) -> bool:
 
 def _term(name: str) -> Term:
     if name.startswith(SENSED_PREFIX):
-        return lambda inputs: _entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
+        return lambda inputs: entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
     if name.startswith(GOAL_PREFIX):
-        return lambda inputs: _goal(inputs, name[len(GOAL_PREFIX) :])
+        return lambda inputs: goal_entry(inputs, name[len(GOAL_PREFIX) :])
     if name.startswith(STATE_PREFIX):
         return lambda inputs: inputs.state.field(name[len(STATE_PREFIX) :])
     if name not in TERMS:
@@ -325,17 +218,3 @@ def _join(parts: Sequence[Array], out: Array | None) -> Array:
 
 def _scaled(value: Array, scale: float) -> Array:
     return value if scale == 1.0 else value * scale
-
-
-def _goal(inputs: ObservationInputs, name: str) -> Array:
-    return _entry(inputs.goal, name, "goal")
-
-
-def _entry(values: Mapping[str, Array], name: str, kind: str) -> Array:
-    try:
-        return values[name]
-    except KeyError:
-        raise SpecMismatchError(
-            f"an observation term reads the {kind} '{name}', which is not given here; "
-            f"given: {sorted(values)}"
-        ) from None

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.mirrored import MirrorSpec
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.core.robot_gripper import GripperSpec
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
@@ -37,6 +38,8 @@ class RobotSpec:
     """What the robot measures: a field of `RobotState` -> how."""
     command: CommandKind = CommandKind.rotors
     """The command that the robot's driver accepts."""
+    mirror: MirrorSpec | None = None
+    """What is left and right of it; None for a robot without symmetry."""
 
     def __post_init__(self) -> None:
         """Refuse an unnamed robot, unknown sensors and repeated names."""
@@ -94,6 +97,8 @@ class RobotSpec:
             fingers = plain["gripper"]["joints"]
             limits = {k: _number(v) for k, v in plain["gripper"].items() if k != "joints"}
             plain["gripper"] = GripperSpec(joints=fingers, **limits)
+        if plain.get("mirror"):
+            plain["mirror"] = MirrorSpec(**plain["mirror"])
         plain["sensors"] = {name: SensorSpec(**value) for name, value in plain["sensors"].items()}
         plain["command"] = CommandKind(plain["command"])
         return cls(**plain)

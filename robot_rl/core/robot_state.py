@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from robot_rl.core.array import Array
 from robot_rl.core.errors import SpecMismatchError, unknown_name
+from robot_rl.core.mirrored import Mirrored
 
 STATE_FIELDS = {
     "position_w": "position of the base, (N, 3), [m]",
@@ -21,6 +22,23 @@ STATE_FIELDS = {
     "wrench_ee": "(N, 6), force [N] and torque [N m] that the end effector is held with, its axes",
 }
 """Every field that a `RobotState` can have. A robot declares those that it measures as sensors."""
+
+FIELD_KINDS = {
+    "position_w": Mirrored.vector,
+    "orientation_w": Mirrored.quaternion,
+    "linear_velocity_w": Mirrored.vector,
+    "angular_velocity_b": Mirrored.pseudovector,
+    "linear_acceleration_b": Mirrored.vector,
+    "end_effector_position_b": Mirrored.vector,
+    "end_effector_orientation_b": Mirrored.quaternion,
+    "gripper_opening": Mirrored.same,
+    "joint_position": Mirrored.joints,
+    "joint_velocity": Mirrored.joints,
+    "joint_effort": Mirrored.joints,
+    "foot_force": Mirrored.feet,
+    "wrench_ee": Mirrored.wrench,
+}
+"""What a mirror does to each of them."""
 
 
 class RobotState:

@@ -6,24 +6,40 @@ the uninterrupted one bit for bit, unless the worlds' state cannot be saved: the
 anew.
 """
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from torch import Tensor
 
-from robot_rl.buffers.replay import ReplayBuffer, Segments
+from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.priorities import ReplayConfig
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
 from robot_rl.core.learner import Learner
+from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.prior import Prior, PriorConfig, open_prior
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+
+
+class Symmetry(Enum):
+    """What is made of a robot that has a left and a right."""
+
+    none = "none"
+    """Nothing."""
+    augment = "augment"
+    """Half of every minibatch is drawn; the other half are the mirror images of the first."""
 
 
 @dataclass(kw_only=True)
@@ -38,6 +54,12 @@ class TrainerConfig:
     """Updates of the learner after each step of all worlds."""
     replay_capacity: int = 250_000
     """Transitions kept."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """Which of them are drawn how often."""
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    """What is mixed into them."""
+    symmetry: Symmetry = Symmetry.none
+    """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -93,13 +115,26 @@ class Trainer:
         self.env = env
         self.evaluation_env = evaluation_env
         self.learner = learner
+        groups = (*learner.actor_groups, *learner.critic_groups)
         self.replay = ReplayBuffer(
             env.spec,
-            (*learner.actor_groups, *learner.critic_groups),
+            groups,
             capacity=config.replay_capacity,
             gamma=learner.gamma,
             n_step=learner.n_step,
+            config=config.replay,
             seed=seed,
+        )
+        self.prior: Prior | None = None
+        """Experience of before."""
+        if config.prior.run:
+            self.prior = open_prior(config.prior, self.replay, env.spec, groups, seed=seed)
+        self._minibatches = Minibatches(
+            self.replay,
+            learner.samples_per_update,
+            prior=None if self.prior is None else self.prior.replay,
+            share=config.prior.share,
+            images=_mirror_images(env) if config.symmetry is Symmetry.augment else None,
         )
         self.collector = Collector(
             env, learner, self.replay, random_steps=config.random_steps, seed=seed
@@ -113,7 +148,7 @@ class Trainer:
         self._seed = seed
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
-        self._clock = _Clock()
+        self._clock = Clock()
         self._stop = False
         self._saved_step = -1
 
@@ -158,14 +193,13 @@ class Trainer:
         enough = min(self.config.random_steps, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
-        size = self.learner.samples_per_update
-        batch = self.replay.sample(updates * size)  # one gather for all updates of this step
-        self._watch.see_batch(batch)
-        for i in range(updates):
-            minibatch = batch.take(i * size, (i + 1) * size)
-            metrics, _ = self.learner.update(minibatch)
+        progress = min(1.0, self.collector.world_steps / self.config.total_steps)
+        for minibatch in self._minibatches.draw(updates, progress):
+            self._watch.see_batch(minibatch)
+            metrics, error = self.learner.update(minibatch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
+            self._minibatches.tell(minibatch, error)
         self.collector.policy_version += updates
 
     def _evaluate_and_save(self) -> None:
@@ -233,6 +267,7 @@ class Trainer:
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
+            "prior": {} if self.prior is None else self.prior.state_dict(),
             "seconds": self.seconds,
         }
 
@@ -252,69 +287,18 @@ class Trainer:
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
         self.replay.load_state_dict(state["replay"], self._segments)
+        if self.prior is not None:
+            self.prior.load_state_dict(state["prior"])
         self.seconds = float(state["seconds"])
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.collector.world_steps
 
 
-class _Clock:
-    """Splits wall time into collecting, learning and the rest."""
-
-    def __init__(self) -> None:
-        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = 0
-
-    def start(self, step: int) -> None:
-        self._interval_start = self._session_mark = time.perf_counter()
-        self._start_step = step
-
-    def collecting(self) -> "_Span":
-        return _Span(self._spent, "collect")
-
-    def learning(self) -> "_Span":
-        return _Span(self._spent, "learn")
-
-    def aside(self) -> "_Span":
-        """Evaluation and saving: part of the wall time, not of steps per second."""
-        return _Span(self._spent, "aside")
-
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self._interval_start
-
-    def session_part(self) -> float:
-        """Wall time since this was last asked [s]."""
-        now = time.perf_counter()
-        part, self._session_mark = now - self._session_mark, now
-        return part
-
-    def restart(self) -> None:
-        """Leave what was done aside out of the next interval."""
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start = time.perf_counter()
-
-    def pop(self, step: int) -> dict[str, float]:
-        """Rates of the interval; starts the next one."""
-        elapsed = max(self.elapsed, 1e-9)
-        working = max(elapsed - self._spent["aside"], 1e-9)
-        record = {
-            "time/steps_per_second": (step - self._start_step) / working,
-            "time/collect_fraction": self._spent["collect"] / elapsed,
-            "time/learn_fraction": self._spent["learn"] / elapsed,
-        }
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start, self._start_step = time.perf_counter(), step
-        return record
-
-
-class _Span:
-    def __init__(self, spent: dict[str, float], name: str) -> None:
-        self._spent, self._name = spent, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent[self._name] += time.perf_counter() - self._start
+def _mirror_images(env: BatchEnv) -> MirrorImages:
+    if not isinstance(env, Mirrorable):
+        raise ConfigError(
+            "training.symmetry=augment needs an environment that knows its left and right, such as "
+            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
+        )
+    return MirrorImages(env.mirror(), env.spec.device)

@@ -18,7 +18,7 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "threads", "device", "video", "env.processes",
+    "training.prior.run", "threads", "device", "video", "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -30,6 +30,9 @@ _FIXED = {
     "num_envs": "the checkpoint holds the state of exactly that many worlds",
     "seed": "all random streams go on where they stopped",
     "training.replay_capacity": "the saved replay has that size",
+    "training.replay.": "the saved replay belongs to these settings",
+    "training.prior.": "what was learned belongs to these settings",
+    "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
 }

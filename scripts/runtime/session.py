@@ -152,6 +152,8 @@ class _Session:
             interval_seconds=config.logging.interval_seconds,
             seed=config.seed,
         )
+        if self._trainer.prior is not None:
+            self._console.message(self._trainer.prior.sentence)
         if checkpoint is not None:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.rows import Rows
 from sim import draws
+from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
@@ -155,6 +157,12 @@ class JointPlants:
         """What was drawn by name, (N, width) each, in the unit of its range."""
         values = self._values(self.drawn)
         return {name: values[name] for name in self._widths}
+
+    def mirror(self, robot: RobotMirror) -> SignedPermutation:
+        """What a mirror does to `drawn`."""
+        bodies = [self._engine.model.body(body).name for body in self._bodies.tolist()]
+        shift = self._ranges["centre_of_mass"]
+        return mirror_drawn(self._widths, bodies, [shift.low, shift.high], robot)
 
     def state_dict(self) -> dict[str, Any]:
         """What was drawn; the engine keeps what was written."""

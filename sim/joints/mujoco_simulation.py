@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_parts import SensorSpec
@@ -15,6 +16,7 @@ from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, RangeCurriculum
 from sim.joints.fallen import FallenConfig, dropped
+from sim.joints.joint_mirror import mirror_model_sensors
 from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_plant import JointPlants
 from sim.joints.joint_randomization import JointRandomization
@@ -25,6 +27,7 @@ from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
 from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
+from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
 from sim.task import Start
@@ -75,7 +78,7 @@ class MujocoSimulation:
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
-        scene = scene or SceneConfig()
+        scene = self._scene = scene or SceneConfig()
         model = load_model(
             config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
             further_delay=randomization.actuator_delay[1],
@@ -140,6 +143,13 @@ class MujocoSimulation:
     def privileged(self) -> Mapping[str, Tensor]:
         """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
         return self._privileged
+
+    def sensor_mirrors(self, robot: RobotMirror) -> dict[str, SignedPermutation]:
+        """What a mirror does to sensors and drawn parameters, by name."""
+        found = mirror_model_sensors(self.engine.model, robot)
+        if self._scene.terrain is not None:
+            found[SCAN] = mirror_scan(self._scene.terrain.scan)
+        return {**found, "plant": self._plants.mirror(robot)}
 
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
 from robot_rl.core.robot_state import RobotState
@@ -206,6 +208,12 @@ class MultirotorSimulation:
     def privileged(self) -> Mapping[str, Tensor]:
         """Rotor speeds, disturbances and drawn parameters, scaled to about one."""
         return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
+
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """What a mirror does to rotor speeds, disturbances and drawn parameters."""
+        kinds = ((Mirrored.vector, 3), (Mirrored.pseudovector, 3), (Mirrored.same, 5))
+        plant = SignedPermutation.joined(robot.kind(kind, width) for kind, width in kinds)
+        return {"rotor_speed": robot.unsigned(robot.robot.rotors), "plant": plant}
 
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""

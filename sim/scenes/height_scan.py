@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.mirror import SignedPermutation
 from robot_rl.core.robot_state import RobotState
 from sim.scenes.terrain import ScanConfig, Terrain
 
@@ -50,3 +51,10 @@ def scan_points(config: ScanConfig) -> Tensor:
         count = math.floor(size / config.spacing + 1e-6) + 1
         lines.append((torch.arange(count) - (count - 1) / 2) * config.spacing)
     return torch.cartesian_prod(*lines)
+
+
+def mirror_scan(config: ScanConfig) -> SignedPermutation:
+    """What a mirror does to a scan: points on the left are those on the right."""
+    points = scan_points(config)
+    other = torch.cdist(points * torch.tensor([1.0, -1.0]), points).argmin(-1)
+    return SignedPermutation(tuple(other.tolist()), (1.0,) * len(points))

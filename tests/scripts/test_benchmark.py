@@ -91,6 +91,8 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     assert "l2f" in answer.out  # its figures, or that it is absent
     assert "hover, 16 worlds, one thread" in answer.out
     assert "learning, " in answer.out
+    assert "replay sample, 20,000 rows of 180 bytes, batch 8,192" in answer.out
+    assert "stable-baselines3" in answer.out  # its figures, or that it is absent
     assert "reach with the Panda, 8 worlds, 2 threads" in answer.out
     assert "ours / AsyncVectorEnv: " in answer.out
     assert "tasks under random actions, 4 worlds, 1 thread" in answer.out

@@ -6,6 +6,7 @@ Margolis and Agrawal, "Walk These Ways", CoRL 2022). Who stands still keeps all 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import SignedPermutation
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 
@@ -83,6 +85,25 @@ class Gait:
         """
         angle = (2 * math.pi) * phase
         return torch.stack([angle.sin(), angle.cos()], dim=-1) * moving[:, None]
+
+    def mirror(self, feet: Sequence[int]) -> SignedPermutation:
+        """What a mirror does to the clock: it stays, or is half a cycle ahead.
+
+        Args:
+            feet: For each foot its counterpart.
+
+        Raises:
+            ConfigError: The gait with left and right exchanged is not itself at another time.
+        """
+        own = self.config.offsets
+        ahead = [(own[other] - offset) % 1.0 for offset, other in zip(own, feet, strict=True)]
+        for shift, sign in ((0.0, 1.0), (0.5, -1.0)):
+            if all(abs((a - shift + 0.5) % 1.0 - 0.5) < 1e-6 for a in ahead):
+                return SignedPermutation.signs(sign, sign)
+        raise ConfigError(
+            f"gait.offsets {own} have no mirror: with left and right exchanged, feet are {ahead} "
+            "of a cycle ahead; expected 0 for all or 0.5 for all"
+        )
 
     def target(self, phase: Tensor, moving: Tensor) -> GaitTarget:
         """What the feet should do, arguments as of `clock`."""

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import SpecMismatchError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
@@ -159,6 +161,11 @@ class VelocityTask:
     def reward_weights(self, world_steps: int) -> list[float]:
         """Weights of the terms; there is no curriculum."""
         return self._weights
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """What a mirror does to the goal and the clock."""
+        goal = robot.kind(Mirrored.ground_motion, 3)
+        return {GOAL: goal, CLOCK: self._gait.mirror(robot.feet.source)}
 
     def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw the episode's goals, and poses around the default one, looking anywhere."""

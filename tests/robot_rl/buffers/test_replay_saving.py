@@ -166,7 +166,7 @@ def test_a_large_ring_is_saved_in_pieces_and_joined_again(
 ) -> None:
     segments, replay = MemorySegments(), TOLD.replay(capacity=capacity, n_step=3)
     two_steps = 2 * replay.num_bytes // replay.num_steps
-    monkeypatch.setattr("robot_rl.buffers.replay._SEGMENT_BYTES", two_steps)
+    monkeypatch.setattr("robot_rl.buffers.saved_rows._SEGMENT_BYTES", two_steps)
     state = {}
     for stop in (3, 9, 12):
         TOLD.tell(replay, replay.total_steps, stop)

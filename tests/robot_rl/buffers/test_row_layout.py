@@ -20,27 +20,29 @@ def test_parts_come_back_as_they_went_in() -> None:
     rows = torch.full((2, layout.width), torch.nan)
     obs, step = PLAIN.at(0)
     layout.pack(obs, step, rows)
+    part = layout.split(rows)
     for name in ("actor", "critic"):
-        assert torch.equal(layout.obs(rows, "obs/")[name], obs[name])
-        assert torch.equal(layout.obs(rows, "next_obs/")[name], step.next_obs[name])
-    assert torch.equal(layout.part(rows, "action"), step.action)
-    assert torch.equal(layout.part(rows, "reward")[:, 0], step.reward)
-    flags = {name: layout.part(rows, name)[:, 0].tolist() for name in ("terminated", "valid")}
+        assert torch.equal(layout.obs(part, "obs/")[name], obs[name])
+        assert torch.equal(layout.obs(part, "next_obs/")[name], step.next_obs[name])
+    assert torch.equal(part["action"], step.action)
+    assert torch.equal(part["reward"][:, 0], step.reward)
+    flags = {name: part[name][:, 0].tolist() for name in ("terminated", "valid")}
     assert flags == {"terminated": [0, 1], "valid": [1, 1]}
 
 
 def test_only_the_named_groups_are_stored() -> None:
     layout = RowLayout(PLAIN.spec, ["actor"])
     assert layout.width == 2 + 1 + 1 + 2 + 4
-    assert list(layout.obs(torch.zeros(1, layout.width), "obs/")) == ["actor"]
+    assert list(layout.obs(layout.split(torch.zeros(1, layout.width)), "obs/")) == ["actor"]
 
 
 def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero() -> None:
     layout = RowLayout(TERMS.spec, ["actor"])
     rows = torch.full((2, layout.width), torch.nan)
     layout.pack(*TERMS.at(0), rows)
-    assert layout.part(rows, "reward").tolist() == [[1.0, 10.0], [0.0, 0.0]]
-    assert layout.part(rows, "truncated")[:, 0].tolist() == [1, 0]
+    part = layout.split(rows)
+    assert part["reward"].tolist() == [[1.0, 10.0], [0.0, 0.0]]
+    assert part["truncated"][:, 0].tolist() == [1, 0]
     assert rows[1].tolist() == [0.0] * layout.width
 
 

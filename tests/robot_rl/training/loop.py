@@ -34,6 +34,7 @@ class Loop:
         interval_seconds: float = 1e9,
         stop_at: int | None = None,
         env: Mapping[str, Any] | None = None,
+        make_env: Callable[..., ToyEnv] = ToyEnv,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
@@ -45,10 +46,11 @@ class Loop:
             interval_seconds: Between records.
             stop_at: World-steps at which a signal comes.
             env: Changes of the training worlds.
+            make_env: Makes them.
             settings: Changes of the trainer's settings.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
-        self.env = ToyEnv(WORLD, WORLDS, seed=seed, **worlds)
+        self.env = make_env(WORLD, WORLDS, seed=seed, **worlds)
         self.learner = small_sac(self.env.spec, seed, n_step=3, actor_interval=2)
         self.records: list[Mapping[str, float]] = []
         segments = SegmentStore(folder / "segments")

@@ -1,0 +1,143 @@
+"""Between replay and learner: as many minibatches as there are updates, drawn at the right time.
+
+With experience of before, every minibatch holds its share of it, evenly spread: in every part of a
+minibatch too, should a learner divide it further (Ball et al. 2023, RLPD, draws and interleaves
+alike). With mirror images every minibatch is half of them, and so is every even part of it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+
+
+class Minibatches:
+    """Draws what a learner eats, and hears how wrong it was."""
+
+    def __init__(
+        self,
+        replay: ReplayBuffer,
+        size: int,
+        *,
+        prior: ReplayBuffer | None = None,
+        share: float = 0.5,
+        images: MirrorImages | None = None,
+    ) -> None:
+        """Join the parts.
+
+        Args:
+            replay: Of the run itself.
+            size: Transitions of a minibatch.
+            prior: Experience of before; drawn uniformly.
+            share: Part of every minibatch that is drawn from it, rounded to whole transitions.
+            images: Makes mirror images: half of a minibatch is drawn, and followed, row by row, by
+                them.
+
+        Raises:
+            ConfigError: The share leaves nothing of one of the two, or an odd minibatch has no
+                half.
+        """
+        self._replay, self._size = replay, size
+        self._prior, self._images = prior, images
+        self._drawn = size if images is None else size // 2
+        self._before = 0 if prior is None else round(share * self._drawn)
+        if prior is not None and not 0 < self._before < self._drawn:
+            raise ConfigError(
+                f"training.prior.share {share} of {self._drawn} transitions per minibatch is "
+                f"{self._before}; choose a share that leaves some of both"
+            )
+        if images is not None and size % 2:
+            raise ConfigError(
+                f"training.symmetry=augment: a minibatch of {size} cannot be half mirror images; "
+                "choose an even learner.batch_size"
+            )
+
+    def draw(self, count: int, progress: float) -> Iterator[Batch]:
+        """Minibatches, one after another.
+
+        Drawn uniformly, all come from one gather. Drawn by priority, each is drawn when it is asked
+        for: it knows what the updates before it have told.
+
+        Args:
+            count: How many.
+            progress: Part of the training that is over, in [0, 1].
+        """
+        if self._replay.prioritized:
+            for _ in range(count):
+                yield self._joined(1, progress)
+            return
+        batch = self._joined(count, progress)
+        for i in range(count):
+            yield batch.take(i * self._size, (i + 1) * self._size)
+
+    def tell(self, batch: Batch, error: Tensor | None) -> None:
+        """Hand a learner's errors on to the priorities.
+
+        Args:
+            batch: As it was drawn.
+            error: Second answer of `Learner.update`, (B,).
+
+        Raises:
+            ConfigError: Rows are drawn by priority, and the learner sets none.
+        """
+        if not self._replay.prioritized:
+            return
+        if error is None:
+            raise ConfigError(
+                "training.replay.priority is above 0, but this learner sets no priorities: its "
+                "update returns None; use training.replay.priority=0 or another learner"
+            )
+        index = batch.extra["index"]
+        if self._prior is not None:
+            _, own = _places(self._drawn, self._before, 1, index.device)
+            if self._images is not None:
+                own = torch.cat([2 * own, 2 * own + 1])
+            index, error = index[own], error[own]
+        self._replay.set_priorities(index, error)
+
+    def _joined(self, count: int, progress: float) -> Batch:
+        """`count` minibatches in one."""
+        batch = self._replay.sample(count * (self._drawn - self._before), progress=progress)
+        if self._prior is not None:
+            batch = self._mixed(batch, self._prior.sample(count * self._before), count)
+        return batch if self._images is None else self._images.beside(batch)
+
+    def _mixed(self, own: Batch, before: Batch, count: int) -> Batch:
+        order, _ = _places(self._drawn, self._before, count, own.action.device)
+        joined = _combined(own, before, lambda a, b: torch.cat([a, b]).index_select(0, order))
+        return replace(joined, extra={**joined.extra, "source": (order >= len(own.action)).long()})
+
+
+@lru_cache(maxsize=8)
+def _places(size: int, before: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """How own rows, followed by rows of before, are interleaved.
+
+    Returns:
+        For every place of `count` minibatches its row, (count * size,); and the places of own rows.
+    """
+    place = torch.arange(size, device=device)
+    # The k-th row of before lies where k / before of the minibatch is over.
+    of_before = ((place + 1) * before // size > place * before // size).repeat(count)
+    own = (~of_before).cumsum(0) - 1
+    other = of_before.cumsum(0) - 1 + count * (size - before)
+    return torch.where(of_before, other, own), (~of_before).nonzero()[:, 0]
+
+
+def _combined(one: Batch, two: Batch, join: Callable[[Tensor, Tensor], Tensor]) -> Batch:
+    """Every tensor of two batches joined."""
+    return Batch(
+        obs={name: join(group, two.obs[name]) for name, group in one.obs.items()},
+        action=join(one.action, two.action),
+        reward=join(one.reward, two.reward),
+        discount=join(one.discount, two.discount),
+        next_obs={name: join(group, two.next_obs[name]) for name, group in one.next_obs.items()},
+        weight=join(one.weight, two.weight),
+        extra={name: join(value, two.extra[name]) for name, value in one.extra.items()},
+    )

@@ -1,0 +1,98 @@
+"""Where episodes end: the one place that turns stored rows into rewards and discounts.
+
+- A termination ends the sum and the future: discount 0.
+- A truncation ends the sum; the future counts from the true successor: discount gamma^k.
+- An invalid row, and the newest row of a ring, are seams: the sum stops before the former and after
+  the latter, and the future counts from the last valid successor.
+- A row that is itself invalid gets weight 0.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.core.transition import Batch
+
+
+class Returns:
+    """Makes transitions of up to n steps out of rows."""
+
+    def __init__(self, layout: RowLayout, gamma: float, n_step: int, device: torch.device) -> None:
+        """Value all reward terms alike.
+
+        Args:
+            layout: Of the rows.
+            gamma: Discount per step.
+            n_step: Steps per transition.
+            device: Where the rows live.
+        """
+        self.weights = torch.ones(max(1, len(layout.reward_names)), device=device)
+        """Of the reward terms, (K,); the newest are valid for rows of any age."""
+        self._layout, self._n_step = layout, n_step
+        self._gamma = gamma
+        self._discount = torch.tensor(gamma, device=device)
+
+    def one_step(self, rows: Tensor, index: Tensor) -> Batch:
+        """Transitions of one step.
+
+        Args:
+            rows: (B, W).
+            index: Their places, (B,).
+        """
+        part = self._layout.split(rows)
+        return Batch(
+            obs=self._layout.obs(part, "obs/"),
+            action=part["action"],
+            reward=self._paid(part["reward"]),
+            # gamma, or gamma - gamma
+            discount=torch.add(self._discount, part["terminated"][:, 0], alpha=-self._gamma),
+            next_obs=self._layout.obs(part, "next_obs/"),
+            weight=part["valid"][:, 0],
+            extra={"index": index},
+        )
+
+    def several_steps(
+        self, rows: Tensor, index: Tensor, later: Callable[[int], tuple[Tensor, Tensor]]
+    ) -> Batch:
+        """Transitions of up to n steps.
+
+        Args:
+            rows: All rows, (M, W).
+            index: Where transitions begin, (B,).
+            later: For k steps later the places in the same worlds, (B,), and whether these are
+                not beyond the newest step, (B,) bool.
+        """
+        part = self._layout.split(rows.index_select(0, index))
+        last = index  # (B,): row whose successor is bootstrapped from
+        reward = self._paid(part["reward"])
+        discount = torch.full_like(reward, self._gamma)
+        going = _goes_on(part)
+        for k in range(1, self._n_step):
+            place, inside = later(k)
+            here = self._layout.split(rows.index_select(0, place))
+            going = going & inside & (here["valid"][:, 0] > 0)
+            reward = reward + going * discount * self._paid(here["reward"])
+            discount = torch.where(going, discount * self._gamma, discount)
+            last = torch.where(going, place, last)
+            going = going & _goes_on(here)
+        end = self._layout.split(rows.index_select(0, last))
+        return Batch(
+            obs=self._layout.obs(part, "obs/"),
+            action=part["action"],
+            reward=reward,
+            discount=discount * (1 - end["terminated"][:, 0]),
+            next_obs=self._layout.obs(end, "next_obs/"),
+            weight=part["valid"][:, 0],
+            extra={"index": index},
+        )
+
+    def _paid(self, terms: Tensor) -> Tensor:
+        """Reward of terms (B, K), (B,)."""
+        return terms[:, 0] * self.weights if terms.shape[1] == 1 else terms @ self.weights
+
+
+def _goes_on(part: Mapping[str, Tensor]) -> Tensor:
+    ended = part["terminated"] + part["truncated"]
+    return (ended[:, 0] == 0) & (part["valid"][:, 0] > 0)

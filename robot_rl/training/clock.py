@@ -1,0 +1,70 @@
+"""Wall time of a training, and who takes how much of it."""
+
+import time
+
+
+class Clock:
+    """Splits wall time into collecting, learning and the rest."""
+
+    def __init__(self) -> None:
+        """Start at no step."""
+        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = 0
+
+    def start(self, step: int) -> None:
+        """Begin the first interval at a step."""
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = step
+
+    def collecting(self) -> "_Span":
+        """Steps of the worlds."""
+        return _Span(self._spent, "collect")
+
+    def learning(self) -> "_Span":
+        """Updates of the learner."""
+        return _Span(self._spent, "learn")
+
+    def aside(self) -> "_Span":
+        """Evaluation and saving: part of the wall time, not of steps per second."""
+        return _Span(self._spent, "aside")
+
+    @property
+    def elapsed(self) -> float:
+        """Wall time of the interval so far [s]."""
+        return time.perf_counter() - self._interval_start
+
+    def session_part(self) -> float:
+        """Wall time since this was last asked [s]."""
+        now = time.perf_counter()
+        part, self._session_mark = now - self._session_mark, now
+        return part
+
+    def restart(self) -> None:
+        """Leave what was done aside out of the next interval."""
+        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
+        self._interval_start = time.perf_counter()
+
+    def pop(self, step: int) -> dict[str, float]:
+        """Rates of the interval; starts the next one."""
+        elapsed = max(self.elapsed, 1e-9)
+        working = max(elapsed - self._spent["aside"], 1e-9)
+        record = {
+            "time/steps_per_second": (step - self._start_step) / working,
+            "time/collect_fraction": self._spent["collect"] / elapsed,
+            "time/learn_fraction": self._spent["learn"] / elapsed,
+        }
+        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
+        self._interval_start, self._start_step = time.perf_counter(), step
+        return record
+
+
+class _Span:
+    def __init__(self, spent: dict[str, float], name: str) -> None:
+        self._spent, self._name = spent, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._spent[self._name] += time.perf_counter() - self._start

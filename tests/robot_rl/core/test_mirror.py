@@ -1,0 +1,207 @@
+"""Mirror images by the laws of reflection, and robots that have none."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.catalog import choices
+from configs.compose import compose
+from robot_rl.core import quaternion
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirrored import TERM_KINDS, Mirrored, MirrorSpec
+from robot_rl.core.observation import TERMS
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, JointCommand
+from robot_rl.core.robot_parts import JointSpec
+from robot_rl.core.robot_state import FIELD_KINDS, STATE_FIELDS
+
+PLANE = torch.tensor([1.0, -1.0, 1.0])
+HIP = {"position_limit": [-0.5, 1.0], "default_position": 0.2}
+KNEE = {"position_limit": [-2.0, 0.0], "default_position": -1.0}
+
+
+def walker(**changes: Any) -> RobotSpec:
+    """Two legs with a hip about x and a knee about y each, and a tail about z."""
+    values: dict[str, Any] = {
+        "name": "walker",
+        "joints": [
+            JointSpec(name="left_hip", **HIP),
+            JointSpec(name="left_knee", **KNEE),
+            JointSpec(name="right_hip", position_limit=[-1.0, 0.5], default_position=-0.2),
+            JointSpec(name="right_knee", **KNEE),
+            JointSpec(name="tail", position_limit=[-1.0, 1.0]),
+        ],
+        "feet": ["right", "left"],
+        "rotors": ["right_fan", "left_fan"],
+        "command": CommandKind.joint,
+        "mirror": MirrorSpec(swap={"left": "right"}, reversed=["left_hip", "right_hip", "tail"]),
+    }
+    return RobotSpec(**(values | changes))
+
+
+def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
+    return values[..., list(mirror.source)] * torch.tensor(mirror.sign)
+
+
+def reflected(kind: Mirrored, values: Tensor) -> Tensor:
+    return image(RobotMirror(walker()).kind(kind, values.shape[-1]), values)
+
+
+def draws(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_vectors_are_reflected_and_a_cross_product_of_two_turns_the_other_way() -> None:
+    a, b = draws(20, 3), draws(21, 3)[:20]
+    assert torch.equal(reflected(Mirrored.vector, a), a * PLANE)
+    image_of_cross = reflected(Mirrored.pseudovector, torch.linalg.cross(a, b))
+    cross_of_images = torch.linalg.cross(a * PLANE, b * PLANE)
+    assert torch.allclose(image_of_cross, cross_of_images)
+
+
+def test_rotations_turn_mirrored_vectors_into_mirrored_vectors() -> None:
+    q = torch.nn.functional.normalize(draws(50, 4), dim=-1)
+    v = draws(50, 3)
+    turned = (quaternion.rotation_matrix(q).view(50, 3, 3) @ v[..., None])[..., 0]
+    for matrix in (
+        reflected(Mirrored.rotation, quaternion.rotation_matrix(q)),
+        quaternion.rotation_matrix(reflected(Mirrored.quaternion, q)),
+    ):
+        again = (matrix.view(50, 3, 3) @ (v * PLANE)[..., None])[..., 0]
+        assert torch.allclose(again, turned * PLANE, atol=1e-5)
+
+
+def test_a_wrench_is_a_vector_and_a_pseudovector() -> None:
+    wrench = draws(9, 6)
+    parts = (reflected(Mirrored.vector, wrench[:, :3]),
+             reflected(Mirrored.pseudovector, wrench[:, 3:]))  # fmt: skip
+    assert torch.equal(reflected(Mirrored.wrench, wrench), torch.cat(parts, -1))
+
+
+def test_motion_on_the_ground_goes_and_turns_the_other_way() -> None:
+    moved = reflected(Mirrored.ground_motion, torch.tensor([0.5, 0.2, -0.3]))
+    assert moved.tolist() == pytest.approx([0.5, -0.2, 0.3])
+
+
+def test_joints_and_feet_change_sides() -> None:
+    mirror = RobotMirror(walker())
+    assert image(mirror.joints, torch.tensor([1.0, 2, 3, 4, 5])).tolist() == [-3, 4, -1, 2, -5]
+    assert image(mirror.feet, torch.tensor([1.0, 2.0])).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("kind", Mirrored)
+def test_done_twice_nothing_has_changed(kind: Mirrored) -> None:
+    if kind is Mirrored.action:
+        return  # belongs to an action map, below
+    width = {Mirrored.joints: 5, Mirrored.feet: 2, Mirrored.quaternion: 8, Mirrored.rotation: 9}
+    values = draws(6, width.get(kind, 6))
+    assert torch.equal(reflected(kind, reflected(kind, values)), values)
+
+
+def test_parts_change_places_and_are_mirrored_inside() -> None:
+    feet = RobotMirror(walker()).feet.of_parts(SignedPermutation.signs(1, -1, 1))
+    values = torch.tensor([1.0, 2, 3, 4, 5, 6])
+    assert image(feet, values).tolist() == [4, -5, 6, 1, -2, 3]
+    assert torch.equal(image(feet, image(feet, values)), values)
+
+
+def test_the_mirrored_action_makes_the_mirrored_command() -> None:
+    robot = walker()
+    mirror = RobotMirror(robot)
+    action_map = ActionMap.joint_positions(robot, 0.7)
+    found, action = mirror.action(action_map), draws(30, 5).clamp(-1, 1)
+    one, two = (action_map.to_command(a) for a in (action, image(found, action)))
+    assert isinstance(one, JointCommand)
+    assert isinstance(two, JointCommand)
+    assert torch.allclose(image(mirror.joints, one.q), two.q, atol=1e-6)
+    assert torch.equal(image(found, image(found, action)), action)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sign"), [(CommandKind.rotors, (1.0, 1.0)), (CommandKind.body_rates, (-1, 1, -1, 1))]
+)
+def test_rotors_change_sides_and_body_rates_turn_the_other_way(
+    kind: CommandKind, sign: tuple[float, ...]
+) -> None:
+    size = len(sign)
+    low = [0.0] * size if kind is CommandKind.rotors else [-2.0, -2.0, -1.0, 0.0]
+    action_map = ActionMap(kind=kind, low=low, high=[-x or 1.0 for x in low])
+    found = RobotMirror(walker(command=kind)).action(action_map)
+    assert found.sign == sign
+    assert found.source == ((1, 0) if kind is CommandKind.rotors else (0, 1, 2, 3))
+
+
+def test_a_range_that_has_no_mirror_is_refused() -> None:
+    robot = walker()
+    action_map = ActionMap.joint_positions(robot, 0.7)
+    lopsided = replace(action_map, low=[*action_map.low[:-1], -0.1])
+    with pytest.raises(ConfigError, match=r"action 4 ranges over -0.1 to 0.7, its .* -0.7 to 0.1"):
+        RobotMirror(robot).action(lopsided)
+
+
+def other_hip(**changes: Any) -> RobotSpec:
+    joints = walker().joints
+    return walker(joints=[*joints[:2], replace(joints[2], **changes), *joints[3:]])
+
+
+@pytest.mark.parametrize(
+    ("robot", "told"),
+    [
+        (walker(mirror=None), r"'walker' cannot be mirrored: .* use training.symmetry=none"),
+        (walker(mirror=MirrorSpec(swap={"left": "starboard"})), "makes starboard_hip, starboard_k"),
+        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["hip"])), r"\['hip'\], which"),
+        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["left_hip"])), "twice, column"),
+        (walker(mirror=MirrorSpec(swap={"left": "right"})), "'left_hip' with limits .* is not"),
+        (other_hip(default_position=0.2), "'left_hip' with limits .* is not the mirror image of"),
+        (other_hip(position_limit=[-0.5, 1.0]), "'left_hip' with limits .* is not the mirror"),
+    ],
+)
+def test_robots_without_a_mirror_are_refused_in_words(robot: RobotSpec, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        RobotMirror(robot)
+
+
+@pytest.mark.parametrize("swap", [{"a": "a"}, {"a": "b", "b": "c"}, {"a": "b", "c": "b"}])
+def test_names_are_exchanged_in_pairs(swap: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"mirror.swap: expected pairs"):
+        MirrorSpec(swap=swap)
+
+
+def test_columns_that_do_not_come_back_are_no_mirror() -> None:
+    for source, sign in (((1, 2, 0), (1.0, 1.0, 1.0)), ((1, 0), (1.0, -1.0))):
+        with pytest.raises(ConfigError, match="are no mirror: done twice"):
+            SignedPermutation(source, sign)
+
+
+def test_a_kind_of_another_width_is_refused() -> None:
+    for kind, width in ((Mirrored.vector, 4), (Mirrored.joints, 10), (Mirrored.quaternion, 3)):
+        with pytest.raises(ConfigError, match=f"has {width} columns, which are no '{kind.value}'"):
+            RobotMirror(walker()).kind(kind, width)
+
+
+def test_every_term_and_every_field_of_the_state_says_what_a_mirror_does_to_it() -> None:
+    assert set(TERM_KINDS) >= set(TERMS)
+    assert set(FIELD_KINDS) == set(STATE_FIELDS)
+
+
+def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
+    robot = walker()
+    assert RobotSpec.from_dict(robot.to_dict()) == robot
+    older = {key: value for key, value in robot.to_dict().items() if key != "mirror"}
+    assert RobotSpec.from_dict(older).mirror is None
+
+
+@pytest.mark.parametrize("name", choices("robot"))
+def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
+    task = {"panda": "reach", "crazyflie": "hover"}.get(name, "velocity")
+    spec = compose([f"task={task}", f"robot={name}"]).config.robot.spec
+    assert (spec.mirror is not None) == (name in ("go1", "go2", "crazyflie"))
+    if spec.mirror is not None:
+        other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL"}
+        found = [spec.feet[i] for i in RobotMirror(spec).feet.source]
+        assert found == [other[foot] for foot in spec.feet]

@@ -1,130 +1,15 @@
-"""From typed configs to parts: the one place where the rooms of the house meet."""
+"""From typed configs to worlds: the one place where robots, tasks and environments meet."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
-from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
-from robot_rl.core.seeding import derive_seed
-from robot_rl.learners.dsac_t import DSACT, DSACTConfig
-from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
-from robot_rl.learners.sac import SAC, SACConfig
-from robot_rl.learners.td3 import TD3, TD3Config
-from robot_rl.learners.values import make_values
+from robot_rl.core.env import BatchEnv
+from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.env import SimEnv
-
-
-@dataclass(kw_only=True)
-class SACLearnerConfig(SACConfig):
-    """SAC and the networks that are handed to it."""
-
-    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
-    """Policy network."""
-    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
-    """Action-value networks."""
-
-    def __post_init__(self) -> None:
-        """Refuse a target of more members than there are."""
-        super().__post_init__()
-        if self.target_members > self.critic.members and not self.target_replacement:
-            raise ConfigError(
-                f"learner.target_members {self.target_members} asks for more critics than "
-                f"learner.critic.members has, {self.critic.members}"
-            )
-
-
-def build_sac(config: SACLearnerConfig, spec: EnvSpec, *, seed: int) -> SAC:
-    """SAC for an environment; critics read the group `critic` where there is one."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(derive_seed(seed, "initial weights"))
-    actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    width = make_values(config.values, spec.device).width
-    critic = QEnsemble(config.critic, group, spec.groups[group].shape[0], spec.action_size, width)
-    return SAC(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
-
-
-def _flash_actor() -> GaussianActorConfig:
-    return GaussianActorConfig(
-        kind=NetworkKind.flash, log_std_min=-10.0, log_std_bound=LogStdBound.tanh, normalize=False
-    )
-
-
-def _flash_critic() -> QEnsembleConfig:
-    return QEnsembleConfig(kind=NetworkKind.flash, normalize=False)
-
-
-@dataclass(kw_only=True)
-class FlashSACLearnerConfig(FlashSACConfig):
-    """FlashSAC and the networks that are handed to it; the authors' unless said otherwise."""
-
-    actor: GaussianActorConfig = field(default_factory=_flash_actor)
-    """Policy network."""
-    critic: QEnsembleConfig = field(default_factory=_flash_critic)
-    """Action-value networks."""
-
-
-def build_flash_sac(config: FlashSACLearnerConfig, spec: EnvSpec, *, seed: int) -> FlashSAC:
-    """FlashSAC for an environment; critics read the group `critic` where there is one."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(derive_seed(seed, "initial weights"))
-    actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    critic = QEnsemble(
-        config.critic, group, spec.groups[group].shape[0], spec.action_size,
-        outputs=make_values(config.values, spec.device).width,
-    )  # fmt: skip
-    return FlashSAC(
-        config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed
-    )
-
-
-@dataclass(kw_only=True)
-class TD3LearnerConfig(TD3Config):
-    """TD3 and the networks that are handed to it."""
-
-    actor: DeterministicActorConfig = field(default_factory=DeterministicActorConfig)
-    """Policy network."""
-    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
-    """Action-value networks."""
-
-
-def build_td3(config: TD3LearnerConfig, spec: EnvSpec, *, seed: int) -> TD3:
-    """TD3 for an environment; critics read the group `critic` where there is one."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(derive_seed(seed, "initial weights"))
-    actor = DeterministicActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    critic = QEnsemble(
-        config.critic, group, spec.groups[group].shape[0], spec.action_size,
-        make_values(config.values, spec.device).width,
-    )  # fmt: skip
-    return TD3(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
-
-
-@dataclass(kw_only=True)
-class DSACTLearnerConfig(DSACTConfig):
-    """DSAC-T and the networks that are handed to it."""
-
-    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
-    """Policy network."""
-    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
-    """Networks of the return's mean and deviation."""
-
-
-def build_dsac_t(config: DSACTLearnerConfig, spec: EnvSpec, *, seed: int) -> DSACT:
-    """DSAC-T for an environment; critics read the group `critic` where there is one."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(derive_seed(seed, "initial weights"))
-    actor = GaussianActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    size = spec.groups[group].shape[0]
-    critic = QEnsemble(config.critic, group, size, spec.action_size, outputs=2)
-    return DSACT(config, actor, critic, action_size=spec.action_size, device=spec.device, seed=seed)
 
 
 @dataclass(kw_only=True)

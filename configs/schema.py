@@ -11,17 +11,15 @@ from typing import Any
 
 import torch
 
-from configs.builders import (
+from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
+from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
     SACLearnerConfig,
-    SimEnvConfig,
     TD3LearnerConfig,
     build_dsac_t,
     build_flash_sac,
-    build_gymnasium_env,
     build_sac,
-    build_sim_env,
     build_td3,
 )
 from robot_rl.core.env import BatchEnv
@@ -66,6 +64,8 @@ class RunConfig:
     """auto, cpu, cuda or cuda:<index>."""
     threads: int = 1
     """CPU threads of torch; one is usually fastest for networks of this size."""
+    rank_timeout_seconds: float = 1800.0
+    """With torchrun: how long processes wait for each other, evaluations included [s]."""
     video: bool = True
     """Film a few flights of the trained policy at the end; takes about ten seconds."""
     runs: str = "runs"
@@ -76,6 +76,10 @@ class RunConfig:
         for name, lowest in (("num_envs", 1), ("threads", 1), ("seed", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
+        if not self.rank_timeout_seconds > 0:
+            raise ConfigError(
+                f"rank_timeout_seconds must be above 0, got {self.rank_timeout_seconds}"
+            )
         if not self.runs:
             raise ConfigError("runs is empty; expected the folder that the run's folder goes into")
 

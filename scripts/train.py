@@ -27,6 +27,10 @@ most used fields:
   logging.wandb=offline         mirror to Weights & Biases: off, offline, online
   runs=runs                     folder of all runs
 
+several processes or GPUs (docs/parallel.md):
+  torchrun --nproc-per-node 2 scripts/train.py task=hover
+                                one run, divided: num_envs, replay and batches are totals
+
 other:
   resume=runs/...               go on with a run (or resume=latest), exactly where it stopped
   -m, --multirun                one run after another for every combination of a=1,2 and b=3,4
@@ -66,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if flags.cfg or flags.info:
         _print_config(overrides, fields=bool(flags.info))
         return
+    if flags.multirun and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("-m trains one run after another in one process: leave torchrun out")
     if flags.multirun and any(text.startswith("resume=") for text in overrides):
         raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
     jobs = expand(overrides) if flags.multirun else [overrides]

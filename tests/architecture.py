@@ -42,10 +42,12 @@ def read_modules(root: Path, wings: Sequence[str]) -> dict[str, Module]:
             if found:
                 own.add(found)
             elif target.split(".")[0] not in sys.stdlib_module_names:
-                # These two wrap a package of another name: they count as what they load.
+                # The first two wrap a package of another name: they count as what they load.
+                # The third has a home of its own, unlike the rest of torch.
                 alias = {
                     "array_api_compat.torch": "torch",
                     "torch.utils.tensorboard": "tensorboard",
+                    "torch.distributed": "torch.distributed",
                 }
                 known = next((a for p, a in alias.items() if _inside(target, p)), None)
                 foreign.add(known or target.split(".")[0])

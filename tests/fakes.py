@@ -22,6 +22,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.values import make_values
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
@@ -224,7 +225,8 @@ class FakeDriver:
 
 
 def small_sac(
-    spec: EnvSpec, seed: int = 0, *, actor: Mapping[str, Any] | None = None,
+    spec: EnvSpec, seed: int = 0, *, stream_seed: int | None = None,
+    reduce: Reduce | None = None, actor: Mapping[str, Any] | None = None,
     critic: Mapping[str, Any] | None = None, **settings: Any,
 ) -> SAC:  # fmt: skip
     """SAC with networks of sixteen units; settings as in its config."""
@@ -240,7 +242,8 @@ def small_sac(
             critic_config, group, spec.groups[group].shape[0], spec.action_size,
             make_values(config.values, spec.device).width,
         ),
-        action_size=spec.action_size, device=spec.device, seed=seed,
+        action_size=spec.action_size, device=spec.device,
+        seed=seed if stream_seed is None else stream_seed, reduce=reduce,
     )  # fmt: skip
 
 

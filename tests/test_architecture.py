@@ -72,6 +72,7 @@ HOMES = {
     "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl"},
     "tensordict": {"sim"},
+    "torch.distributed": {"robot_rl"},
     "viser": {"hardware", "sim"},
     "wandb": {"robot_rl"},
     "warp": {"sim"},

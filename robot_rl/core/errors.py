@@ -56,6 +56,10 @@ class NonFiniteError(RobotRLError, ArithmeticError):
     """A NaN or an infinity appeared in a state, an observation, a reward or a loss."""
 
 
+class RankError(RobotRLError):
+    """One of several processes that train together died, ended, or does not answer."""
+
+
 class LimitError(RobotRLError, ValueError):
     """A command or a state is outside a declared limit."""
 

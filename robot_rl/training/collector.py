@@ -9,6 +9,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
+from robot_rl.training.parallel import Ranks
 
 
 class Collector:
@@ -22,6 +23,7 @@ class Collector:
         *,
         random_steps: int,
         seed: int,
+        ranks: Ranks | None = None,
     ) -> None:
         """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
 
@@ -31,11 +33,13 @@ class Collector:
             replay: Filled.
             random_steps: World-steps of uniformly random actions at the start.
             seed: Seed of the random actions.
+            ranks: Processes that collect for the same run; this one alone by default.
         """
         self._env = env
         self._learner = learner
         self._replay = replay
         self._random_steps = random_steps
+        self._ranks = ranks or Ranks()
         spec = env.spec
         self._generator = torch.Generator(device=spec.device)
         self._generator.manual_seed(derive_seed(seed, "random actions"))
@@ -47,7 +51,7 @@ class Collector:
         self._keep = torch.tensor(1 - 1 / (spec.num_envs + 1), device=spec.device)
         self._invalid = torch.zeros((), dtype=torch.int64, device=spec.device)
         self.world_steps = 0
-        """Steps taken, of all worlds together."""
+        """Steps taken, of all worlds of all ranks together."""
         self.policy_version = 0
         """Which policy acts, counted by whoever updates it; stored with every step."""
 
@@ -94,22 +98,23 @@ class Collector:
             action = self._learner.act(self._obs, explore=True)
         step = self._env.step(action)
         self._replay.add(self._obs, step, policy_version=self.policy_version)
-        self._learner.observe(step)
+        self._learner.observe(self._ranks.join_step(step))
         self._count(step)
         self._learner.begin(step.ended)
         for name, group in self._obs.items():
             group.copy_(step.obs[name])
-        self.world_steps += spec.num_envs
+        self.world_steps += spec.num_envs * self._ranks.count
 
     def statistics(self) -> dict[str, float]:
-        """Means over about the last N episodes, newer ones weighing more; waits for the device.
+        """Means over about the last N episodes, newer ones weighing more; waits for all ranks.
 
         A plain mean over an interval would swing with the worlds' common time limit: lost episodes
         end early, and whole ones together. `rollout/invalid_steps` counts all world-steps that
         were dropped since the run began: a world that the engine gave up, a lost sensor.
         """
-        episodes, total, length, success, terminated = self._ended.tolist()
-        dropped = {"rollout/invalid_steps": float(self._invalid)}
+        sums = torch.cat([self._ended, self._invalid[None]]).double().cpu()
+        episodes, total, length, success, terminated, invalid = self._ranks.total(sums).tolist()
+        dropped = {"rollout/invalid_steps": invalid}
         if episodes == 0:
             return dropped
         spec = self._env.spec

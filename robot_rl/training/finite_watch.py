@@ -46,6 +46,13 @@ class FiniteWatch:
         times = sorted({look for look in first.values() if look < torch.inf})
         return [[name for name, look in first.items() if look == time] for time in times]
 
+    def earliest(self) -> float:
+        """The look that was the first to find something; infinite where none has.
+
+        Waits for the device.
+        """
+        return min((float(looks.min()) for looks in self._first.values()), default=torch.inf)
+
     def _remember(self, names: tuple[str, ...], finite: Tensor) -> None:
         self._looks += 1
         now = torch.where(finite, torch.inf, float(self._looks))

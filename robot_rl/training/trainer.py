@@ -1,6 +1,7 @@
 """The training loop: collect, learn, evaluate, save - on one page.
 
-Everything that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
+With several processes (`parallel.py`) all run this loop in step, each with its share. Everything
+that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
 normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
 the uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin
 anew.
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
@@ -27,7 +29,9 @@ from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.parallel import Ranks
 from robot_rl.training.prior import Prior, PriorConfig, open_prior
+from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -97,29 +101,33 @@ class Trainer:
         record: Callable[[Mapping[str, float]], None],
         interval_seconds: float,
         seed: int,
+        ranks: Ranks | None = None,
     ) -> None:
         """Join the parts.
 
         Args:
             config: The loop's settings.
-            env: Worlds to learn in.
-            evaluation_env: Worlds to evaluate in.
+            env: Worlds to learn in; with several ranks this one's.
+            evaluation_env: Worlds to evaluate in; used by rank 0.
             learner: The algorithm.
             checkpoints: Where the state is saved.
             segments: Where the replay's rows are saved.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
-            seed: Seed of starts, random actions and sampling.
+            seed: Seed of starts, random actions and sampling; another one on every rank.
+            ranks: Processes that train together; this one alone by default.
         """
+        ranks = ranks or Ranks()
         self.config = config
         self.env = env
         self.evaluation_env = evaluation_env
         self.learner = learner
+        self._ranks = ranks
         groups = (*learner.actor_groups, *learner.critic_groups)
         self.replay = ReplayBuffer(
             env.spec,
             groups,
-            capacity=config.replay_capacity,
+            capacity=config.replay_capacity // ranks.count,
             gamma=learner.gamma,
             n_step=learner.n_step,
             config=config.replay,
@@ -131,13 +139,13 @@ class Trainer:
             self.prior = open_prior(config.prior, self.replay, env.spec, groups, seed=seed)
         self._minibatches = Minibatches(
             self.replay,
-            learner.samples_per_update,
+            share_of(learner.samples_per_update, ranks, "learner.batch_size"),
             prior=None if self.prior is None else self.prior.replay,
             share=config.prior.share,
             images=_mirror_images(env) if config.symmetry is Symmetry.augment else None,
         )
         self.collector = Collector(
-            env, learner, self.replay, random_steps=config.random_steps, seed=seed
+            env, learner, self.replay, random_steps=config.random_steps, seed=seed, ranks=ranks
         )
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
@@ -162,9 +170,11 @@ class Trainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         if self.collector.world_steps == 0:
+            check_same(self.learner.state_dict(), self._ranks)
             self.collector.start(self._seed)
         self._clock.start(self.collector.world_steps)
-        while self.collector.world_steps < self.config.total_steps and not self._stop:
+        total = self.config.total_steps
+        while self.collector.world_steps < total and not self._ranks.any(self._stop):
             before = self.collector.world_steps
             with self._clock.collecting():
                 self.collector.collect()
@@ -172,11 +182,11 @@ class Trainer:
                 self._learn()
             if self._evaluation_is_due(before):
                 self._evaluate_and_save()
-            elif self._clock.elapsed >= self._interval_seconds:
+            elif self._ranks.any(self._clock.elapsed >= self._interval_seconds):
                 self._log({})
         if self.collector.world_steps != self._saved_step:
             self._save(None)
-        return self.collector.world_steps >= self.config.total_steps
+        return self.collector.world_steps >= total
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
@@ -190,7 +200,7 @@ class Trainer:
     def _learn(self) -> None:
         updates = self.config.updates_per_step
         # A run that goes on without its replay fills it again before it learns.
-        enough = min(self.config.random_steps, self.replay.capacity)
+        enough = min(self.config.random_steps // self._ranks.count, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
             return
         progress = min(1.0, self.collector.world_steps / self.config.total_steps)
@@ -205,15 +215,19 @@ class Trainer:
     def _evaluate_and_save(self) -> None:
         self._checked()  # else the evaluation would blame the policy's actions
         with self._clock.aside():
-            policy = self.learner.policy()
-            result = evaluate(self.evaluation_env, policy, seed=VALIDATION_SEED)
-        judged = self.evaluation_env.spec.judges_success
-        summary = result.summary()
-        if not judged:
-            summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+            summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self._log(summary)
-        self._save(result.success_rate if judged else float(result.returns.mean()))
+        self._save(score)
         self._clock.restart()
+
+    def _evaluate(self) -> tuple[dict[str, float], float]:
+        """What the policy reaches, and the score that the best is chosen by."""
+        result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
+        summary = result.summary()
+        if self.evaluation_env.spec.judges_success:
+            return summary, result.success_rate
+        summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
+        return summary, float(result.returns.mean())
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = self._checked()
@@ -231,52 +245,60 @@ class Trainer:
         )
 
     def _checked(self) -> dict[str, float]:
-        """The learner's metrics on the host, after looking for what was not a number."""
-        found = self._watch.found()
-        if found:
-            raise NonFiniteError(
-                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
-                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
-                "smaller learning rate, or look for a reward or an observation that explodes"
-                f"{self._complaint_of_the_worlds()}"
-            )
-        self.env.check()
-        return {name: float(value) for name, value in self._learn_metrics.items()}
+        """The learner's metrics, means over all ranks, after looking for what is not a number."""
+        if found := self._ranks.problem(self._not_finite(), self._watch.earliest()):
+            raise NonFiniteError(found)
+        values = torch.tensor([float(value) for value in self._learn_metrics.values()])
+        means = self._ranks.total(values) / self._ranks.count
+        return dict(zip(self._learn_metrics, means.tolist(), strict=True))
 
-    def _complaint_of_the_worlds(self) -> str:
-        """What the worlds found too: the cause, or actions of a policy that is broken already."""
+    def _not_finite(self) -> str:
+        """Sentence about what was not a number on this rank."""
+        worlds = ""  # what they found: the cause, or actions of a policy that is broken already
         try:
             self.env.check()
         except NonFiniteError as error:
-            return f". The worlds report: {error}"
-        return ""
+            worlds = str(error)
+        if found := self._watch.found():
+            return (
+                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
+                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
+                "smaller learning rate, or look for a reward or an observation that explodes"
+                + (f". The worlds report: {worlds}" if worlds else "")
+            )
+        return worlds
 
     def _save(self, score: float | None) -> None:
         self._checked()
         with self._clock.aside():
-            step = self.collector.world_steps
-            self._checkpoints.save(step, self.state_dict(), score=score)
+            step, state = self.collector.world_steps, self.state_dict()
+            self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
         self._saved_step = step
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole run."""
+        """The whole run; all ranks must ask for it."""
         self.seconds += self._clock.session_part()
-        return {
+        own = {
             "learner": self.learner.state_dict(),
-            "policy": self.learner.policy().state_dict(),  # for those who only play it
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
             "prior": {} if self.prior is None else self.prior.state_dict(),
             "seconds": self.seconds,
         }
+        return {
+            **own,
+            "policy": self.learner.policy().state_dict(),  # for those who only play it
+            "ranks": save_others(own, self._ranks, self._segments),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`.
+        """Go on from `state_dict`: the whole run's, of which a rank takes its part.
 
         Raises:
-            CheckpointError: The learner's state is that of another version.
+            CheckpointError: It was written by another number of ranks, or by another version.
         """
+        state = state_of(state, self._ranks, self._segments)
         try:
             self.learner.load_state_dict(state["learner"])
         except KeyError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import Bar, Section, interleave
-from configs.builders import SACLearnerConfig, build_sac
+from configs.learner_builders import SACLearnerConfig, build_sac
 from policies.dense import product
 from policies.gaussian_actor import GaussianActorConfig
 from policies.q_ensemble import QEnsembleConfig

@@ -16,7 +16,7 @@ from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint_files import read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import export_run
-from runtime.parts import load_policy
+from runtime.parts import launcher, load_policy
 from runtime.pictures import draw_policy
 from sim.env import SimEnv
 
@@ -61,7 +61,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         **_attempt("bundle", export),
         "evaluate": f"python scripts/evaluate.py run={where}",
         "export": f"python scripts/export.py run={where}",
-        "train on": f"python scripts/train.py resume={where} training.total_steps="
+        "train on": f"{launcher(run)} scripts/train.py resume={where} training.total_steps="
         f"{2 * config.training.total_steps}",
     }
 

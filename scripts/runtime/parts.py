@@ -12,6 +12,8 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.parallel import Ranks
+from robot_rl.training.rank_shares import seed_of
 from robot_rl.training.run_folder import RunFolder, RunName, find_runs
 from sim.env import SimEnv
 
@@ -34,9 +36,13 @@ def make_sim_env(
     return env
 
 
-def make_learner(config: RunConfig, spec: EnvSpec) -> Learner:
-    """The untrained learner of a run."""
-    return component_of(config.learner).build(config.learner, spec, seed=config.seed)
+def make_learner(config: RunConfig, spec: EnvSpec, ranks: Ranks | None = None) -> Learner:
+    """The untrained learner of a run: equal weights on all ranks, random streams of its own."""
+    ranks = ranks or Ranks()
+    return component_of(config.learner).build(
+        config.learner, spec, seed=config.seed, stream_seed=seed_of(config.seed, ranks),
+        reduce=ranks.reduce,
+    )  # fmt: skip
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
@@ -51,6 +57,12 @@ def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
     return RunName(
         task=named["task"], robot=named["robot"], learner=named["learner"], seed=config.seed
     )
+
+
+def launcher(run: RunFolder) -> str:
+    """What a run was started with, and goes on with: as many processes as it was divided among."""
+    count = run.provenance().get("ranks", 1)
+    return "python" if count == 1 else f"torchrun --nproc-per-node {count}"
 
 
 def run_path(name: str, runs: str = "runs") -> Path:

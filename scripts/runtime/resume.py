@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from configs.builders import pick_device
 from configs.catalog import GROUPS, walk_fields
@@ -9,16 +10,18 @@ from configs.compose import from_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.parallel import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.segments import SegmentStore
+from runtime.following import dismiss, follow
 from runtime.parts import run_path
 from runtime.session import go_on
 
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "training.prior.run", "threads", "device", "video", "env.processes",
+    "training.prior.run", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -57,18 +60,24 @@ def resume(name: str, overrides: Sequence[str]) -> int:
         overrides = [text for text in overrides if not text.startswith("runs=")]
     path = run_path(name, *root[-1:])
     config = resumed_config(RunFolder.open(path), overrides)
+    with join_ranks(config.rank_timeout_seconds) as ranks:
+        return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
+
+
+def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
     with RunFolder.open(path, write=True) as run:
         store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
         checkpoint = store.load("latest") if store.steps() else None
         total = config.training.total_steps
         if checkpoint is not None and checkpoint.step >= total:
+            dismiss(ranks)
             print(
                 f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
                 "steps: nothing to do; train it longer with training.total_steps=..., or look at "
                 f"it with: python scripts/evaluate.py run={path}"
             )
             return 0
-        return go_on(run, config, checkpoint)
+        return go_on(run, config, checkpoint, ranks)
 
 
 def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:

@@ -6,19 +6,13 @@ import shlex
 import shutil
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import psutil
-import torch
-
-from configs.builders import pick_device
 from configs.compose import to_plain
-from configs.schema import RunConfig, make_env
-from robot_rl.buffers.row_layout import RowLayout
-from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError, StorageError
-from robot_rl.core.learner import Learner
+from configs.schema import RunConfig
+from robot_rl.core.errors import StorageError
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.parallel import Ranks, join_ranks
 from robot_rl.training.provenance import collect_provenance
 from robot_rl.training.reporting.console import Console, format_clock, format_count
 from robot_rl.training.reporting.metrics import MetricLog
@@ -26,17 +20,18 @@ from robot_rl.training.reporting.sinks import open_sinks
 from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.faults import keep_faults
+from runtime.following import call, follow
 from runtime.outcome import report_outcome
-from runtime.parts import make_learner, run_name
+from runtime.parts import launcher, run_name
 from runtime.surroundings import show_and_keep_logs, stop_on_signals
+from runtime.training_parts import Parts, build_parts
 
 _logger = logging.getLogger(__name__)
 
 
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
-    """Train a new run to its end.
+    """Train a new run to its end, together with the other ranks if torchrun started some.
 
     Args:
         config: The run.
@@ -45,13 +40,20 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
     Returns:
         Exit code: 0, or 128 + the signal that stopped it.
     """
-    parts = _build(config)
+    with join_ranks(config.rank_timeout_seconds) as ranks:
+        return follow(config, ranks) if ranks.rank else _start(config, chosen, ranks)
+
+
+def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
+    parts = build_parts(config, ranks)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
     name = run_name(config, chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
+    origin["ranks"] = ranks.count
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
+            call(ranks, run, None)
             session = _Session(run, config, parts, None)
         except BaseException:
             shutil.rmtree(run.path)  # it never began: no half-made folder stays
@@ -59,58 +61,29 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
         return session.run()
 
 
-def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None) -> int:
+def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, ranks: Ranks) -> int:
     """Train a run on from a checkpoint, or from its start where it has none yet.
 
     Args:
         run: Opened for writing.
         config: Its configuration, with what may be changed on resume.
         checkpoint: Where to go on from.
+        ranks: Processes that train it; rank 0 calls this, the others `follow`.
 
     Returns:
         Exit code as of `start`.
     """
-    parts = _build(config)
+    parts = build_parts(config, ranks)
     run.write_config(to_plain(config))
+    call(ranks, run, checkpoint)
     return _Session(run, config, parts, checkpoint).run()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Parts:
-    env: BatchEnv
-    evaluation_env: BatchEnv
-    learner: Learner
-    replay_memory: str
-    """Sentence about the memory that the replay will take."""
-
-
-def _build(config: RunConfig) -> _Parts:
-    torch.set_num_threads(config.threads)
-    device = pick_device(config.device)
-    env = make_env(
-        config, num_envs=config.num_envs, device=device, seed=config.seed, evaluation=False
-    )
-    evaluation_env = make_env(
-        config,
-        num_envs=config.training.evaluation_episodes,
-        device=device,
-        seed=VALIDATION_SEED,
-        evaluation=True,
-    )
-    learner = make_learner(config, env.spec)
-    return _Parts(
-        env=env,
-        evaluation_env=evaluation_env,
-        learner=learner,
-        replay_memory=_replay_memory(config.training.replay_capacity, env, learner),
-    )
 
 
 class _Session:
     """A trainer with its folder, its console and its signals."""
 
     def __init__(
-        self, run: RunFolder, config: RunConfig, parts: _Parts, checkpoint: Checkpoint | None
+        self, run: RunFolder, config: RunConfig, parts: Parts, checkpoint: Checkpoint | None
     ) -> None:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
@@ -141,17 +114,7 @@ class _Session:
         store = CheckpointStore(
             run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
         )
-        self._trainer = Trainer(
-            config.training,
-            env=parts.env,
-            evaluation_env=parts.evaluation_env,
-            learner=parts.learner,
-            checkpoints=store,
-            segments=segments,
-            record=self._record,
-            interval_seconds=config.logging.interval_seconds,
-            seed=config.seed,
-        )
+        self._trainer = parts.trainer(config, store, segments, self._record)
         if self._trainer.prior is not None:
             self._console.message(self._trainer.prior.sentence)
         if checkpoint is not None:
@@ -190,7 +153,7 @@ class _Session:
             config.training.total_steps,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
-            f"{config.num_envs} worlds on {config.device} -> {self._run.path}",
+            f"{config.num_envs} worlds on {self._parts.where} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
@@ -202,10 +165,11 @@ class _Session:
             self._mark(RunState.FINISHED)
             self._console.close()
             return 0
-        self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(caught[0]).name}")
+        number = caught[0] if caught else signal.SIGTERM  # it reached another rank only
+        self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(number).name}")
         self._console.finish(self._headline("stopped"))
         self._say_how_to_go_on("everything is saved")
-        return 128 + caught[0]
+        return 128 + number
 
     def _headline(self, how: str) -> str:
         return f"{how} {format_count(self._step)} steps in {format_clock(self._trainer.seconds)}"
@@ -231,29 +195,10 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = f"python scripts/train.py resume={shlex.quote(str(self._run.path))}"
+            command = (
+                f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
+            )
             self._console.message(f"{what}; go on with: {command}")
-
-
-def _replay_memory(capacity: int, env: BatchEnv, learner: Learner) -> str:
-    """Sentence about the replay's memory, before it is taken.
-
-    Raises:
-        ConfigError: The machine does not have it.
-    """
-    spec = env.spec
-    layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
-    rows = capacity // spec.num_envs * spec.num_envs
-    needed = rows * layout.width * 4  # float32
-    on_gpu = spec.device.type == "cuda"
-    free = torch.cuda.mem_get_info(spec.device)[0] if on_gpu else psutil.virtual_memory().available
-    text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
-    if needed > free:
-        raise ConfigError(
-            f"{text}, but only {free / 1e6:,.0f} MB are free; lower training.replay_capacity "
-            f"({capacity})"
-        )
-    return text
 
 
 def _reason(error: BaseException) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from configs.builders import build_flash_sac
 from configs.compose import compose
+from configs.learner_builders import build_flash_sac
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC

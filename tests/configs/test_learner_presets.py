@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from configs.builders import build_dsac_t, build_sac
 from configs.catalog import CONFIGS
 from configs.compose import compose
+from configs.learner_builders import build_dsac_t, build_sac
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import evaluate

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from configs.builders import build_td3
 from configs.compose import compose
+from configs.learner_builders import build_td3
 from robot_rl.learners.td3 import TD3
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 

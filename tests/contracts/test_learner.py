@@ -167,7 +167,9 @@ class TestOnCUDA(LearnerContract):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sac", "sac as fast_sac", "td3", "td3 as fast_td3 sets it"])
+@pytest.mark.parametrize(
+    "name", ["sac", "sac as fast_sac", "flash_sac", "td3", "td3 as fast_td3 sets it"]
+)
 def test_a_thousand_updates_of_the_same_seed_are_bit_equal(name: str) -> None:
     suite = TestOnTheCPU()
     case = next(case for case in CASES if case.name == name)

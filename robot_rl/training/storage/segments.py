@@ -24,9 +24,15 @@ _ENTRY_KEYS = ("segment", "sha256", "bytes")
 class SegmentStore:
     """A folder of segments; keeps nothing in memory, so that any number may be open."""
 
-    def __init__(self, folder: Path | str) -> None:
-        """Point to `folder`; it is made at the first write."""
+    def __init__(self, folder: Path | str, *, prefix: str = "") -> None:
+        """Point to `folder`; it is made at the first write.
+
+        Args:
+            folder: Of all segments.
+            prefix: Before the names that are written: who of several processes writes.
+        """
         self.folder = Path(folder)
+        self._prefix = prefix
 
     def write(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Write one segment; it is on the disk when this returns.
@@ -47,7 +53,7 @@ class SegmentStore:
         _, owned = flatten(dict(tensors))
         content = save({key.removeprefix("/"): tensor for key, tensor in owned.items()})
         digest = sha256(content)
-        file_name = f"{name}-{digest[:12]}.safetensors"
+        file_name = f"{self._prefix}{name}-{digest[:12]}.safetensors"
         with storage_errors("write the segment", self.folder / file_name):
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / file_name, content)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.parallel import Ranks
+from robot_rl.training.rank_shares import seed_of
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer, TrainerConfig
 from tests.fakes import LinearWorld, ToyEnv, small_sac
@@ -34,6 +36,7 @@ class Loop:
         interval_seconds: float = 1e9,
         stop_at: int | None = None,
         env: Mapping[str, Any] | None = None,
+        ranks: Ranks | None = None,
         make_env: Callable[..., ToyEnv] = ToyEnv,
         **settings: Any,
     ) -> None:
@@ -46,15 +49,22 @@ class Loop:
             interval_seconds: Between records.
             stop_at: World-steps at which a signal comes.
             env: Changes of the training worlds.
+            ranks: Processes that train it, each with four worlds.
             make_env: Makes them.
             settings: Changes of the trainer's settings.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
-        self.env = make_env(WORLD, WORLDS, seed=seed, **worlds)
-        self.learner = small_sac(self.env.spec, seed, n_step=3, actor_interval=2)
+        ranks = ranks or Ranks()
+        self.env = make_env(WORLD, WORLDS, seed=seed_of(seed, ranks), **worlds)
+        self.learner = small_sac(
+            self.env.spec, seed, stream_seed=seed_of(seed, ranks), reduce=ranks.reduce,
+            n_step=3, actor_interval=2,
+        )  # fmt: skip
         self.records: list[Mapping[str, float]] = []
-        segments = SegmentStore(folder / "segments")
-        self.store = CheckpointStore(folder / "checkpoints", keep_last=50, segments=segments)
+        segments = SegmentStore(folder / "segments", prefix=f"rank_{ranks.rank}_")
+        self.store = CheckpointStore(
+            folder / "checkpoints", keep_last=50, segments=segments, read_only=ranks.rank > 0
+        )
         self.stop_at = stop_at
         self.trainer = Trainer(
             TrainerConfig(**{**SETTINGS, **settings}),
@@ -65,7 +75,8 @@ class Loop:
             segments=segments,
             record=self._record,
             interval_seconds=interval_seconds if stop_at is None else 0.0,
-            seed=seed,
+            seed=seed_of(seed, ranks),
+            ranks=ranks,
         )
 
     def resume(self) -> "Loop":

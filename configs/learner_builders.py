@@ -1,0 +1,156 @@
+"""Learners from typed configs: each algorithm gets the networks that its config describes.
+
+Every `build_...` takes the same: the config, what the worlds observe and do, the seed of the
+initial weights, another seed of exploration and sampled actions where several processes share those
+weights, and what joins the processes' gradients.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
+from robot_rl.learners.optimization import Reduce
+from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import make_values
+
+_MEAN_AND_DEVIATION = 2
+"""Outputs of a critic of DSAC-T."""
+
+
+@dataclass(kw_only=True)
+class SACLearnerConfig(SACConfig):
+    """SAC and the networks that are handed to it."""
+
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+
+    def __post_init__(self) -> None:
+        """Refuse a target of more members than there are."""
+        super().__post_init__()
+        if self.target_members > self.critic.members and not self.target_replacement:
+            raise ConfigError(
+                f"learner.target_members {self.target_members} asks for more critics than "
+                f"learner.critic.members has, {self.critic.members}"
+            )
+
+
+def build_sac(
+    config: SACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> SAC:  # fmt: skip
+    """SAC for an environment."""
+    _begin(seed)
+    actor = GaussianActor(config.actor, *_sizes(spec))
+    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
+    return SAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+
+
+@dataclass(kw_only=True)
+class TD3LearnerConfig(TD3Config):
+    """TD3 and the networks that are handed to it."""
+
+    actor: DeterministicActorConfig = field(default_factory=DeterministicActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+
+
+def build_td3(
+    config: TD3LearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> TD3:  # fmt: skip
+    """TD3 for an environment."""
+    _begin(seed)
+    actor = DeterministicActor(config.actor, *_sizes(spec))
+    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
+    return TD3(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+
+
+@dataclass(kw_only=True)
+class DSACTLearnerConfig(DSACTConfig):
+    """DSAC-T and the networks that are handed to it."""
+
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Networks of the return's mean and deviation."""
+
+
+def build_dsac_t(
+    config: DSACTLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> DSACT:  # fmt: skip
+    """DSAC-T for an environment."""
+    _begin(seed)
+    actor = GaussianActor(config.actor, *_sizes(spec))
+    critic = _critic(config.critic, spec, _MEAN_AND_DEVIATION)
+    return DSACT(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+
+
+def _flash_actor() -> GaussianActorConfig:
+    return GaussianActorConfig(
+        kind=NetworkKind.flash, log_std_min=-10.0, log_std_bound=LogStdBound.tanh, normalize=False
+    )
+
+
+def _flash_critic() -> QEnsembleConfig:
+    return QEnsembleConfig(kind=NetworkKind.flash, normalize=False)
+
+
+@dataclass(kw_only=True)
+class FlashSACLearnerConfig(FlashSACConfig):
+    """FlashSAC and the networks that are handed to it; the authors' unless said otherwise."""
+
+    actor: GaussianActorConfig = field(default_factory=_flash_actor)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=_flash_critic)
+    """Action-value networks."""
+
+
+def build_flash_sac(
+    config: FlashSACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> FlashSAC:  # fmt: skip
+    """FlashSAC for an environment."""
+    _begin(seed)
+    actor = GaussianActor(config.actor, *_sizes(spec))
+    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
+    return FlashSAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+
+
+def _begin(seed: int) -> None:
+    """Initial weights are drawn from torch's own generator."""
+    torch.manual_seed(derive_seed(seed, "initial weights"))
+
+
+def _sizes(spec: EnvSpec) -> tuple[int, int]:
+    """Width of what the actor sees, and of what it does."""
+    return spec.groups["actor"].shape[0], spec.action_size
+
+
+def _critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int) -> QEnsemble:
+    """Critics of the group `critic` where there is one, else of what the actor sees."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
+
+
+def _surroundings(
+    spec: EnvSpec, seed: int, stream_seed: int | None, reduce: Reduce | None
+) -> dict[str, Any]:
+    return {
+        "action_size": spec.action_size, "device": spec.device,
+        "seed": seed if stream_seed is None else stream_seed, "reduce": reduce,
+    }  # fmt: skip

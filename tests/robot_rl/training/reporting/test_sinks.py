@@ -121,6 +121,7 @@ def test_an_offline_resume_is_a_new_segment_of_the_same_group(tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_the_real_wandb_writes_offline(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)  # whatever level the process has come to
     config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
     for _ in range(2):
         (sink,) = sinks(tmp_path, config)

@@ -23,7 +23,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
-from robot_rl.learners.off_policy import check_ranges
+from robot_rl.learners.off_policy import OffPolicyLearner, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
@@ -71,7 +71,7 @@ class DSACTConfig(MaximumEntropyConfig):
         })  # fmt: skip
 
 
-class DSACT:
+class DSACT(OffPolicyLearner):
     """DSAC-T over any actor and any ensemble of critics with two outputs each."""
 
     def __init__(
@@ -90,6 +90,7 @@ class DSACT:
             seed: Seed of exploration, of sampled actions and of sampled returns.
             reduce: Joins the gradients of several processes.
         """
+        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
@@ -120,31 +121,6 @@ class DSACT:
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
-
-    @property
-    def actor_groups(self) -> tuple[str, ...]:
-        """Observation groups that acting needs."""
-        return ("actor",)
-
-    @property
-    def critic_groups(self) -> tuple[str, ...]:
-        """Observation groups that only learning needs."""
-        return () if self.critic.group == "actor" else (self.critic.group,)
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: transitions that one `update` eats."""
-        return self.config.batch_size
-
-    @property
-    def gamma(self) -> float:
-        """Discount per control step."""
-        return self.config.gamma
-
-    @property
-    def n_step(self) -> int:
-        """Steps per sampled transition."""
-        return self.config.n_step
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

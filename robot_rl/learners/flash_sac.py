@@ -28,7 +28,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network, StochasticActor
-from robot_rl.learners.off_policy import RewardScaling, check_ranges
+from robot_rl.learners.off_policy import OffPolicyLearner, RewardScaling, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -83,7 +83,7 @@ class FlashSACConfig(MaximumEntropyConfig):
         return replace(self, target_std=0.0, target_entropy_per_action=entropy)
 
 
-class FlashSAC:
+class FlashSAC(OffPolicyLearner):
     """FlashSAC over any actor and any critic ensemble."""
 
     def __init__(
@@ -101,6 +101,7 @@ class FlashSAC:
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
         """
+        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device).train(False)
         self.critic = critic.to(device).train(False)
@@ -132,31 +133,6 @@ class FlashSAC:
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
-
-    @property
-    def actor_groups(self) -> tuple[str, ...]:
-        """Observation groups that acting needs."""
-        return ("actor",)
-
-    @property
-    def critic_groups(self) -> tuple[str, ...]:
-        """Observation groups that only learning needs."""
-        return () if self.critic.group == "actor" else (self.critic.group,)
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: transitions that one `update` eats."""
-        return self.config.batch_size
-
-    @property
-    def gamma(self) -> float:
-        """Discount per control step."""
-        return self.config.gamma
-
-    @property
-    def n_step(self) -> int:
-        """Steps per sampled transition."""
-        return self.config.n_step
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

@@ -22,6 +22,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
+from robot_rl.learners.off_policy import OffPolicyLearner
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.pending import Pending, Seen
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -86,7 +87,7 @@ class SACConfig(MaximumEntropyConfig):
             )
 
 
-class SAC:
+class SAC(OffPolicyLearner):
     """Soft actor-critic over any actor and any critic ensemble."""
 
     def __init__(
@@ -104,6 +105,7 @@ class SAC:
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
         """
+        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
@@ -134,31 +136,6 @@ class SAC:
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._pending = Pending(config.actor_on_all, device)
         self._actor_metrics: dict[str, Tensor] = {}
-
-    @property
-    def actor_groups(self) -> tuple[str, ...]:
-        """Observation groups that acting needs."""
-        return ("actor",)
-
-    @property
-    def critic_groups(self) -> tuple[str, ...]:
-        """Observation groups that only learning needs."""
-        return () if self.critic.group == "actor" else (self.critic.group,)
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: transitions that one `update` eats."""
-        return self.config.batch_size
-
-    @property
-    def gamma(self) -> float:
-        """Discount per control step."""
-        return self.config.gamma
-
-    @property
-    def n_step(self) -> int:
-        """Steps per sampled transition."""
-        return self.config.n_step
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

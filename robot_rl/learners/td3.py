@@ -21,7 +21,7 @@ from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, DeterministicActor, Network, some_members
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
+from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
 from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
@@ -78,7 +78,7 @@ class TD3Config(OffPolicyConfig):
             )
 
 
-class TD3:
+class TD3(OffPolicyLearner):
     """Twin delayed DDPG over any deterministic actor and any critic ensemble."""
 
     def __init__(
@@ -96,6 +96,7 @@ class TD3:
             seed: Seed of exploration and of smoothing noise.
             reduce: Joins the gradients of several processes.
         """
+        super().__init__(config, critic)
         self.config = config
         self.action_size = action_size
         # Not in training mode: with batch norm one row would change what the others are worth.
@@ -126,31 +127,6 @@ class TD3:
         self._first = torch.zeros(1, dtype=torch.int64, device=device)  # index of one critic
         self._sigma = torch.zeros(0, device=device)  # (N,), once episodes have begun
         self._actor_metrics: dict[str, Tensor] = {}
-
-    @property
-    def actor_groups(self) -> tuple[str, ...]:
-        """Observation groups that acting needs."""
-        return ("actor",)
-
-    @property
-    def critic_groups(self) -> tuple[str, ...]:
-        """Observation groups that only learning needs."""
-        return () if self.critic.group == "actor" else (self.critic.group,)
-
-    @property
-    def samples_per_update(self) -> int:
-        """B: transitions that one `update` eats."""
-        return self.config.batch_size
-
-    @property
-    def gamma(self) -> float:
-        """Discount per control step."""
-        return self.config.gamma
-
-    @property
-    def n_step(self) -> int:
-        """Steps per sampled transition."""
-        return self.config.n_step
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:

@@ -9,7 +9,6 @@ which is which. The order is the paper's: the critics step, then the actor meets
 the authors' code (Jingliang-Duan/DSAC-v2) the actor's gradient comes from the critics before.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +23,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.off_policy import OffPolicyLearner, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
@@ -94,9 +93,8 @@ class DSACT(OffPolicyLearner):
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
-        # Targets share the normaliser's statistics with their sources: one scale for both.
-        self.target_actor = _slow_copy(self.actor)
-        self.target_critic = _slow_copy(self.critic)
+        self.target_actor = moving_copy(self.actor)
+        self.target_critic = moving_copy(self.critic)
         self.updates = 0
         """Updates done."""
         interval = config.actor_interval
@@ -268,8 +266,3 @@ def huber_loss(
     weight = (b**2 / (width**2 + eps)).clamp(config.weight_min, config.weight_max)
     of_std = (width**2 - huber(mean.detach(), sampled)) / (width + eps)
     return weight * (huber(mean, expected.expand_as(mean)) + of_std * std)
-
-
-def _slow_copy(network: Any) -> Any:
-    """A copy that is not trained and shares the buffers."""
-    return copy.deepcopy(network, {id(b): b for b in network.buffers()}).requires_grad_(False)

@@ -4,15 +4,19 @@ A step is: gradients of these parameters alone, joined over the processes, scale
 largest norm, Adam or AdamW, projection of the weights.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from robot_rl.learners.networks import Network
 from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 Reduce = Callable[[Sequence[nn.Parameter]], None]
 """Joins the gradients of several processes in place: their mean."""
@@ -143,6 +147,12 @@ class Optimizer:
         if self._warmup > 0:
             share = share * (updates / self._warmup).clamp(max=1.0)
         rate.copy_(self._lr * share)
+
+
+def moving_copy(network: AnyNetwork) -> AnyNetwork:
+    """A target: not trained, and one set of buffers, such as a normaliser's, for both."""
+    shared = {id(buffer): buffer for buffer in network.buffers()}
+    return copy.deepcopy(network, shared).requires_grad_(False)
 
 
 def soft_update(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:

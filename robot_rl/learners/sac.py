@@ -8,7 +8,6 @@ Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL
 are this file with other settings (docs/learners.md).
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +22,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
 from robot_rl.learners.off_policy import OffPolicyLearner
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.pending import Pending, Seen
 from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
@@ -109,9 +108,7 @@ class SAC(OffPolicyLearner):
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
-        # The target shares the normaliser's statistics with the critic: one scale for both.
-        shared = {id(buffer): buffer for buffer in self.critic.buffers()}
-        self.target_critic = copy.deepcopy(self.critic, shared).requires_grad_(False)
+        self.target_critic = moving_copy(self.critic)
         self.values = make_values(config.values, device)
         self.reward_scale = make_reward_scale(config, device)
         self.updates = 0

@@ -7,11 +7,10 @@ update, distributions in place of values. Networks are handed in; time limits, n
 seams are resolved in the buffer, so that the target is always `reward + discount * value`.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +21,9 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, DeterministicActor, Network, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
-
-AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 
 class ClimbedValue(Enum):
@@ -102,8 +99,8 @@ class TD3(OffPolicyLearner):
         # Not in training mode: with batch norm one row would change what the others are worth.
         self.actor = actor.to(device).train(False)
         self.critic = critic.to(device).train(False)
-        self.target_critic = _moving_copy(self.critic)
-        self.target_actor = _moving_copy(self.actor) if config.target_actor else self.actor
+        self.target_critic = moving_copy(self.critic)
+        self.target_actor = moving_copy(self.actor) if config.target_actor else self.actor
         self.updates = 0
         """Updates done."""
         self.values = make_values(config.values, device)
@@ -264,9 +261,3 @@ class TD3(OffPolicyLearner):
 
     def _optimizers(self) -> list[Optimizer]:
         return [self._actor_optimizer, self._critic_optimizer]
-
-
-def _moving_copy(network: AnyNetwork) -> AnyNetwork:
-    # The copy shares the normaliser's statistics with the network: one scale for both.
-    shared = {id(buffer): buffer for buffer in network.buffers()}
-    return copy.deepcopy(network, shared).requires_grad_(False)

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
-from robot_rl.learners.off_policy import OffPolicyLearner, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
-from robot_rl.learners.reward_scale import make_reward_scale
+from robot_rl.learners.off_policy import check_ranges
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
@@ -89,36 +88,24 @@ class DSACT(OffPolicyLearner):
             seed: Seed of exploration, of sampled actions and of sampled returns.
             reduce: Joins the gradients of several processes.
         """
-        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
+        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_actor = moving_copy(self.actor)
         self.target_critic = moving_copy(self.critic)
-        self.updates = 0
-        """Updates done."""
-        interval = config.actor_interval
-        self._actor_optimizer = Optimizer(
-            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
-            reduce=reduce, interval=interval,
-        )  # fmt: skip
-        self._critic_optimizer = Optimizer(
-            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
-            reduce=reduce,
-        )  # fmt: skip
         self.temperature = Temperature(
-            config, action_size=action_size, device=device, reduce=reduce, interval=interval
+            config,
+            action_size=action_size,
+            device=device,
+            reduce=reduce,
+            interval=config.actor_interval,
         )
-        self.reward_scale = make_reward_scale(config, device)
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]
         self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
         members = next(p.shape[0] for p in self.critic.parameters() if p.ndim > 1)
         self.scale = torch.zeros(members, device=device)
         """b: running deviation of every critic, (E,); 0 until the first batch."""
-        self._device = device
-        self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "policy samples"))
-        self._actor_metrics: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -202,40 +189,20 @@ class DSACT(OffPolicyLearner):
             output = critic(obs, action).float()  # (E, B, 2)
         return output[..., 0], nn.functional.softplus(output[..., 1])
 
-    def policy(self) -> nn.Module:
-        """The actor, whose forward is the deterministic policy."""
-        assert isinstance(self.actor, nn.Module)
-        return self.actor
-
     def state_dict(self) -> dict[str, Any]:
-        """Networks, targets, optimisers, temperature, running deviations, counters and RNG."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "optimizers": [o.state_dict() for o in self._optimizers()],
-            "scale": self.scale.clone(),
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
+        """All parts, and the running deviations, which the authors' code forgets."""
+        return {**super().state_dict(), "scale": self.scale.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        super().load_state_dict(state)
         self.scale.copy_(state["scale"])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Any]:
-        return {
-            "actor": self.actor, "critic": self.critic, "target_actor": self.target_actor,
-            "target_critic": self.target_critic, "temperature": self.temperature,
-            "reward_scale": self.reward_scale,
+        return super()._parts() | {
+            "target_actor": self.target_actor, "target_critic": self.target_critic,
+            "temperature": self.temperature,
         }  # fmt: skip
-
-    def _optimizers(self) -> list[Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer]
 
 
 def paper_loss(

@@ -15,23 +15,23 @@ with the joined batch would do.
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network, StochasticActor
-from robot_rl.learners.off_policy import OffPolicyLearner, RewardScaling, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, soft_update
+from robot_rl.learners.off_policy import RewardScaling, check_ranges
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
-from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -101,27 +101,15 @@ class FlashSAC(OffPolicyLearner):
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
         """
-        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device).train(False)
         self.critic = critic.to(device).train(False)
+        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.updates = 0
-        """Updates done."""
-        interval = config.actor_interval
-        self._actor_optimizer = Optimizer(
-            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
-            reduce=reduce, interval=interval,
-        )  # fmt: skip
-        self._critic_optimizer = Optimizer(
-            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
-            reduce=reduce,
-        )  # fmt: skip
         self.temperature = Temperature(
             config.with_target_entropy(), action_size=action_size, device=device, reduce=reduce,
-            interval=interval,
+            interval=config.actor_interval,
         )  # fmt: skip
-        self.reward_scale = make_reward_scale(config, device)
         self.values = make_values(config.values, device)
         self._noise = RepeatedNoise(
             action_size, exponent=config.noise_exponent, longest=config.noise_longest,
@@ -129,10 +117,6 @@ class FlashSAC(OffPolicyLearner):
         )  # fmt: skip
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._device = device
-        self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "policy samples"))
-        self._actor_metrics: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -203,31 +187,9 @@ class FlashSAC(OffPolicyLearner):
         priority = self.values.error(output.detach(), target)
         return {"critic_loss": loss.detach(), "q_mean": q_mean}, priority
 
-    def policy(self) -> nn.Module:
-        """The actor, whose forward is the deterministic policy."""
-        assert isinstance(self.actor, nn.Module)
-        return self.actor
-
-    def state_dict(self) -> dict[str, Any]:
-        """Networks with their statistics, optimisers, temperature, scales, noise and RNG."""
-        return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
-
     def _parts(self) -> dict[str, Any]:
-        return {
-            "actor": self.actor, "critic": self.critic, "target_critic": self.target_critic,
-            "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer,
-            "temperature": self.temperature, "reward_scale": self.reward_scale,
+        return super()._parts() | {
+            "target_critic": self.target_critic, "temperature": self.temperature,
             "noise": self._noise,
         }  # fmt: skip
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.networks import Critic
 
 
 class Precision(Enum):
@@ -76,24 +75,6 @@ class OffPolicyConfig:
             "adam_epsilon": (0, 1), "weight_decay": (0, 1e3), "max_grad_norm": (0, 1e9),
             "actor_interval": (1, 1e6), "reward_limit": (1e-6, 1e6),
         })  # fmt: skip
-
-
-class OffPolicyLearner:
-    """What every learner of the family tells of itself (`core/learner.py`)."""
-
-    actor_groups: tuple[str, ...] = ("actor",)
-    """Observation groups that acting needs."""
-
-    def __init__(self, config: OffPolicyConfig, critic: Critic) -> None:
-        """Take what is told from the config and from the critic."""
-        self.critic_groups: tuple[str, ...] = () if critic.group == "actor" else (critic.group,)
-        """Observation groups that only learning needs."""
-        self.samples_per_update = config.batch_size
-        """B: transitions that one `update` eats."""
-        self.gamma = config.gamma
-        """Discount per control step."""
-        self.n_step = config.n_step
-        """Steps per sampled transition."""
 
 
 def check_ranges(config: object, ranges: Mapping[str, tuple[float, float]]) -> None:

@@ -8,23 +8,20 @@ Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL
 are this file with other settings (docs/learners.md).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
-from robot_rl.learners.off_policy import OffPolicyLearner
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.pending import Pending, Seen
-from robot_rl.learners.reward_scale import make_reward_scale
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -104,35 +101,19 @@ class SAC(OffPolicyLearner):
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
         """
-        super().__init__(config, critic)
         self.config = config
         self.actor = actor.to(device)
         self.critic = critic.to(device)
+        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_critic = moving_copy(self.critic)
         self.values = make_values(config.values, device)
-        self.reward_scale = make_reward_scale(config, device)
-        self.updates = 0
-        """Updates done."""
-        interval = config.actor_interval
-        self._actor_optimizer = Optimizer(
-            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
-            reduce=reduce, interval=interval,
-        )  # fmt: skip
-        self._critic_optimizer = Optimizer(
-            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
-            reduce=reduce,
-        )  # fmt: skip
         self.temperature = Temperature(
             config, action_size=action_size, device=device, reduce=reduce,
-            interval=1 if config.temperature_every_update else interval,
+            interval=1 if config.temperature_every_update else config.actor_interval,
         )  # fmt: skip
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._device = device
-        self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._pending = Pending(config.actor_on_all, device)
-        self._actor_metrics: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -218,37 +199,8 @@ class SAC(OffPolicyLearner):
         with autocast(self._device, self.config.precision):
             return critic(obs, action)  # (E, B, W)
 
-    def policy(self) -> nn.Module:
-        """The actor, whose forward is the deterministic policy."""
-        assert isinstance(self.actor, nn.Module)
-        return self.actor
-
-    def state_dict(self) -> dict[str, Any]:
-        """Networks, targets, optimisers, temperature, counters and RNG."""
-        return {
-            "actor": self.actor.state_dict(),
-            "critic": self.critic.state_dict(),
-            "target_critic": self.target_critic.state_dict(),
-            "temperature": self.temperature.state_dict(),
-            "optimizers": [o.state_dict() for o in self._optimizers()],
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-            "pending": self._pending.state_dict(),
-            "reward_scale": self.reward_scale.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        self.actor.load_state_dict(state["actor"])
-        self.critic.load_state_dict(state["critic"])
-        self.target_critic.load_state_dict(state["target_critic"])
-        self.temperature.load_state_dict(state["temperature"])
-        for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
-        self._pending.load_state_dict(state["pending"])
-        self.reward_scale.load_state_dict(state["reward_scale"])
-
-    def _optimizers(self) -> list[Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer]
+    def _parts(self) -> dict[str, Any]:
+        return super()._parts() | {
+            "target_critic": self.target_critic, "temperature": self.temperature,
+            "pending": self._pending,
+        }  # fmt: skip

@@ -13,16 +13,15 @@ from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic, DeterministicActor, Network, some_members
-from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
-from robot_rl.learners.reward_scale import make_reward_scale
+from robot_rl.learners.networks import Critic, DeterministicActor, some_members
+from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 
@@ -93,37 +92,22 @@ class TD3(OffPolicyLearner):
             seed: Seed of exploration and of smoothing noise.
             reduce: Joins the gradients of several processes.
         """
-        super().__init__(config, critic)
         self.config = config
         self.action_size = action_size
         # Not in training mode: with batch norm one row would change what the others are worth.
         self.actor = actor.to(device).train(False)
         self.critic = critic.to(device).train(False)
+        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_critic = moving_copy(self.critic)
         self.target_actor = moving_copy(self.actor) if config.target_actor else self.actor
-        self.updates = 0
-        """Updates done."""
         self.values = make_values(config.values, device)
-        self.reward_scale = make_reward_scale(config, device)
-        self._actor_optimizer = Optimizer(
-            self.actor.parameters(), config.actor_lr, config, after_step=self.actor.constrain,
-            reduce=reduce, interval=config.actor_interval,
-        )  # fmt: skip
-        self._critic_optimizer = Optimizer(
-            self.critic.parameters(), config.critic_lr, config, after_step=self.critic.constrain,
-            reduce=reduce,
-        )  # fmt: skip
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         if config.target_actor:
             self._targets += self.target_actor.parameters()
             self._sources += self.actor.parameters()
-        self._device = device
-        self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._first = torch.zeros(1, dtype=torch.int64, device=device)  # index of one critic
         self._sigma = torch.zeros(0, device=device)  # (N,), once episodes have begun
-        self._actor_metrics: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -225,39 +209,17 @@ class TD3(OffPolicyLearner):
     def _normal(self, shape: torch.Size) -> Tensor:
         return torch.randn(shape, generator=self._generator, device=self._device)
 
-    def policy(self) -> nn.Module:
-        """The actor, whose forward is the deterministic policy."""
-        assert isinstance(self.actor, nn.Module)
-        return self.actor
-
     def state_dict(self) -> dict[str, Any]:
-        """Networks, targets, optimisers, strength of the noise, counters and RNG."""
-        return {
-            **{name: network.state_dict() for name, network in self._networks().items()},
-            "optimizers": [o.state_dict() for o in self._optimizers()],
-            "sigma": self._sigma.clone(),
-            "reward_scale": self.reward_scale.state_dict(),
-            "generator": self._generator.get_state(),
-            "updates": self.updates,
-        }
+        """All parts, and the strength of each world's noise."""
+        return {**super().state_dict(), "sigma": self._sigma.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update and the next action are bit-equal."""
-        for name, network in self._networks().items():
-            network.load_state_dict(state[name])
-        for optimizer, saved in zip(self._optimizers(), state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+        super().load_state_dict(state)
         self._sigma = state["sigma"].to(self._device, copy=True)
-        self.reward_scale.load_state_dict(state["reward_scale"])
-        self._generator.set_state(state["generator"])
-        self.updates = int(state["updates"])
 
-    def _networks(self) -> dict[str, Network]:
-        own: dict[str, Network] = {"actor": self.actor, "critic": self.critic}
-        targets: dict[str, Network] = {"target_critic": self.target_critic}
+    def _parts(self) -> dict[str, Any]:
+        targets: dict[str, Any] = {"target_critic": self.target_critic}
         if self.config.target_actor:
             targets["target_actor"] = self.target_actor
-        return own | targets
-
-    def _optimizers(self) -> list[Optimizer]:
-        return [self._actor_optimizer, self._critic_optimizer]
+        return super()._parts() | targets

@@ -1,0 +1,88 @@
+"""What every learner of the family has and tells: optimisers, random stream, reward scale."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.networks import Critic, Network
+from robot_rl.learners.off_policy import OffPolicyConfig
+from robot_rl.learners.optimization import Optimizer, Reduce
+from robot_rl.learners.reward_scale import make_reward_scale
+
+
+class OffPolicyLearner:
+    """The part of a learner in which the family does not differ; algorithms stand above it."""
+
+    actor_groups: tuple[str, ...] = ("actor",)
+    """Observation groups that acting needs."""
+
+    def __init__(
+        self, config: OffPolicyConfig, actor: Network, critic: Critic, *, device: torch.device,
+        seed: int, reduce: Reduce | None,
+    ) -> None:  # fmt: skip
+        """Make an optimiser for each of the networks.
+
+        Args:
+            config: Hyperparameters.
+            actor: Lies on the device already.
+            critic: So does this.
+            device: Where all of it lives.
+            seed: Seed of exploration and of all else that the learner draws.
+            reduce: Joins the gradients of several processes.
+        """
+        self.critic_groups: tuple[str, ...] = () if critic.group == "actor" else (critic.group,)
+        """Observation groups that only learning needs."""
+        self.samples_per_update = config.batch_size
+        """B: transitions that one `update` eats."""
+        self.gamma = config.gamma
+        """Discount per control step."""
+        self.n_step = config.n_step
+        """Steps per sampled transition."""
+        self.updates = 0
+        """Updates done."""
+        self.reward_scale = make_reward_scale(config, device)
+        """What sampled rewards are divided by."""
+        self._policy, self._critic = actor, critic
+        self._actor_optimizer = Optimizer(
+            actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
+            reduce=reduce, interval=config.actor_interval,
+        )  # fmt: skip
+        self._critic_optimizer = Optimizer(
+            critic.parameters(), config.critic_lr, config, after_step=critic.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self._device = device
+        self._generator = torch.Generator(device=device)
+        self._generator.manual_seed(derive_seed(seed, "policy samples"))
+        self._actor_metrics: dict[str, Tensor] = {}
+
+    def policy(self) -> nn.Module:
+        """The actor, whose forward is the deterministic policy."""
+        assert isinstance(self._policy, nn.Module)
+        return self._policy
+
+    def state_dict(self) -> dict[str, Any]:
+        """All parts, the counter and RNG."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "generator": self._generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self._generator.set_state(state["generator"])
+        self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Any]:
+        """What has a state of its own, by the name it is saved under; algorithms add theirs."""
+        return {
+            "actor": self._policy, "critic": self._critic,
+            "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer,
+            "reward_scale": self.reward_scale,
+        }  # fmt: skip

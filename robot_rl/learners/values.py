@@ -99,7 +99,7 @@ class ScalarValues:
 
     def expectation(self, output: Tensor) -> Tensor:
         """(E, B, 1) -> (E, B)."""
-        return output[..., 0].float()
+        return output.squeeze(-1).float()
 
     @torch.no_grad()
     def target(

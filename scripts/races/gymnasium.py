@@ -33,7 +33,8 @@ def _track(name: str) -> Track:
 
 def _bars(record: RaceRecord) -> list[Bar]:
     """What must hold; tracks that were left out have none."""
-    bars = []
+    fewest = min(len(one.seeds) for group in record.tracks.values() for one in group.values())
+    bars = [Bar(what="seeds", value=fewest, limit=5)]
     for name in (name for name in _IDS if name in record.tracks):
         ratio, _, _ = ratio_of_areas(record, [name], _OURS, _SB3)
         bars.append(Bar(what=f"{name}, area / {_SB3}'s, IQM", value=ratio, limit=0.9))

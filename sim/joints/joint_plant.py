@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
@@ -71,11 +73,11 @@ class JointPlants:
         """
         model = engine.model
         self._engine, self._motors, self._joints = engine, motors, layout.velocity
-        self._bodies = torch.tensor(_robot_bodies(engine, layout))
+        self._bodies = _robot_bodies(engine, layout)
         carries = [name for name in ("payload", "centre_of_mass") if any(getattr(ranges, name))]
         self._payload_body = _payload_body(config, ranges, engine, carries) if carries else 0
         links, joints = len(self._bodies), config.spec.num_joints
-        friction = float(torch.tensor(model.dof_frictionloss[self._joints]).mean())
+        friction = float(model.dof_frictionloss[self._joints].mean())
         self._ranges = {
             "payload": _Range(1, *ranges.payload, nominal=0.0),
             "link_mass": _around_one(links, ranges.link_mass),
@@ -101,41 +103,42 @@ class JointPlants:
         columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
         self.drawn = torch.zeros(engine.num_worlds, len(columns))
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
-        self._undisturbed = torch.tensor([each.nominal_unit for each in columns])
-        self._low = torch.tensor([each.low for each in columns], dtype=torch.float64)
-        halves = [0.5 * (each.high - each.low) for each in columns]
-        self._half = torch.tensor(halves, dtype=torch.float64)
+        self._undisturbed = np.array([each.nominal_unit for each in columns], dtype=np.float32)
+        self._low = np.array([each.low for each in columns])
+        self._half = np.array([0.5 * (each.high - each.low) for each in columns])
+        stops = np.cumsum([0, *self._widths.values()]).tolist()
+        self._columns = {
+            name: slice(start, stop)
+            for name, start, stop in zip(self._widths, stops[:-1], stops[1:], strict=True)
+        }
         self._fixed = {
-            name: torch.tensor([[each.low]], dtype=torch.float64)
-            for name, each in self._ranges.items()
-            if not each.drawn
+            name: np.array([[each.low]]) for name, each in self._ranges.items() if not each.drawn
         }
         self.level: Tensor | None = None
         """Part of the ranges that is drawn from, 0-dim, live; None for the whole."""
         self._nominal = {
-            name: torch.tensor(getattr(model, name))
+            name: np.array(getattr(model, name))
             for name in ("body_mass", "body_inertia", "body_ipos", "body_gravcomp", "dof_damping",
                          "geom_friction", "pair_friction")
         }  # fmt: skip
         self._carried = self._nominal["body_mass"] * self._nominal["body_gravcomp"]
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, Tensor]:
+    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, NDArray[np.float64]]:
         """Draw new parameters for the picked worlds, write those of mechanism and motors.
 
         Returns:
             All parameters of the picked worlds, as of `_values`.
         """
-        unit = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator)
+        unit = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator).numpy()
         if self.level is not None:
-            unit = self._undisturbed + self.level * (unit - self._undisturbed)
-        rows.put(self.drawn, unit)
+            unit = self._undisturbed + self.level.numpy() * (unit - self._undisturbed)
+        self.drawn.numpy()[rows.ids] = unit
         values = self._values(unit)
         if "joint_damping" in self._widths:
             damping = self._nominal["dof_damping"][self._joints] * values["joint_damping"]
-            rows.put(self._engine.model_field("dof_damping")[:, self._joints], damping)
+            self._field("dof_damping")[rows.ids, self._joints] = damping
         if self._ranges["joint_friction"].high > 0:
-            joints = self._ranges["joint_friction"].width
-            self._motors.set_friction(rows, values["joint_friction"].expand(-1, joints))
+            self._motors.set_friction(rows, self._wide(rows, values["joint_friction"]))
         if self.changes("contact_friction"):
             self._put_contact_friction(rows, values["contact_friction"])
         if self.changes("payload", "link_mass", "centre_of_mass"):
@@ -143,8 +146,7 @@ class JointPlants:
         if self.changes("stiffness", "damping"):
             self._motors.scale_gains(rows, values["stiffness"], values["damping"])
         if self.changes("motor_strength"):
-            joints = self._ranges["motor_strength"].width
-            self._motors.scale_strength(rows, values["motor_strength"].expand(-1, joints))
+            self._motors.scale_strength(rows, self._wide(rows, values["motor_strength"]))
         if self.changes("actuator_delay"):
             self._motors.add_delay(rows, values["actuator_delay"])
         return values
@@ -155,12 +157,12 @@ class JointPlants:
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What was drawn by name, (N, width) each, in the unit of its range."""
-        values = self._values(self.drawn)
-        return {name: values[name] for name in self._widths}
+        values = self._values(self.drawn.numpy())
+        return {name: torch.from_numpy(values[name]) for name in self._widths}
 
     def mirror(self, robot: RobotMirror) -> SignedPermutation:
         """What a mirror does to `drawn`."""
-        bodies = [self._engine.model.body(body).name for body in self._bodies.tolist()]
+        bodies = [self._engine.model.body(body).name for body in self._bodies]
         shift = self._ranges["centre_of_mass"]
         return mirror_drawn(self._widths, bodies, [shift.low, shift.high], robot)
 
@@ -172,14 +174,12 @@ class JointPlants:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
-        every, values = (
-            Rows(torch.ones(len(self.drawn), dtype=torch.bool)),
-            self._values(self.drawn),
-        )
+        every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
+        values = self._values(self.drawn.numpy())
         self._motors.scale_gains(every, values["stiffness"], values["damping"])
 
-    def _values(self, unit: Tensor) -> dict[str, Tensor]:
-        """All parameters by name, float64, in the unit of their range.
+    def _values(self, unit: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+        """All parameters by name, in the unit of their range.
 
         Args:
             unit: What was drawn, (count, W), in [-1, 1].
@@ -187,34 +187,46 @@ class JointPlants:
         Returns:
             (count, width) each; (1, 1) where nothing is drawn.
         """
-        drawn = self._low + self._half * (unit.double() + 1)
-        parts = drawn.split(list(self._widths.values()), dim=-1)
-        return {**self._fixed, **dict(zip(self._widths, parts, strict=True))}
+        drawn = self._low + self._half * (unit.astype(np.float64) + 1)
+        parts = {name: drawn[:, columns] for name, columns in self._columns.items()}
+        return {**self._fixed, **parts}
 
-    def _put_contact_friction(self, rows: Rows, factor: Tensor) -> None:
+    def _field(self, name: str) -> NDArray[np.float64]:
+        """A field of the model in every world, to write into."""
+        return self._engine.model_field(name).numpy()
+
+    def _wide(self, rows: Rows, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One value for each joint, (count, J)."""
+        return np.broadcast_to(values, (rows.count, self._joints.stop - self._joints.start))
+
+    def _put_contact_friction(self, rows: Rows, factor: NDArray[np.float64]) -> None:
         """MuJoCo takes the larger friction of two geoms, or that of priority: both scale alike."""
-        geoms = self._engine.model_field("geom_friction")[:, :, 0]
-        rows.put(geoms, factor * self._nominal["geom_friction"][:, 0])
+        nominal = self._nominal["geom_friction"][:, 0]
+        self._field("geom_friction")[rows.ids, :, 0] = factor * nominal
         if len(self._nominal["pair_friction"]):
-            pairs = self._engine.model_field("pair_friction")[:, :, :2]
-            rows.put(pairs, factor[..., None] * self._nominal["pair_friction"][:, :2])
+            nominal = self._nominal["pair_friction"][:, :2]
+            self._field("pair_friction")[rows.ids, :, :2] = factor[..., None] * nominal
 
-    def _put_masses(self, rows: Rows, values: Mapping[str, Tensor]) -> None:
+    def _put_masses(self, rows: Rows, values: Mapping[str, NDArray[np.float64]]) -> None:
         """Masses with factors and payload; the compensation goes on carrying the nominal ones."""
-        nominal, field = self._nominal, self._engine.model_field
-        factor = torch.ones(rows.count, len(nominal["body_mass"]), dtype=torch.float64)
+        nominal, ids = self._nominal, rows.ids
+        factor = np.ones((rows.count, len(nominal["body_mass"])))
         factor[:, self._bodies] = values["link_mass"]
         mass = nominal["body_mass"] * factor
         if self._payload_body:
             mass[:, self._payload_body] += values["payload"][:, 0]
         if self.changes("centre_of_mass"):
-            place = nominal["body_ipos"].repeat(rows.count, 1, 1)
+            place = nominal["body_ipos"][None].repeat(rows.count, 0)
             place[:, self._payload_body] += values["centre_of_mass"]
-            rows.put(field("body_ipos"), place)
-        rows.put(field("body_mass"), mass)
-        rows.put(field("body_inertia"), nominal["body_inertia"] * factor[..., None])
-        rows.put(field("body_gravcomp"), torch.where(mass > 0, self._carried / mass, 0.0))
+            self._field("body_ipos")[ids] = place
+        self._field("body_mass")[ids] = mass
+        self._field("body_inertia")[ids] = nominal["body_inertia"] * factor[..., None]
+        self._field("body_gravcomp")[ids] = self._carried / np.maximum(mass, _MASSLESS)
         self._engine.update_constants(rows)
+
+
+_MASSLESS = 1e-12
+"""Less than any body weighs that is carried [kg]: a body without mass is carried by nothing."""
 
 
 def _around_one(width: int, share: float) -> _Range:

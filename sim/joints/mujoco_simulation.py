@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
@@ -92,7 +94,7 @@ class MujocoSimulation:
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
         self._motors = JointMotors(self.robot, self.engine, self.layout)
-        self._start_position = torch.tensor(model.qpos0)
+        self._start_position = np.array(model.qpos0)
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -168,27 +170,28 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._tune_sensors(rows, self._plants.begin(rows, generator))
-        position = self._start_position.expand(rows.count, -1).clone()
-        velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
+        layout, gripper = self.layout, self._motors.gripper
+        position = self._start_position[None].repeat(rows.count, 0)
+        velocity = np.zeros((rows.count, self.engine.qvel.shape[1]))
         robot = start.robot.fields
-        position[:, self.layout.position] = robot["joint_position"]
-        velocity[:, self.layout.velocity] = robot["joint_velocity"]
-        for columns, name in BASE_POSITION if self.layout.floating else ():
-            position[:, columns] = robot[name]
-        for columns, name in BASE_VELOCITY if self.layout.floating else ():
-            velocity[:, columns] = robot[name]
-        if self._motors.gripper is not None:
-            opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
-            position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
+        position[:, layout.position] = robot["joint_position"].numpy()
+        velocity[:, layout.velocity] = robot["joint_velocity"].numpy()
+        for columns, name in BASE_POSITION if layout.floating else ():
+            position[:, columns] = robot[name].numpy()
+        for columns, name in BASE_VELOCITY if layout.floating else ():
+            velocity[:, columns] = robot[name].numpy()
+        finger: NDArray[np.float64] | None = None
+        if gripper is not None:
+            opening = robot["gripper_opening"].numpy() if "gripper_opening" in robot else _OPEN
+            position[:, layout.fingers] = gripper.joint_position(opening)
+            finger = position[:, layout.fingers][:, :1]
         fixtures: dict[int, Tensor] = {}
         for name, value in start.scene.items():
-            if name in self.layout.fixtures:
-                fixtures[self.layout.fixtures[name]] = value
+            if name in layout.fixtures:
+                fixtures[layout.fixtures[name]] = value
             else:
-                position[:, self.layout.scene[name]] = value
-        control = self._motors.begin(
-            rows, position[:, self.layout.position], position[:, self.layout.fingers]
-        )
+                position[:, layout.scene[name]] = value.numpy()
+        control = self._motors.begin(rows, position[:, layout.position], finger)
         self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
         self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
@@ -253,14 +256,14 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
+    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, NDArray[np.float64]]) -> None:
         for sensors in (self._robot_sensors, self._scene_sensors):
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
             ):  # fmt: skip
                 if self._plants.changes(name):
-                    rows.put(target, drawn[name][:, 0].float())
+                    target.numpy()[rows.ids] = drawn[name][:, 0]
 
     def _sensed(self) -> list[Tensor]:
         return [self._true.robot.fields[name] for name in self._robot_sensors.columns]
@@ -295,3 +298,7 @@ class MujocoSimulation:
                 told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
                 raise SpecMismatchError(told)
         return {name: self.sensors[name].shape[1] for name in scene.measured}
+
+
+_OPEN = np.ones((1, 1), dtype=np.float32)
+"""Opening of a gripper of which a start says nothing."""

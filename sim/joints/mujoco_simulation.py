@@ -216,7 +216,8 @@ class MujocoSimulation:
         )  # fmt: skip
 
     def reseed(self, seed: int) -> None:
-        """Restart the streams of sensor noise and pushes."""
+        """Restart the streams of sensor noise and pushes, and drop what was drawn ahead."""
+        self._plants.forget()
         self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
         self._scene_sensors.reseed(derive_seed(seed, "scene noise"))
         if self._pushes is not None:

@@ -124,7 +124,7 @@ class JointPlants:
         self._ahead = np.zeros((0, len(columns)), dtype=np.float32)
         self._ahead_level, self._given = 1.0, 0
         self._ahead_values: dict[str, NDArray[np.float64]] = {}
-        self._ahead_fields: dict[str, NDArray[Any]] = {}
+        self._ahead_fields: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
     def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, NDArray[np.float64]]:
         """Give the picked worlds new parameters, write those of mechanism and motors.
@@ -145,8 +145,8 @@ class JointPlants:
         given = slice(self._given, self._given + rows.count)
         self._given = given.stop
         self.drawn.numpy()[rows.ids] = self._ahead[given]
-        for name, ahead in self._ahead_fields.items():
-            self._engine.model_field(name).numpy()[rows.ids] = ahead[given]
+        for field, ahead in self._ahead_fields:
+            field[rows.ids] = ahead[given]
         values = self._fixed | {name: self._ahead_values[name][given] for name in self._widths}
         if self._ranges["joint_friction"].high > 0:
             self._motors.set_friction(rows, self._wide(rows, values["joint_friction"]))
@@ -199,15 +199,17 @@ class JointPlants:
 
     def _draw(self, count: int, level: float, generator: torch.Generator) -> None:
         unit = draws.uniform((count, self.drawn.shape[1]), -1.0, 1.0, generator).numpy()
-        self._prepare(self._undisturbed + np.float32(level) * (unit - self._undisturbed), level)
+        unit = self._undisturbed + np.float32(level) * (unit - self._undisturbed)
+        self._prepare(unit.astype(np.float32, copy=False), level)
 
     def _prepare(self, ahead: NDArray[np.float32], level: float) -> None:
         """Compute what follows from draws, (M, W)."""
         self._ahead, self._ahead_level, self._given = ahead, level, 0
         values = self._ahead_values = self._values(ahead)
-        fields = self._ahead_fields = {}
+        self._ahead_fields = []
         if not len(ahead):
             return
+        fields: dict[str, NDArray[Any]] = {}
         if "joint_damping" in self._widths:
             damping = self._nominal["dof_damping"][None].repeat(len(ahead), 0)
             damping[:, self._joints] *= values["joint_damping"]
@@ -220,6 +222,8 @@ class JointPlants:
                 fields[name] = friction
         if self.changes("payload", "link_mass", "centre_of_mass"):
             fields |= self._masses.fields(len(ahead), values)
+        engine = self._engine
+        self._ahead_fields = [(engine.model_field(n).numpy(), rows) for n, rows in fields.items()]
 
     def _values(self, unit: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
         """All parameters by name, in the unit of their range.

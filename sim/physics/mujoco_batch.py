@@ -141,8 +141,8 @@ class MujocoEngine:
             self._batch.step(nstep=self.decimation, stage=self._stage)
         except SimulationError as error:  # these worlds stood still, the others were stepped
             self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
-        # A sum is finite if and only if its parts are, and that of one whole array is the cheapest.
-        if np.count_nonzero(self._batch.warning) or not math.isfinite(self._state.sum()):
+        # A sum is finite if and only if its parts are.
+        if np.count_nonzero(self._batch.warning) or not math.isfinite(self.motion.sum()):
             self._take_out_of_service()
 
     def reset(

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 class ModelConstants:
     """Models of one kind that differ in fields of their own; no world is stepped with them.
 
-    Sixty models at once, shared among the threads, take half the time of one after another, and
-    the worlds that get the constants need no call of MuJoCo: they copy rows.
+    The threads share them, and worlds that get the constants copy rows instead of calling MuJoCo.
     """
 
     def __init__(self, model: mujoco.MjModel, count: int, threads: int) -> None:
@@ -28,6 +27,8 @@ class ModelConstants:
             threads: CPU threads; 0 for one per core.
         """
         self._batch = Batch(model, count, threads)
+        numbers = {name: np.asarray(getattr(model, name, 0)) for name in MODEL_FIELDS}
+        self._names = [n for n, v in numbers.items() if v.size and v.dtype.kind == "f" and v.ndim]
 
     def derive(self, fields: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """All fields of models that begin with these.
@@ -47,7 +48,7 @@ class ModelConstants:
             for name, values in fields.items():
                 self._batch.expand(name)[chosen] = values[some]
             self._batch.set_const(chosen)
-            for name in MODEL_FIELDS:
+            for name in self._names:
                 rows = self._batch.expanded(name)
                 if rows is None or name in fields:
                     continue

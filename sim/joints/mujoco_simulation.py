@@ -23,7 +23,8 @@ from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_plant import JointPlants
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.joint_truth import BASE_POSITION, BASE_VELOCITY, JointTruth
+from sim.joints.joint_truth import JointTruth
+from sim.joints.placement import Placement
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
@@ -94,7 +95,7 @@ class MujocoSimulation:
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
         self._motors = JointMotors(self.robot, self.engine, self.layout)
-        self._start_position = np.array(model.qpos0)
+        self._placement = Placement(model.qpos0, model.nv, self.layout, self._motors.gripper)
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -109,6 +110,7 @@ class MujocoSimulation:
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self._tuned = self._drawn_for_sensors()
         self.curriculum: RangeCurriculum | None = None
         """What widens the ranges while training succeeds; None where they are whole."""
         if curriculum is not None and curriculum.active:
@@ -170,29 +172,9 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._tune_sensors(rows, self._plants.begin(rows, generator))
-        layout, gripper = self.layout, self._motors.gripper
-        position = self._start_position[None].repeat(rows.count, 0)
-        velocity = np.zeros((rows.count, self.engine.qvel.shape[1]))
-        robot = start.robot.fields
-        position[:, layout.position] = robot["joint_position"].numpy()
-        velocity[:, layout.velocity] = robot["joint_velocity"].numpy()
-        for columns, name in BASE_POSITION if layout.floating else ():
-            position[:, columns] = robot[name].numpy()
-        for columns, name in BASE_VELOCITY if layout.floating else ():
-            velocity[:, columns] = robot[name].numpy()
-        finger: NDArray[np.float64] | None = None
-        if gripper is not None:
-            opening = robot["gripper_opening"].numpy() if "gripper_opening" in robot else _OPEN
-            position[:, layout.fingers] = gripper.joint_position(opening)
-            finger = position[:, layout.fingers][:, :1]
-        fixtures: dict[int, Tensor] = {}
-        for name, value in start.scene.items():
-            if name in layout.fixtures:
-                fixtures[layout.fixtures[name]] = value
-            else:
-                position[:, layout.scene[name]] = value.numpy()
-        control = self._motors.begin(rows, position[:, layout.position], finger)
-        self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
+        placed = self._placement.of(rows.count, start)
+        control = self._motors.begin(rows, placed.joints, placed.finger)
+        self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
         self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -258,13 +240,20 @@ class MujocoSimulation:
         return drawn
 
     def _tune_sensors(self, rows: Rows, drawn: Mapping[str, NDArray[np.float64]]) -> None:
-        for sensors in (self._robot_sensors, self._scene_sensors):
+        for name, target in self._tuned:
+            target[rows.ids] = drawn[name][:, 0]
+
+    def _drawn_for_sensors(self) -> list[tuple[str, NDArray[np.float32]]]:
+        """What plants draw for sensors: names, and where each world's value is kept, (N,)."""
+        return [
+            (name, target.numpy())
+            for sensors in (self._robot_sensors, self._scene_sensors)
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
-            ):  # fmt: skip
-                if self._plants.changes(name):
-                    target.numpy()[rows.ids] = drawn[name][:, 0]
+            )
+            if self._plants.changes(name)
+        ]  # fmt: skip
 
     def _sensed(self) -> list[Tensor]:
         return [self._true.robot.fields[name] for name in self._robot_sensors.columns]
@@ -299,7 +288,3 @@ class MujocoSimulation:
                 told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
                 raise SpecMismatchError(told)
         return {name: self.sensors[name].shape[1] for name in scene.measured}
-
-
-_OPEN = np.ones((1, 1), dtype=np.float32)
-"""Opening of a gripper of which a start says nothing."""

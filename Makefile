@@ -31,14 +31,14 @@ echo "Install one (Debian and Ubuntu: apt install python3 python3-venv) or name 
 exit 1
 endef
 
-.PHONY: help setup train test test-fast check format proof bench docs clean distclean
+.PHONY: help setup train test test-fast check format proof race bench docs clean distclean
 
 help:  ## List the verbs
 	@echo "robot_rl: each verb sets up what it needs (in .venv) when it is first used."
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 	@echo
-	@echo '  ARGS="..."      is handed on by train, test, test-fast, proof and bench: make train ARGS="task=tracking seed=2"'
+	@echo '  ARGS="..."      is handed on by train, test, test-fast, proof, race and bench: make train ARGS="task=tracking seed=2"'
 	@echo '  PYTHON=...      the Python that .venv is made with (>= 3.11)'
 
 setup: $(DEV_READY)  ## Only install, for working on the code
@@ -66,6 +66,9 @@ format: $(DEV_READY)  ## Format the code and mend what the linter can mend
 
 proof: $(TRAIN_READY)  ## Run the long learning proofs and write their tables (one to two hours)
 	@$(PY) scripts/proof.py $(ARGS)
+
+race: $(BENCH_READY)  ## Race our learners against others and each other (hours)
+	@$(PY) scripts/race.py $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure the speed of this machine
 	@$(PY) scripts/benchmark.py $(or $(ARGS),all)

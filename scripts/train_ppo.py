@@ -2,15 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
 from cli import exit_with_sentence, read_overrides
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
-
-if TYPE_CHECKING:
-    from configs.compose import Composition
 
 _HELP = """Trains PPO of the package rsl_rl in the worlds of a task, to compare our learners with.
 
@@ -39,60 +33,6 @@ examples:
   python scripts/train_ppo.py task=velocity robot=go2 num_envs=1024"""
 
 
-@dataclass(kw_only=True)
-class PPOSettings:
-    """PPO as rsl_rl and Isaac Lab's locomotion tasks set it."""
-
-    steps_per_env: int = 24
-    """Steps of every world per iteration."""
-    epochs: int = 5
-    """Passes over them."""
-    mini_batches: int = 4
-    """Parts of each pass."""
-    gamma: float = 0.99
-    """Discount per control step."""
-    lam: float = 0.95
-    """Lambda of the generalised advantages."""
-    learning_rate: float = 1e-3
-    """Step size at the start."""
-    desired_kl: float = 0.01
-    """Divergence per iteration that the step size aims at."""
-    entropy: float = 0.005
-    """Weight of the entropy."""
-    hidden: list[int] = field(default_factory=lambda: [256, 128, 64])
-    """Hidden layers of actor and critic."""
-    init_std: float = 1.0
-    """Standard deviation of the actions at the start."""
-
-    def __post_init__(self) -> None:
-        """Refuse loops that cannot run."""
-        for name in ("steps_per_env", "epochs", "mini_batches", "init_std", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
-
-    def rsl_rl(self, critic_group: str) -> dict[str, Any]:
-        """The same in rsl_rl's words."""
-        network = {
-            "class_name": "MLPModel", "hidden_dims": list(self.hidden), "activation": "elu",
-            "obs_normalization": True,
-        }  # fmt: skip
-        deviation = {"class_name": "GaussianDistribution", "init_std": self.init_std}
-        return {
-            "num_steps_per_env": self.steps_per_env,
-            "obs_groups": {"actor": ["actor"], "critic": [critic_group]},
-            "multi_gpu": None,
-            "actor": {**network, "distribution_cfg": deviation},
-            "critic": network,
-            "algorithm": {
-                "class_name": "PPO", "num_learning_epochs": self.epochs,
-                "num_mini_batches": self.mini_batches, "gamma": self.gamma, "lam": self.lam,
-                "learning_rate": self.learning_rate, "desired_kl": self.desired_kl,
-                "entropy_coef": self.entropy, "schedule": "adaptive", "clip_param": 0.2,
-                "value_loss_coef": 1.0, "max_grad_norm": 1.0,
-            },
-        }  # fmt: skip
-
-
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the command line says."""
@@ -100,39 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     keep_freed_memory()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from configs.compose import compose, read_options
+    from runtime.guest_settings import PPOSettings, compose_guest
 
-    settings, rest = read_options(PPOSettings, overrides)
-    _train(settings, compose(rest))
-
-
-def _train(settings: PPOSettings, composition: "Composition") -> None:
-    import torch
-
-    from configs.builders import pick_device
-    from configs.compose import to_plain
-    from robot_rl.training.provenance import collect_provenance
-    from robot_rl.training.run_folder import RunFolder, RunState
-    from runtime.parts import run_name
+    settings, composition = compose_guest(PPOSettings, overrides)
+    from runtime.guests import train_guest
     from runtime.ppo import PPOTraining
 
-    device = pick_device(composition.config.device)
-    config = replace(composition.config, device=str(device))
-    torch.set_num_threads(config.threads)
-    training = PPOTraining(config, settings.rsl_rl, device=device)
-    plain = {**to_plain(config), "learner": asdict(settings)}
-    name = run_name(config, {**composition.chosen, "learner": "rsl_ppo"})
-    origin = collect_provenance(plain, seed=config.seed, device=config.device)
-    with RunFolder.create(config.runs, name, plain, origin) as run:
-        try:
-            training.run(run)
-        except KeyboardInterrupt:
-            training.mark(run, RunState.INTERRUPTED, "stopped by SIGINT")
-            raise
-        except BaseException as error:
-            training.mark(run, RunState.FAILED, str(error).partition("\n")[0])
-            raise
-        training.mark(run, RunState.FINISHED)
+    train_guest(PPOTraining, settings, composition)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Evaluation:
     """(N,): length of the episode [s]."""
     metrics: Mapping[str, Tensor]
     """The environment's metrics in each world's last step, (N,)."""
+    judged: bool = True
+    """Whether the environment judges success; else none is in the summary."""
 
     @property
     def success_rate(self) -> float:
@@ -46,10 +48,13 @@ class Evaluation:
             f"eval/{name}": float(values[complete].mean()) if bool(complete.any()) else float("nan")
             for name, values in self.metrics.items()
         }
-        return {
+        success = {
             "eval/success": self.success_rate,
             "eval/success_low": low,
             "eval/success_high": high,
+        }
+        return {
+            **(success if self.judged else {}),
             "eval/return": float(self.returns.mean()),
             "eval/terminated": float(self.terminated.float().mean()),
             **means,
@@ -109,4 +114,5 @@ def evaluate(
         returns=returns,
         seconds=length * env.spec.control_dt,
         metrics=metrics,
+        judged=env.spec.judges_success,
     )

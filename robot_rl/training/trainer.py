@@ -223,11 +223,8 @@ class Trainer:
     def _evaluate(self) -> tuple[dict[str, float], float]:
         """What the policy reaches, and the score that the best is chosen by."""
         result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
-        summary = result.summary()
-        if self.evaluation_env.spec.judges_success:
-            return summary, result.success_rate
-        summary = {k: v for k, v in summary.items() if not k.startswith("eval/success")}
-        return summary, float(result.returns.mean())
+        score = result.success_rate if result.judged else float(result.returns.mean())
+        return result.summary(), score
 
     def _log(self, extra: Mapping[str, float]) -> None:
         learned = self._checked()

@@ -15,7 +15,7 @@ from proofs.record import GroupResult, ProofRecord, SeedResult
 from proofs.training import TrainingJob
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.provenance import describe_device, git_state, package_versions
-from robot_rl.training.reporting.metrics import Record, read_metrics
+from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.run_folder import RunFolder
 
 
@@ -64,7 +64,7 @@ def measure(
         name=proof.name,
         command=command,
         overrides=list(overrides),
-        origin={**_origin(first.device), "load_average": load_average, "jobs": workers},
+        origin={**machine(first.device), "load_average": load_average, "jobs": workers},
         groups=groups,
         expert=expert,
     )
@@ -86,24 +86,14 @@ def _fly_seed(
         commit=git["commit"][:12] + "+" * git["dirty"],
         training_seconds=status.seconds,
         world_steps=status.step,
-        learner_share=_learner_share(records),
+        learner_share=share_of_time(records, "learn"),
         checkpoint_step=step,
         trials=trials,
     )
 
 
-def _learner_share(records: Sequence[Record]) -> float | None:
-    """Share of learning in the wall time of all intervals together."""
-    learned, total, before = 0.0, 0.0, 0.0
-    for record in records:
-        seconds, before = record["seconds"] - before, record["seconds"]
-        if "time/learn_fraction" in record:
-            learned += record["time/learn_fraction"] * seconds
-            total += seconds
-    return learned / total if total > 0 else None
-
-
-def _origin(device: str) -> dict[str, Any]:
+def machine(device: str) -> dict[str, Any]:
+    """Date, program and machine of a measurement, for its page."""
     git = git_state(Path(__file__).parent)
     return {
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),

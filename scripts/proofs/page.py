@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, GroupResult, ProofRecord, SeedResult, TrialResult
+from proofs.record import GroupResult, ProofRecord, SeedResult, TrialResult
+from proofs.tables import bars_table, origin_table, show, table
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
 
@@ -25,7 +26,7 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
         "Written by `scripts/proof.py` from the measurements beside it "
         f"([{proof.name}.json]({proof.name}.json)).",
         proof.about,
-        _table(["bar", "wanted", "measured", "verdict"], map(_bar_row, bars)),
+        bars_table(bars),
     ]
     for group in proof.groups:
         parts += _group_part(proof, group, record.groups[group.name])
@@ -36,16 +37,6 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
         parts += ["## Learning curves", f"![Learning curves over seeds]({picture})"]
     parts += ["## Origin", _origin(record)]
     return "\n\n".join(parts) + "\n"
-
-
-def _bar_row(bar: Bar) -> list[str]:
-    sign = "at least" if bar.at_least else "at most"
-    return [
-        bar.what,
-        f"{sign} {_show(bar.limit, bar.unit)}",
-        _show(bar.value, bar.unit),
-        "**PASS**" if bar.passed else "**FAIL**",
-    ]
 
 
 def _group_part(proof: Proof, group: Group, result: GroupResult) -> list[str]:
@@ -76,7 +67,7 @@ def _group_part(proof: Proof, group: Group, result: GroupResult) -> list[str]:
     return [
         f"## Trained: {group.name}",
         f"{group.about} Flown on: {condition}, {trial(result.seeds[0]).episodes} flights a seed.",
-        _table(head, rows),
+        table(head, rows),
         f"`{result.command}` and so on; configuration `{result.config_sha256[:16]}` "
         "(sha256 without seed, folder, logging and video). `learner` is its share of the wall "
         "time, `best at` the world-step of the checkpoint that flew.",
@@ -84,25 +75,25 @@ def _group_part(proof: Proof, group: Group, result: GroupResult) -> list[str]:
 
 
 def _with_interval(column: Column, trial: TrialResult) -> str:
-    text = _show(column.value(trial), column.unit)
+    text = show(column.value(trial), column.unit)
     if column.title != "success":
         return text
     return f"{text} ({format_percent(trial.low)} to {format_percent(trial.high)})"
 
 
 def _worst(column: Column, values: Sequence[float]) -> str:
-    return _show((min if column.higher_is_better else max)(values), column.unit)
+    return show((min if column.higher_is_better else max)(values), column.unit)
 
 
 def _mean(column: Column, values: Sequence[float]) -> str:
-    return _show(statistics.fmean(values), column.unit)
+    return show(statistics.fmean(values), column.unit)
 
 
 def _iqm(column: Column, values: Sequence[float]) -> str:
-    middle = _show(float(iqm(values)), column.unit)
+    middle = show(float(iqm(values)), column.unit)
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return middle
-    low, high = (_show(float(end), column.unit) for end in bootstrap_interval(values))
+    low, high = (show(float(end), column.unit) for end in bootstrap_interval(values))
     return f"{middle} ({low} to {high})"
 
 
@@ -126,7 +117,7 @@ def _comparison(proof: Proof, record: ProofRecord) -> str:
         if proof.expert:
             cells.append(_with_interval(column, record.expert[condition.name]))
         rows.append([condition.name, *cells])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _conditions(proof: Proof) -> str:
@@ -144,44 +135,6 @@ def _conditions(proof: Proof) -> str:
 
 
 def _origin(record: ProofRecord) -> str:
-    origin = record.origin
     commits = sorted({s.commit for group in record.groups.values() for s in group.seeds})
-    packages = ", ".join(f"{name} {version}" for name, version in origin["packages"].items())
-    rows = [
-        ("command", f"`{record.command}`"),
-        ("date", origin["date"]),
-        ("trained at commit", ", ".join(f"`{commit}`" for commit in commits)),
-        ("flown at commit", f"`{origin['git']}`"),
-        ("processor", f"{origin['processor']}, {origin['processors']} processors; "
-                      f"{origin['jobs']} trainings at once, torch on one thread each"),
-        ("load average before", f"{origin['load_average']:.2f}"),
-        ("python", origin["python"]),
-        ("packages", packages),
-    ]  # fmt: skip
-    notes = []
-    if record.overrides:
-        notes.append(f"Changed in every training: `{' '.join(record.overrides)}`.")
-    if any(commit.endswith("+") for commit in [*commits, origin["git"]]):
-        notes.append("A commit with + had changes in the work tree.")
-    return "\n\n".join([_table(["", ""], rows), *notes])
-
-
-def _show(value: float, unit: str) -> str:
-    if not math.isfinite(value):
-        return "-"
-    if unit == "%":
-        return format_percent(value)
-    if unit == "s":
-        return f"{value:.0f} s"
-    return f"{value:.3f} {unit}" if unit else f"{value:g}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose columns are aligned in the source too."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(head))]
-    lines.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
-        for line in lines
-    )
+    flown = [("flown at commit", f"`{record.origin['git']}`")]
+    return origin_table(record.origin, record.command, commits, record.overrides, flown)

@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from configs.builders import pick_device
-from configs.compose import compose, to_plain
+from configs.compose import compose, read_options, to_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
 from robot_rl.core.process import clean_environ
 from robot_rl.training.provenance import config_hash
 from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.run_folder import RunFolder, RunState, find_runs
+from runtime.guest_settings import GUESTS, plain_guest
 
-_TRAIN = Path(__file__).parents[1] / "train.py"
+_SCRIPTS = Path(__file__).parents[1]
 _BOOKKEEPING = ("seed", "runs", "logging", "video")
 """Fields that are not part of what is proven."""
 _POLL_SECONDS, _REPORT_SECONDS = 0.5, 30.0
@@ -47,25 +48,36 @@ class TrainingJob:
     seed: int
     runs: Path
     """Folder of all runs."""
+    script: str = "train"
+    """Who trains: `train`, or one of `GUESTS`, which begin anew where they were stopped."""
 
     def arguments(self) -> list[str]:
-        """Command line of `scripts/train.py`."""
+        """Command line of the script."""
         return [*self.overrides, f"seed={self.seed}", "video=false", f"runs={self.runs}"]
 
     def command(self) -> str:
         """What a person would type."""
-        return shlex.join(["python", "scripts/train.py", *self.arguments()])
+        return shlex.join(["python", f"scripts/{self.script}.py", *self.arguments()])
 
     @cached_property
     def config(self) -> RunConfig:
-        """The run as `scripts/train.py` makes it."""
-        config = compose(self.arguments()).config
-        return replace(config, device=str(pick_device(config.device)))
+        """The run as the script makes it; a guest does not use its learner."""
+        return self._composed[0]
 
     @cached_property
     def identity(self) -> str:
         """What is proven: see `identity`."""
-        return identity(to_plain(self.config))
+        return identity(self._composed[1])
+
+    @cached_property
+    def _composed(self) -> tuple[RunConfig, dict[str, Any]]:
+        """The run, and as its folder keeps it."""
+        settings, rest = None, self.arguments()
+        if self.script in GUESTS:
+            settings, rest = read_options(GUESTS[self.script], rest)
+        config = compose(rest).config
+        config = replace(config, device=str(pick_device(config.device)))
+        return config, to_plain(config) if settings is None else plain_guest(settings, config)
 
     def find(self) -> RunFolder | None:
         """The run of this job: a finished one if there is one, else the newest."""
@@ -190,12 +202,13 @@ class _Team:
         if state is RunState.RUNNING:
             self._waiting.append(job)  # of a proof that was killed itself: it may come to its end
             return
-        arguments = job.arguments() if run is None else [f"resume={run.path}"]
+        resumed = run is not None and job.script not in GUESTS
+        arguments = [f"resume={run.path}"] if run and resumed else job.arguments()
         log = job.runs / "logs" / f"{job.label.replace(', ', '_').replace(' ', '_')}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             process = subprocess.Popen(
-                [sys.executable, str(_TRAIN), *arguments],
+                [sys.executable, str(_SCRIPTS / f"{job.script}.py"), *arguments],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -203,7 +216,7 @@ class _Team:
                 start_new_session=True,  # Ctrl-C comes to us, and from us to them once
             )
         self._children.append(_Child(job=job, process=process, log=log))
-        self._say(f"{'starts' if run is None else 'goes on with'} {job.label}")
+        self._say(f"{'goes on with' if resumed else 'starts'} {job.label}")
 
     def _end(self, child: _Child) -> None:
         run = child.job.find()

@@ -91,14 +91,14 @@ def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
         for (word, (steps, _, values)), colour in zip(curves.items(), COLOURS, strict=False):
             style = "o-" if word == "eval" else "-"
             axis.plot(steps, values, style, color=colour, ms=4, lw=1.6, label=word)
-        _dress(axis, label)
+        dress_axis(axis, label)
         if len(curves) > 1:
             axis.legend(frameon=False, fontsize=8, labelcolor=_INK)
     for axis in axes[:columns]:
         _wall_time_axis(axis, records)
     for axis in axes[len(panels) :]:
         axis.remove()
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_comparison(
@@ -131,15 +131,15 @@ def plot_comparison(
     for number, (name, runs) in enumerate(held.items()):
         colour = COLOURS[number % len(COLOURS)]
         style = ("-", "--", ":")[number // len(COLOURS) % 3]
-        grid, curves = _on_one_grid(runs)  # (T,), (S, T)
+        grid, curves = on_one_grid(runs)  # (T,), (S, T)
         label = f"{name}  ({len(runs)} {'seed' if len(runs) == 1 else 'seeds'})"
         axis.plot(grid, iqm(curves), style, color=colour, lw=2, label=label)
         if len(runs) > 1:
             axis.fill_between(grid, *bootstrap_interval(curves), color=colour, alpha=0.18, lw=0)
-    _dress(axis, metric)
+    dress_axis(axis, metric)
     axis.set_title("IQM over seeds, 95 % bootstrap interval", color=_INK, fontsize=10, loc="left")
     axis.legend(frameon=False, fontsize=9, labelcolor=_INK)
-    _save(figure, path)
+    save_figure(figure, path)
     return comparison_table(groups, metric=metric)
 
 
@@ -186,7 +186,7 @@ def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64
     return {label: curves for label, curves in panels.items() if curves}
 
 
-def _on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]:
+def on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]:
     """Runs (3, T_i) interpolated to steps that all of them have reached: (T,), (S, T)."""
     first = max(run[0, 0] for run in runs)
     last = max(first, min(run[0, -1] for run in runs))
@@ -194,8 +194,15 @@ def _on_one_grid(runs: Sequence[NDArray[np.float64]]) -> tuple[NDArray, NDArray]
     return grid, np.stack([np.interp(grid, run[0], run[2]) for run in runs])
 
 
-def _dress(axis: Axes, label: str) -> None:
-    axis.set_xlabel("environment steps", color=_INK, fontsize=9)
+def dress_axis(axis: Axes, label: str, *, over: str = "environment steps") -> None:
+    """Give a panel the look of all our curves.
+
+    Args:
+        axis: The panel.
+        label: Name of the metric.
+        over: Name of the horizontal axis.
+    """
+    axis.set_xlabel(over, color=_INK, fontsize=9)
     axis.set_ylabel(label, color=_INK, fontsize=9)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.spines[["top", "right"]].set_visible(False)
@@ -240,7 +247,12 @@ def _wall_time_axis(axis: Axes, records: Sequence[Record]) -> None:
     above.spines["top"].set_visible(False)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer)
     with storage_errors("write the picture", path):

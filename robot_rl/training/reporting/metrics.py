@@ -141,3 +141,22 @@ def _line(record: Mapping[str, float]) -> bytes:
 def _number(value: float) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def share_of_time(records: Sequence[Record], what: str) -> float | None:
+    """Share of the wall time of all intervals together that went into one thing.
+
+    Args:
+        records: Of a run.
+        what: `collect` or `learn`.
+
+    Returns:
+        In [0, 1]; None where it was not counted.
+    """
+    spent, total, before = 0.0, 0.0, 0.0
+    for record in records:
+        seconds, before = record["seconds"] - before, record["seconds"]
+        if f"time/{what}_fraction" in record:
+            spent += record[f"time/{what}_fraction"] * seconds
+            total += seconds
+    return spent / total if total > 0 else None

@@ -1,0 +1,181 @@
+"""Races learners against each other and writes the tables: `python scripts/race.py --help`."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.process import check_one_root
+
+if TYPE_CHECKING:
+    from races.plan import Race
+    from races.record import RaceRecord
+
+_HELP = """Trains several learners on the same tasks and writes who was where when.
+
+usage: python scripts/race.py [<race>[/<track>]|all ...] [option=value ...] [field=value ...]
+       python scripts/race.py report [<race>|all ...] [out=docs/races]
+
+races:
+  gymnasium   SAC beside Stable-Baselines3 on HalfCheetah-v5 and Hopper-v5, 5 seeds, 60k steps
+              (bars: area under the curve >= 0.9 of theirs, wall time in bf16 <= 0.6 of theirs)
+  on_policy   SAC beside PPO of rsl_rl on hover and velocity: time and steps to the same success
+  thousands   SAC, FastSAC and FlashSAC beside each other on hover and velocity
+  all         all of them; the default
+  report      write the pages again from the results in their JSON; nothing is trained
+
+options:
+  seeds=0             seeds of every learner; 0 takes the race's own number
+  jobs=2              trainings at once, one thread each
+  runs=outputs/races  folder of the runs and their logs
+  out=                folder of the results: docs/races, or <runs>/tables if anything is changed
+
+Any field of a run can be changed, to try the race itself: training.total_steps=1e4
+
+Seeds take turns, so that all learners meet the same load. A seed that is finished is not trained
+again while its configuration is the same. Ours go on where they were stopped, guests begin anew:
+Ctrl-C at any time, then give the same command again. Exit code 1 if a bar is missed.
+
+examples:
+  python scripts/race.py gymnasium
+  python scripts/race.py on_policy/hover seeds=1
+  python scripts/race.py report"""
+
+
+@dataclass(kw_only=True)
+class RaceOptions:
+    """What the command takes beside the fields of a run."""
+
+    seeds: int = 0
+    """Seeds of every learner; 0 takes the race's own number."""
+    jobs: int = 2
+    """Trainings at once."""
+    runs: str = "outputs/races"
+    """Folder of the runs and their logs."""
+    out: str = ""
+    """Folder of the results; empty takes docs/races, or <runs>/tables if anything is changed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what decides nothing."""
+        for name, lowest in (("seeds", 0), ("jobs", 1)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, or report on, what the command line says."""
+    overrides, _ = read_overrides(arguments, lambda: _HELP)
+    check_one_root()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from configs.compose import read_options
+    from races.gymnasium import GYMNASIUM
+    from races.on_policy import ON_POLICY
+    from races.thousands import THOUSANDS
+
+    known = {race.name: race for race in (GYMNASIUM, ON_POLICY, THOUSANDS)}
+    words = [text for text in overrides if "=" not in text]
+    options, changes = read_options(RaceOptions, [text for text in overrides if "=" in text])
+    chosen = _choose([word for word in words if word != "report"] or ["all"], known)
+    if "report" in words and changes:
+        raise ConfigError(f"'{changes[0]}' changes nothing in a report")
+    if "report" in words:
+        passed = [_report(known[name], options) for name in chosen]
+    else:
+        command = shlex.join(["python", "scripts/race.py", *overrides])
+        passed = [
+            _run(known[name], tracks, options, changes, command) for name, tracks in chosen.items()
+        ]
+    raise SystemExit(0 if all(passed) else 1)
+
+
+def _choose(words: Sequence[str], known: "dict[str, Race]") -> dict[str, list[str]]:
+    """Tracks by race; an empty list stands for all of its tracks."""
+    chosen: dict[str, list[str]] = {}
+    for word in words:
+        name, _, track = word.partition("/")
+        if name not in (*known, "all"):
+            raise ConfigError(unknown_name("race", name, (*known, "all", "report")))
+        for race in known if name == "all" else (name,):
+            chosen.setdefault(race, []).extend([track] if track else [])
+    return chosen
+
+
+def _run(
+    race: "Race",
+    tracks: Sequence[str],
+    options: RaceOptions,
+    changes: Sequence[str],
+    command: str,
+) -> bool:
+    """Train, read, write; returns whether all bars are passed."""
+    from proofs.training import train_all
+    from races.measurement import measure_race
+    from races.plan import in_turns
+
+    load_average, runs = os.getloadavg()[0], Path(options.runs)
+    jobs = race.jobs(seeds=options.seeds, tracks=tracks, overrides=changes, runs=runs)
+    try:
+        found = train_all(in_turns([*jobs.values()]), workers=options.jobs, say=_say)
+    except KeyboardInterrupt:
+        _say(f"stopped; go on with: {command}")
+        raise
+    record = measure_race(
+        race, jobs, found, command=command, overrides=changes, workers=options.jobs,
+        load_average=load_average,
+    )  # fmt: skip
+    record = replace(record, bars=[{**asdict(b), "passed": b.passed} for b in race.bars(record)])
+    whole = not (changes or tracks or options.seeds)
+    return _write(race, record, Path(options.out or ("docs/races" if whole else runs / "tables")))
+
+
+def _report(race: "Race", options: RaceOptions) -> bool:
+    """Write the page again; refuses results of another configuration."""
+    from races.record import load_race
+
+    folder = Path(options.out or "docs/races")
+    path = folder / f"{race.name}.json"
+    record = load_race(path)
+    jobs = race.jobs(seeds=1, tracks=(), overrides=record.overrides, runs=Path(options.runs))
+    for track, entrants in record.tracks.items():
+        for entrant, result in entrants.items():
+            now = jobs[track, entrant][0].identity if (track, entrant) in jobs else "none"
+            if now != result.config_sha256:
+                raise ConfigError(
+                    f"{path} holds results of '{entrant}' on '{track}' with the configuration "
+                    f"{result.config_sha256[:12]}, but the present one is {now[:12]}; race anew "
+                    f"with: python scripts/race.py {race.name}"
+                )
+    return _write(race, record, folder)
+
+
+def _write(race: "Race", record: "RaceRecord", folder: Path) -> bool:
+    """Write results, picture and page, and say the verdict."""
+    from races.page import write_page
+    from races.picture import draw_race
+    from races.record import save_race
+    from robot_rl.training.storage.durable import replace_file, storage_errors
+
+    save_race(folder / f"{race.name}.json", record)
+    draw_race(race, record, folder / f"{race.name}.png")
+    page = folder / f"{race.name}.md"
+    with storage_errors("write the page", page):
+        replace_file(page, write_page(race, record).encode())
+    bars = race.bars(record)
+    for bar in bars:
+        sign = ">=" if bar.at_least else "<="
+        _say(f"{'PASS' if bar.passed else 'FAIL'} {bar.what}: {bar.value:.4g} {sign} {bar.limit:g}")
+    _say(f"written: {page}")
+    return all(bar.passed for bar in bars)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

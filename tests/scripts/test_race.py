@@ -1,0 +1,211 @@
+"""`scripts/race.py`: statistics by hand, verdicts from made-up results, a tiny race end to end."""
+
+import importlib
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.scripts.test_train_ppo import TINY
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+SB3, OURS, BF16 = "Stable-Baselines3", "sac_sb3", "sac_sb3 in bf16"
+TRACKS = ("HalfCheetah-v5", "Hopper-v5")
+
+
+@pytest.fixture
+def races(monkeypatch):
+    """The modules of `scripts/races`."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = ("gymnasium", "measurement", "on_policy", "page", "plan", "record", "thousands")
+    return SimpleNamespace(**{name: importlib.import_module(f"races.{name}") for name in names})
+
+
+def made_up_seed(races, *, values, seed=0, seconds=100.0):
+    count = len(values)
+    return races.record.RaceSeed(
+        seed=seed, commit="0123456789ab", seconds=seconds, collect_share=0.2, learn_share=None,
+        steps=[1000 * (i + 1) for i in range(count)],
+        times=[seconds * (i + 1) / count for i in range(count)], values=list(values),
+    )  # fmt: skip
+
+
+def made_up(races, levels, *, seconds=None, hashes=None, race=None):
+    """Results whose seeds stay at these values on every track, by entrant."""
+    race = race or races.gymnasium.GYMNASIUM
+    tracks = {}
+    for track in race.tracks:
+        for name, values in levels.items():
+            seeds = [
+                made_up_seed(
+                    races, values=[value] * 3, seed=i, seconds=(seconds or {}).get(name, 100.0)
+                )
+                for i, value in enumerate(values)
+            ]
+            tracks.setdefault(track.name, {})[name] = races.record.EntrantResult(
+                command="python scripts/train.py",
+                config_sha256=(hashes or {}).get((track.name, name), "0" * 64),
+                seeds=seeds,
+            )
+    origin = {
+        "date": "2026-01-31T14:05+00:00", "git": "0123456789ab", "python": "3.11",
+        "packages": {"torch": "2.13.0"}, "processor": "a processor", "processors": 2,
+        "load_average": 0.1, "jobs": 2,
+    }  # fmt: skip
+    return races.record.RaceRecord(
+        name=race.name, command="python scripts/race.py", overrides=[], origin=origin,
+        tracks=tracks,
+    )  # fmt: skip
+
+
+def test_area_is_the_mean_over_steps_with_straight_lines_between(races):
+    seed = made_up_seed(races, values=[0.0, 1.0, 3.0])
+    assert seed.area == (0.5 + 2.0) / 2
+    assert made_up_seed(races, values=[7.0]).area == 7.0
+
+
+def test_goal_is_reached_where_it_is_first_seen(races):
+    hover, velocity = races.on_policy.ON_POLICY.tracks
+    seed = made_up_seed(races, values=[0.5, 0.96, 0.1, 0.99], seconds=400.0)
+    assert races.measurement.first_reached(hover, seed) == (2000, 200.0)
+    assert races.measurement.first_reached(velocity, seed) == (3000, 300.0)  # smaller is better
+    never = made_up_seed(races, values=[0.5, 0.94])
+    assert races.measurement.first_reached(hover, never) is None
+
+
+def test_falls_count_with_one_metre_per_second(races):
+    track = races.on_policy.ON_POLICY.track("velocity")
+    record = {"eval/mean_velocity_error": 0.1, "eval/terminated": 0.25}
+    assert track.value(record) == pytest.approx(0.25 + 0.75 * 0.1)
+    assert track.value({"eval/mean_velocity_error": math.nan, "eval/terminated": 1.0}) == 1.0
+    assert math.isnan(track.value({"step": 3.0}))
+
+
+def test_ratio_is_the_middle_of_all_seeds_in_units_of_the_yardstick(races):
+    ours, theirs = [1.0, 8.0, 9.0, 10.0, 99.0], [4.0, 9.0, 10.0, 11.0, 50.0]
+    record = made_up(races, {SB3: theirs, OURS: ours})
+    ratio, low, high = races.measurement.ratio_of_areas(record, TRACKS, OURS, SB3)
+    assert ratio == pytest.approx(0.9)  # of ten the middle six: twice 8, 9, 10 over 10
+    assert low < 0.9 < high
+    same, low, high = races.measurement.ratio_of_areas(record, TRACKS[:1], SB3, SB3)
+    assert same == pytest.approx(1.0)
+    assert low < 1.0 < high
+
+
+def test_interval_of_one_seed_is_none(races):
+    record = made_up(races, {SB3: [2.0], OURS: [1.0]})
+    ratio, low, high = races.measurement.ratio_of_areas(record, TRACKS, OURS, SB3)
+    assert ratio == 0.5
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+@pytest.mark.parametrize(
+    ("change", "failed"),
+    [
+        ({}, []),
+        ({"ours": 0.89}, ["HalfCheetah-v5, area", "Hopper-v5, area", "both, sac_sb3, area"]),
+        ({"bf16": 0.89}, ["both, sac_sb3 in bf16, area"]),
+        ({"seconds": 61.0}, ["HalfCheetah-v5, wall", "Hopper-v5, wall"]),
+        ({"seeds": 4}, ["seeds"]),
+        ({"ours": math.nan}, ["HalfCheetah-v5, area", "Hopper-v5, area", "both, sac_sb3, area"]),
+    ],
+)
+def test_gymnasium_is_judged_by_area_and_wall_time(races, change, failed):
+    count = change.get("seeds", 5)
+    levels = {SB3: 1.0, OURS: change.get("ours", 0.91), BF16: change.get("bf16", 0.91)}
+    record = made_up(
+        races, {name: [level] * count for name, level in levels.items()},
+        seconds={BF16: change.get("seconds", 59.0)},
+    )  # fmt: skip
+    bars = races.gymnasium.GYMNASIUM.bars(record)
+    missed = [bar.what for bar in bars if not bar.passed]
+    assert len(missed) == len(failed)
+    assert all(what.startswith(start) for what, start in zip(missed, failed, strict=True))
+    page = races.page.write_page(races.gymnasium.GYMNASIUM, record)
+    assert page.startswith(f"# Gymnasium beside Stable-Baselines3: {'FAIL' if failed else 'PASS'}")
+
+
+def test_page_without_a_goal_that_was_seen_says_so(races):
+    race = races.on_policy.ON_POLICY
+    page = races.page.write_page(race, made_up(races, {"SAC": [0.97], "PPO": [0.5]}, race=race))
+    rows = [line for line in page.splitlines() if line.startswith(("| SAC", "| PPO"))]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    hover = {row[0]: row[4:6] for row in cells[:2]}
+    assert hover == {"SAC": ["1.00k", "0:33"], "PPO": ["not reached", "not reached"]}
+    assert page.startswith("# SAC beside PPO\n"), "a race without bars has no verdict"
+
+
+def test_seeds_take_turns(races):
+    jobs = races.gymnasium.GYMNASIUM.jobs(seeds=2, tracks=(), overrides=(), runs=Path("runs"))
+    order = [(job.seed, job.script) for job in races.plan.in_turns([*jobs.values()])]
+    assert [seed for seed, _ in order] == [0] * 6 + [1] * 6
+    assert [script for _, script in order[:3]] == ["train_sb3", "train", "train"]
+
+
+def test_everything_that_is_raced_can_be_composed(races):
+    for race in (races.gymnasium.GYMNASIUM, races.on_policy.ON_POLICY, races.thousands.THOUSANDS):
+        jobs = race.jobs(seeds=1, tracks=(), overrides=(), runs=Path("runs"))
+        hashes = {job.identity for (job,) in jobs.values()}
+        assert len(hashes) == len(jobs)
+
+
+def test_results_read_back_are_the_same(races, tmp_path):
+    record = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [0.5]})
+    races.record.save_race(tmp_path / "new" / "race.json", record)
+    assert races.record.load_race(tmp_path / "new" / "race.json") == record
+
+
+def test_report_of_another_configuration_is_refused(races, refused, here):
+    record = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [0.5]})
+    races.record.save_race(Path("gymnasium.json"), record)
+    said = refused("race", "report", "gymnasium", "out=.")
+    assert "race anew with: python scripts/race.py gymnasium" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gymnasiun"], "race 'gymnasiun' is unknown (did you mean 'gymnasium'?)"),
+        (["gymnasium/Ant-v5"], "no track 'Ant-v5'; known: HalfCheetah-v5, Hopper-v5"),
+        (["on_policy", "jobs=0"], "jobs must be at least 1"),
+        (["report", "out=."], "there are no results in gymnasium.json"),
+        (["report", "num_envs=3"], "changes nothing in a report"),
+        (["on_policy", "training.total_step=3"], "did you mean 'training.total_steps'?"),
+    ],
+)
+def test_what_decides_nothing_is_refused(refused, here, arguments, said):
+    assert said in refused("race", *arguments)
+    assert not list(here.glob("**/*.md"))
+
+
+def test_help_names_the_races_and_their_bars(command):
+    answer = command("race", "--help")
+    assert answer.code == 0
+    for word in ("gymnasium", "on_policy", "thousands", ">= 0.9", "<= 0.6"):
+        assert word in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 100
+
+
+@pytest.mark.slow
+def test_tiny_race_from_training_to_page(command, here):
+    tiny = [one for one in TINY if not one.startswith(("steps_per_env", "hidden"))]
+    arguments = (
+        "on_policy/hover", *tiny, "training.random_steps=160", "training.replay_capacity=800",
+        "learner.batch_size=16", "seeds=1", "runs=runs",
+    )  # fmt: skip
+    answer = command("race", *arguments)
+    assert answer.code == 0, answer.err
+    record = json.loads(Path("runs/tables/on_policy.json").read_text())
+    assert list(record["tracks"]) == ["hover"]
+    (sac,) = record["tracks"]["hover"]["SAC"]["seeds"]
+    (ppo,) = record["tracks"]["hover"]["PPO"]["seeds"]
+    assert sac["steps"] == [800, 1600]
+    assert 0 < sac["learn_share"] < 1
+    assert ppo["learn_share"] is None
+    assert ppo["times"][-1] <= ppo["seconds"]
+    assert Path("runs/tables/on_policy.png").is_file()
+    again = command("race", *arguments)
+    assert "2 of 2 trainings were finished before" in again.out

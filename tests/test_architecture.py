@@ -100,6 +100,7 @@ SEVERAL_FILES = {
         "sim.physics.arm_kinematics",
         "sim.physics.compiled_model",
         "sim.physics.mujoco_batch",
+        "sim.physics.mujoco_constants",
         "sim.physics.mujoco_model",
         "sim.physics.mujoco_motor",
         "sim.physics.mujoco_scene",

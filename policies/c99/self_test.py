@@ -1,6 +1,8 @@
 """The golden sequences of a bundle as a `main` in C that replays them.
 
-It is compiled with `-DPOLICY_SELF_TEST` only, and alone uses stdio.h.
+After every step the recorded action becomes the last one: rounding does not build up where a policy
+answers strongly to its own actions, and every step is a test of its own. All of it is compiled with
+`-DPOLICY_SELF_TEST` only, and it alone uses stdio.h.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ to 1, of a command's entry in parts of its range. The same sums in another order
 _COMPARE = [
     "static float largest = 0.0f; /* difference so far, in parts of what is allowed */",
     "",
-    "/* `span` holds the ranges of the entries; without it their magnitude counts, at least 1. */",
+    "/* Allowed is a share of the range low..high; without one, of the magnitude, at least 1. */",
     "static int differs(const char *what, int row, const float *got, const float *expected,",
     "                   const float *low, const float *high, int size)",
     "{",
@@ -40,9 +42,7 @@ _COMPARE = [
 ]
 
 
-def self_test_lines(
-    spec: PolicySpec, golden: Mapping[str, np.ndarray], name: str
-) -> list[str]:
+def self_test_lines(spec: PolicySpec, golden: Mapping[str, np.ndarray], name: str) -> list[str]:
     """Lines of the self-test.
 
     Args:
@@ -75,7 +75,7 @@ def self_test_lines(
         "",
         *_COMPARE,
         *_check_row(spec, name),
-        *_MAIN.format(name=name, fill="\n".join(_fill(inputs, golden))).splitlines(),
+        *_main_lines(name, spec.action_map.size, _fill(inputs, golden)),
         "#endif",
     ]
 
@@ -99,11 +99,18 @@ int main(void)
         if (row_differs(row, &state, &command)) {{
             return 1;
         }}
+        for (int i = 0; i < {size}; ++i) {{
+            state.last_action[i] = golden_action[row][i];
+        }}
     }}
     printf("%d steps in %d sequences agree; the largest difference is %.2g of what is allowed\\n",
            STEPS * SEQUENCES, SEQUENCES, (double)largest);
     return 0;
 }}"""
+
+
+def _main_lines(name: str, size: int, fill: list[str]) -> list[str]:
+    return _MAIN.format(name=name, size=size, fill="\n".join(fill)).splitlines()
 
 
 def _by_world(values: np.ndarray) -> np.ndarray:
@@ -144,7 +151,8 @@ def _check_row(spec: PolicySpec, name: str) -> list[str]:
         got = f"command->{one.name}, golden_command_{one.name}[row]"
         calls.append(f'differs("command {one.name}", row, {got}, {span}, {one.size})')
     return [
-        f"static int row_differs(int row, const {name}_state *state, const {name}_command *command)",
+        f"static int row_differs(int row, const {name}_state *state,",
+        f"                       const {name}_command *command)",
         "{",
         "    return " + "\n        || ".join(calls) + ";",
         "}",

@@ -1,7 +1,8 @@
 """Reads the network of a bundle: which operations a row of observations goes through.
 
 A graph has static shapes once the number of worlds is one. They are found by running every
-operation on one row with onnxruntime, so that no rule of shapes is written down a second time. What does not depend on the row is computed here and becomes a constant.
+operation on one row with onnxruntime, so that no rule of shapes is written down a second time. What
+does not depend on the row is computed here and becomes a constant.
 """
 
 from collections.abc import Mapping
@@ -30,12 +31,12 @@ class Node:
         """Name of this one, for messages."""
         self.inputs: list[str] = list(proto.input)
         """Values that it reads; an empty name is an optional one that is left out."""
-        self.outputs: list[str] = list(proto.output)
+        self.outputs: list[str] = [name for name in proto.output if name]
         """Values that it makes."""
         if proto.domain not in ("", "ai.onnx") or any(a.HasField("g") for a in proto.attribute):
             raise ConfigError(
-                f"the network's operation '{proto.domain}:{self.kind}' ({self.name}) has no form in "
-                "C99 here: only operations of ONNX itself without branches and loops have"
+                f"the network's operation '{proto.domain}:{self.kind}' ({self.name}) has no form "
+                "in C99 here: only operations of ONNX itself without branches and loops have"
             )
         self.attributes: dict[str, Any] = {
             a.name: helper.get_attribute_value(a) for a in proto.attribute

@@ -76,7 +76,7 @@ def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) ->
         f"       {name}_step(&state, &inputs, &command);        every {spec.control_dt:g} s",
         "",
         "   All memory is in the state; instances do not know of each other. Nothing is allocated,",
-        "   nothing blocks, every step takes the same path. All numbers are 32 bits wide. */",
+        "   nothing blocks, no loop is of unknown length. All numbers are floats of 32 bits. */",
         f"#ifndef {prefix}_H",
         f"#define {prefix}_H",
         "",

@@ -134,11 +134,13 @@ def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) ->
 
 
 def _declared_inputs(inputs: Sequence[Input], name: str) -> list[str]:
+    joints = f"order of {name}_joint_names"
     lines = ["/* Everything that the policy reads. */", "typedef struct {"]
     for group in dict.fromkeys(one.group for one in inputs):
         lines.append("    struct {")
         lines += [
-            f"        float {one.name}[{one.width}]; /* {remark(one.meaning)} */"
+            f"        float {one.name}[{one.width}]; "
+            f"/* {remark(one.meaning.replace('joint order of the spec', joints))} */"
             for one in inputs
             if one.group == group
         ]

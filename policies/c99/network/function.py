@@ -80,9 +80,8 @@ class NetworkWriter:
             return
         for name, runs in moved(node, self._graph).items():
             self._runs[name] = runs
-            source, start, step, count = runs[0]
-            whole = source in self._graph.shapes and count == self._graph.size(source)
-            if len(runs) == 1 and whole and (start, step) == (0, 1):
+            source = runs[0][0] if runs else ""
+            if source in self._graph.shapes and runs == [(source, 0, 1, self._graph.size(source))]:
                 self._source[name] = self._root(source)
 
     def _lines(self, index: int, node: Node) -> list[str]:

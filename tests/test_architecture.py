@@ -38,6 +38,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
+    "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}

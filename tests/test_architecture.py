@@ -38,6 +38,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.process": set(),
     "hardware.controllers.chain": {"numpy", "array_api_compat"},
     "hardware.controllers.controller": {"numpy", "array_api_compat"},
+    "hardware.controllers.joint_impedance": {"numpy", "array_api_compat"},
     "hardware.controllers.joint_pd": {"numpy", "array_api_compat"},
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},

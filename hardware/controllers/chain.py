@@ -3,10 +3,13 @@
 `KinematicChain` is plain numbers that anybody may fill from a model file; `at` gives the chain in a
 pose. Joint j turns link j about (or slides it along) an axis through the origin of link j's frame.
 
-Spatial vectors are [angular; linear] about the base's origin, in base axes, and so add up without
-transforms: what a link inherits is a cumulative sum. Source: Featherstone, "Rigid Body Dynamics
-Algorithms", 2008: motion and force products sec. 2.9, Newton-Euler sec. 5.3, composite rigid bodies
-sec. 6.2.
+Velocities and masses are 4x4 matrices in base axes: the point x of a link moves with S [x, 1] for
+each unit of a joint's velocity, and P is the integral of [x, 1] [x, 1]' dm over a link, so that a
+field of accelerations A [x, 1] asks the joint for the torque sum(S * A P). All links go through one
+matrix product at once; vector products of a few links cost numpy several times as much.
+Source: Paul, "Robot Manipulators", 1981, chapter 6 (pseudo-inertia); sums from the tip inwards:
+Hollerbach, "A recursive Lagrangian formulation of manipulator dynamics", 1980; composite bodies:
+Walker and Orin, "Efficient dynamic computer simulation of robotic mechanisms", 1982.
 """
 
 from dataclasses import dataclass, field
@@ -69,16 +72,57 @@ class KinematicChain:
                 raise ConfigError(f"chain: each {name} needs length 1, got lengths {length}")
 
     @cached_property
-    def turns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A, B, C of each link's turn A + B sin q + C (1 - cos q), (J, 3, 3): Rodrigues."""
-        still = quaternion.rotation_matrix(self.orientation).reshape(-1, 3, 3)
-        spin = _skew(self.axis)
-        return still, still @ spin, still @ spin @ spin
+    def steps(self) -> np.ndarray:
+        """Transforms A, B, C, D between neighbouring links, (4, J, 4, 4).
+
+        A link stands at A + B sin q + C (1 - cos q) + D q in the frame of the link before
+        (Rodrigues); B and C are 0 where a joint slides, D where it turns.
+        """
+        rotation = quaternion.rotation_matrix(self.orientation).reshape(-1, 3, 3)
+        spin, turns = _skew(self.axis), ~self.prismatic[:, None, None]
+        steps = np.zeros((4, len(self.mass), 4, 4))
+        steps[0, :, :3, :3] = rotation
+        steps[0, :, :3, 3] = self.position
+        steps[0, :, 3, 3] = 1.0
+        steps[1, :, :3, :3] = rotation @ spin * turns
+        steps[2, :, :3, :3] = rotation @ spin @ spin * turns
+        steps[3, :, :3, 3] = (rotation @ self.axis[:, :, None])[:, :, 0] * self.prismatic[:, None]
+        return steps
 
     @cached_property
-    def tip_rotation(self) -> np.ndarray:
-        """`tip_orientation` as a matrix, (3, 3)."""
-        return quaternion.rotation_matrix(self.tip_orientation).reshape(3, 3)
+    def motions(self) -> np.ndarray:
+        """S of each joint in the axes of its own link, (J, 4, 4)."""
+        motions = np.zeros((len(self.mass), 4, 4))
+        motions[:, :3, :3] = _skew(self.axis) * ~self.prismatic[:, None, None]
+        motions[:, :3, 3] = self.axis * self.prismatic[:, None]
+        return motions
+
+    @cached_property
+    def pseudo_inertia(self) -> np.ndarray:
+        """P of each link in its own axes, (J, 4, 4)."""
+        first = self.mass[:, None] * self.center
+        trace = np.trace(self.inertia, axis1=1, axis2=2)
+        pseudo = np.empty((len(self.mass), 4, 4))
+        pseudo[:, :3, :3] = 0.5 * trace[:, None, None] * np.eye(3) - self.inertia
+        pseudo[:, :3, :3] += first[:, :, None] * self.center[:, None, :]
+        pseudo[:, :3, 3] = pseudo[:, 3, :3] = first
+        pseudo[:, 3, 3] = self.mass
+        return pseudo
+
+    @cached_property
+    def tip(self) -> np.ndarray:
+        """Transform from the end effector to the last link, (4, 4)."""
+        tip = np.eye(4)
+        tip[:3, :3] = quaternion.rotation_matrix(self.tip_orientation).reshape(3, 3)
+        tip[:3, 3] = self.tip_position
+        return tip
+
+    @cached_property
+    def fall(self) -> np.ndarray:
+        """A of the force field that gravity is, (4, 4)."""
+        fall = np.zeros((4, 4))
+        fall[:3, 3] = self.gravity_b
+        return fall
 
     def at(self, q: np.ndarray) -> "ChainPose":
         """The chain with its joints at q, (J,), [rad] or [m]."""
@@ -90,88 +134,86 @@ class ChainPose:
 
     def __init__(self, chain: KinematicChain, q: np.ndarray) -> None:
         """Forward kinematics."""
-        still, sine, cosine = chain.turns
-        angle = np.where(chain.prismatic, 0.0, q)[:, None, None]
-        step = np.zeros((len(q), 4, 4))
-        step[:, :3, :3] = still + sine * np.sin(angle) + cosine * (1 - np.cos(angle))
-        way = np.where(chain.prismatic, q, 0.0)[:, None] * chain.axis
-        step[:, :3, 3] = chain.position + (still @ way[:, :, None])[:, :, 0]
-        step[:, 3, 3] = 1.0
-        for j in range(1, len(q)):
-            step[j] = step[j - 1] @ step[j]
+        still, sine, cosine, slide = chain.steps
+        angle = q[:, None, None]
+        steps = still + sine * np.sin(angle) + cosine * (1 - np.cos(angle)) + slide * angle
+        pose, poses = steps[0], [steps[0]]
+        for step in steps[1:]:
+            pose = pose @ step
+            poses.append(pose)
         self._chain = chain
-        self._rotation, self._origin = step[:, :3, :3], step[:, :3, 3]
-        self.tip_position_b: np.ndarray = self._origin[-1] + self._rotation[-1] @ chain.tip_position
+        self._pose = np.stack(poses)
+        self._tip = pose @ chain.tip
+        self.tip_position_b: np.ndarray = self._tip[:3, 3]
         """End effector, (3,), [m], base axes."""
 
     @cached_property
     def tip_orientation_b(self) -> Quaternion:
         """Attitude of the end effector, unit quaternion wxyz, base axes."""
-        x, y, z = (self._rotation[-1] @ self._chain.tip_rotation).T.tolist()
+        x, y, z, _ = self._tip[:3].T.tolist()
         return from_axes(x, y, z)
 
     @cached_property
     def jacobian(self) -> np.ndarray:
         """Velocity of the tip per joint velocity, (6, J): linear, then angular, base axes."""
-        turn, slide = self._motion[:, :3], self._motion[:, 3:]
-        return np.concatenate([slide + _cross(turn, self.tip_position_b), turn], axis=1).T
+        jacobian = np.empty((6, len(self._motion)))
+        jacobian[:3] = (self._motion @ self._tip[:, 3])[:, :3].T
+        jacobian[3:] = self._motion[:, [2, 0, 1], [1, 2, 0]].T
+        return jacobian
 
     @cached_property
     def mass_matrix(self) -> np.ndarray:
         """Joint-space inertia, (J, J), [kg m^2], rotors included: composite rigid bodies."""
-        composite = _outward_sum(self._inertia)
-        force = (composite @ self._motion[:, :, None])[:, :, 0]
-        upper = np.triu(self._motion @ force.T)  # row i, column j >= i
+        count = len(self._motion)
+        momentum = self._motion @ _outward_sum(self._pseudo_inertia)
+        upper = np.triu(self._motion.reshape(count, 16) @ momentum.reshape(count, 16).T)
         return upper + np.triu(upper, 1).T + np.diag(self._chain.armature)
 
     @property
     def potential_energy(self) -> float:
         """Energy of the links' heights against the base's origin [J]."""
-        return -float(self._chain.mass @ self._center @ self._chain.gravity_b)
+        return -float(self._chain.gravity_b @ self._pseudo_inertia[:, :3, 3].sum(axis=0))
 
     @cached_property
     def gravity_torque(self) -> np.ndarray:
         """Torques that hold the chain against gravity, (J,), [N m]."""
-        weight = -_outward_sum(self._chain.mass)[:, None] * self._chain.gravity_b
-        first_moment = _outward_sum(self._chain.mass[:, None] * self._center)
-        moment = -_cross(first_moment, self._chain.gravity_b)
-        return np.sum(self._motion * np.concatenate([moment, weight], axis=1), axis=1)
+        return self._work(-self._chain.fall)
 
     def coriolis_torque(self, dq: np.ndarray) -> np.ndarray:
         """Torques that hold the velocities dq, (J,), [rad/s], apart from gravity, (J,), [N m]."""
-        step = self._motion * dq[:, None]
+        return self._work(self._acceleration(dq))
+
+    def bias_torque(self, dq: np.ndarray) -> np.ndarray:
+        """Sum of gravity's and Coriolis' torques at the price of one, (J,), [N m]."""
+        return self._work(self._acceleration(dq) - self._chain.fall)
+
+    def _acceleration(self, dq: np.ndarray) -> np.ndarray:
+        """Field of accelerations in each link that moves at steady dq, (J, 4, 4)."""
+        step = self._motion * dq[:, None, None]
         velocity = step.cumsum(axis=0)
-        # Joint axes move with their links; a joint's own velocity does not turn its axis.
-        acceleration = _cross_motion(velocity, step).cumsum(axis=0)
-        momentum = (self._inertia @ velocity[:, :, None])[:, :, 0]
-        force = (self._inertia @ acceleration[:, :, None])[:, :, 0]
-        force += _cross_force(velocity, momentum)
-        return np.sum(self._motion * _outward_sum(force), axis=1)
+        # The axes of a joint are carried along by the links before it: the commutator.
+        carried = velocity @ step - step @ velocity
+        return carried.cumsum(axis=0) + velocity @ velocity
+
+    def _work(self, field: np.ndarray) -> np.ndarray:
+        """Torques that push each link's mass along a field of accelerations, (J,), [N m]."""
+        force = _outward_sum(field @ self._pseudo_inertia)
+        return (self._motion * force).sum(axis=(1, 2))
 
     @cached_property
     def _motion(self) -> np.ndarray:
-        """Spatial velocity of each joint's unit velocity, (J, 6)."""
-        axis = (self._rotation @ self._chain.axis[:, :, None])[:, :, 0]
-        turning = np.concatenate([axis, _cross(self._origin, axis)], axis=1)
-        sliding = np.concatenate([np.zeros_like(axis), axis], axis=1)
-        return np.where(self._chain.prismatic[:, None], sliding, turning)
+        """S of each joint, (J, 4, 4): transformed with the pose and back with its inverse."""
+        back = np.zeros_like(self._pose)
+        turn = self._pose[:, :3, :3].transpose(0, 2, 1)
+        back[:, :3, :3] = turn
+        back[:, :3, 3:] = -turn @ self._pose[:, :3, 3:]
+        back[:, 3, 3] = 1.0
+        return self._pose @ self._chain.motions @ back
 
     @cached_property
-    def _center(self) -> np.ndarray:
-        """Centre of mass of each link, (J, 3), [m], base axes."""
-        return self._origin + (self._rotation @ self._chain.center[:, :, None])[:, :, 0]
-
-    @cached_property
-    def _inertia(self) -> np.ndarray:
-        """Spatial inertia of each link about the base's origin, (J, 6, 6)."""
-        mass, center = self._chain.mass[:, None, None], _skew(self._center)
-        turned = self._rotation @ self._chain.inertia @ self._rotation.transpose(0, 2, 1)
-        spatial = np.empty((len(mass), 6, 6))
-        spatial[:, :3, :3] = turned - mass * (center @ center)
-        spatial[:, :3, 3:] = mass * center
-        spatial[:, 3:, :3] = -mass * center
-        spatial[:, 3:, 3:] = mass * np.eye(3)
-        return spatial
+    def _pseudo_inertia(self) -> np.ndarray:
+        """P of each link, (J, 4, 4)."""
+        return self._pose @ self._chain.pseudo_inertia @ self._pose.transpose(0, 2, 1)
 
 
 def _outward_sum(values: np.ndarray) -> np.ndarray:
@@ -185,23 +227,3 @@ def _skew(v: np.ndarray) -> np.ndarray:
     matrix[..., [2, 0, 1], [1, 2, 0]] = v
     matrix[..., [1, 2, 0], [2, 0, 1]] = -v
     return matrix
-
-
-def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Vector product on the last axis; numpy's own costs three times as much on small arrays."""
-    left, right = [1, 2, 0], [2, 0, 1]
-    return a[..., left] * b[..., right] - a[..., right] * b[..., left]
-
-
-def _cross_motion(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Rate of change of motion b that is carried along by motion a, (..., 6)."""
-    turn, slide = a[..., :3], a[..., 3:]
-    linear = _cross(turn, b[..., 3:]) + _cross(slide, b[..., :3])
-    return np.concatenate([_cross(turn, b[..., :3]), linear], axis=-1)
-
-
-def _cross_force(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Rate of change of force b that is carried along by motion a, (..., 6)."""
-    turn, slide = a[..., :3], a[..., 3:]
-    moment = _cross(turn, b[..., :3]) + _cross(slide, b[..., 3:])
-    return np.concatenate([moment, _cross(turn, b[..., 3:])], axis=-1)

@@ -3,8 +3,8 @@
     tau = Kp (q_d - q) + Kd (dq_d - dq) + tau_ff        clipped to +/- tau_max
 
 tau [N m], q [rad], dq [rad/s], Kp [N m/rad], Kd [N m s/rad]; for a sliding joint [N], [m], [m/s].
-Source: Katz, "A low cost modular actuator for dynamic robots", MIT 2018, sec. 3.4; motors of
-Unitree's `LowCmd` run the same law in firmware (unitree_sdk2). With a target at rest the closed
+Source: Katz, "A low cost modular actuator for dynamic robots", MIT 2018; motors behind Unitree's
+`LowCmd` run the same law in firmware (unitree_sdk2). With a target at rest the closed
 loop is passive: the energy dq' M dq / 2 + (q_d - q)' Kp (q_d - q) / 2 falls by dq' Kd dq.
 """
 

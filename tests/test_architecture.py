@@ -36,6 +36,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
+    "hardware.controllers.cartesian_impedance": {"numpy", "array_api_compat"},
     "hardware.controllers.chain": {"numpy", "array_api_compat"},
     "hardware.controllers.controller": {"numpy", "array_api_compat"},
     "hardware.controllers.joint_impedance": {"numpy", "array_api_compat"},

@@ -41,6 +41,7 @@ ON_THE_ROBOT = {
     "hardware.controllers.controller": {"numpy", "array_api_compat"},
     "hardware.controllers.joint_impedance": {"numpy", "array_api_compat"},
     "hardware.controllers.joint_pd": {"numpy", "array_api_compat"},
+    "hardware.controllers.legged_targets": {"numpy", "array_api_compat"},
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
 }

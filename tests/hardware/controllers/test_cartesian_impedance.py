@@ -25,7 +25,7 @@ FREE |= {"rotation_clip": np.inf}
 STRONG = [1e4] * 7
 
 
-def law(effort=STRONG, chain=CHAIN, rest=None, **changes: Any):
+def law(effort: Any = STRONG, chain: Any = CHAIN, rest: Any = None, **changes: Any):
     return CartesianImpedance(chain, effort, CartesianImpedanceConfig(**changes), rest)
 
 

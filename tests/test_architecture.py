@@ -36,14 +36,13 @@ ON_THE_ROBOT = {
     "robot_rl.core.observation": {"numpy", "array_api_compat"},
     "robot_rl.core.action": {"numpy", "array_api_compat"},
     "robot_rl.core.process": set(),
-    "hardware.controllers.cartesian_impedance": {"numpy", "array_api_compat"},
-    "hardware.controllers.chain": {"numpy", "array_api_compat"},
-    "hardware.controllers.controller": {"numpy", "array_api_compat"},
-    "hardware.controllers.joint_impedance": {"numpy", "array_api_compat"},
-    "hardware.controllers.joint_pd": {"numpy", "array_api_compat"},
-    "hardware.controllers.legged_targets": {"numpy", "array_api_compat"},
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
+}
+
+ON_THE_ROBOT |= {  # every control law, also those to come
+    f"hardware.controllers.{path.stem}": {"numpy", "array_api_compat"}
+    for path in sorted((ROOT / "hardware/controllers").glob("[a-z]*.py"))
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}

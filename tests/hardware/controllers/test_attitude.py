@@ -12,7 +12,9 @@ from hardware.controllers.attitude import QuaternionAttitude, QuaternionAttitude
 from robot_rl.core.errors import ConfigError
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
-FREE = QuaternionAttitudeConfig(lean_rate_limit=1e6, yaw_rate_limit=1e6)
+FREE = QuaternionAttitudeConfig(
+    lean_gain=6.5, yaw_gain=2.8, lean_rate_limit=1e6, yaw_rate_limit=1e6
+)
 LAW = QuaternionAttitude(FREE)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hardware.controllers import turns
-from hardware.controllers.controller import expect
+from hardware.controllers.controller import expect, finite
 from hardware.controllers.mixer import Mixer, RotorLayout
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, RobotCommand, RotorCommand
@@ -100,6 +100,8 @@ class BodyRates:
         wanted = expect(setpoint, BodyRateCommand)
         rates = np.array(state.angular_velocity_b[0], dtype=np.float64)
         error = wanted.rates_b[0] - rates
+        if not finite(error, wanted.thrust):
+            return RotorCommand(speed=np.full((1, len(self._mixer.layout.rotor_position)), np.nan))
         torque = self._torque(error, rates, self._derived(rates, dt))
         thrust = float(wanted.thrust[0, 0]) * self._mixer.layout.max_thrust
         mixed = self._mixer.mix(thrust, turns.vector(torque))

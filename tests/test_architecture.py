@@ -41,6 +41,11 @@ ON_THE_ROBOT = {
     "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
 }
 
+ON_THE_ROBOT |= {  # every control law, also those to come
+    f"hardware.controllers.{path.stem}": {"numpy", "array_api_compat"}
+    for path in sorted((ROOT / "hardware/controllers").glob("[a-z]*.py"))
+}
+
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 """Packages that any file may import."""
 

@@ -56,14 +56,14 @@ def test_two_installations_are_refused_whichever_is_found_first(tmp_path):
     venv, jazzy = tmp_path / "venv", tmp_path / "jazzy"
     ours, theirs = install(venv), install(jazzy)
     for first in (ours, theirs):
-        with pytest.raises(RosError, match=f"two ROS 2 installations.*{venv}.*{jazzy}.*unset"):
+        with pytest.raises(RosError, match=rf"two ROS 2 installations.*{venv}.*{jazzy}.*unset"):
             judge(facts(venv, first, wheels=True, AMENT_PREFIX_PATH=str(jazzy)))
 
 
 def test_installation_for_another_python_is_refused(tmp_path):
     jazzy = tmp_path / "jazzy"
     rclpy = install(jazzy, extension=".cpython-312-x86_64-linux-gnu.so")
-    with pytest.raises(RosError, match="was built for cpython-312.* loads cpython-311"):
+    with pytest.raises(RosError, match=r"was built for cpython-312.* loads cpython-311"):
         judge(facts(tmp_path / "venv", rclpy, AMENT_PREFIX_PATH=str(jazzy)))
 
 

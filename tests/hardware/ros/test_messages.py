@@ -161,6 +161,7 @@ def test_gains_are_agreed_on_beforehand():
     with pytest.raises(SpecMismatchError, match=r"gain set 'polici' is unknown .*'policy'"):
         messages.pack(some_command(robot), packed, stamp=STAMP, gains="polici")
     stiffer = some_command(robot)
+    assert isinstance(stiffer, JointCommand)
     stiffer = replace(stiffer, kp=2 * stiffer.kp)
     with pytest.raises(SpecMismatchError, match="but the gain set 'policy' has"):
         messages.pack(stiffer, packed, stamp=STAMP, gains="policy")

@@ -76,7 +76,8 @@ class Twin:
         self.task = task
         self._action_map = action_map
         self._initial_action = initial_action
-        self._steps_per_control = steps_per_control
+        self.steps_per_control = steps_per_control
+        """Physics steps per control step of the task."""
         self._seed = seed
         self._generator = torch.Generator(device=simulation.device)
         self._all = Rows(torch.ones(1, dtype=torch.bool, device=simulation.device))
@@ -92,6 +93,11 @@ class Twin:
     def period(self) -> float:
         """Time that a `write` simulates [s]."""
         return self.simulation.control_dt
+
+    @property
+    def control_dt(self) -> float:
+        """Time of a control step of the task [s]."""
+        return self.period * self.steps_per_control
 
     @property
     def goal(self) -> Mapping[str, np.ndarray]:
@@ -149,7 +155,7 @@ class Twin:
         self._applied = applied
         self.simulation.step(_to_torch(applied, self.simulation.device))
         self._physics_steps += 1
-        if self._physics_steps % self._steps_per_control == 0:
+        if self._physics_steps % self.steps_per_control == 0:
             self._judge(applied)
         return applied
 

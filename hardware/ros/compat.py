@@ -177,14 +177,14 @@ def require_ros() -> RosInstallation:
     return found
 
 
-def rclpy() -> ModuleType:
-    """The package rclpy.
+def rclpy(part: str = "") -> ModuleType:
+    """The package rclpy, or a module of it, such as `rclpy("qos")`.
 
     Raises:
         RosError: See `require_ros`.
     """
     require_ros()
-    return importlib.import_module("rclpy")
+    return importlib.import_module(f"rclpy.{part}" if part else "rclpy")
 
 
 def message(package: str, name: str) -> type:

@@ -112,6 +112,11 @@ class PolicyNode:
         return PolicyTick(command=command, stamp=stamp, age=age)
 
     @property
+    def listeners(self) -> int:
+        """Who hears the commands."""
+        return int(self._publisher.get_subscription_count())
+
+    @property
     def others(self) -> int:
         """Publishers on the command's topic beside this one."""
         return int(self._session.node.count_publishers(self.topic)) - 1

@@ -10,26 +10,15 @@ import numpy as np
 from hardware.control.measured import ROUNDING
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.safety_limits import SafetyLimits
+from hardware.controllers.controller import kind_of
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
-    BodyRateCommand,
     CommandKind,
     JointCommand,
     PoseCommand,
     RobotCommand,
-    RotorCommand,
-    TwistCommand,
 )
 from robot_rl.core.robot_state import RobotState
-
-KINDS: dict[type, CommandKind] = {
-    RotorCommand: CommandKind.rotors,
-    BodyRateCommand: CommandKind.body_rates,
-    JointCommand: CommandKind.joint,
-    PoseCommand: CommandKind.pose,
-    TwistCommand: CommandKind.twist,
-}
-"""Kind of each class of command."""
 
 IN_CHARGE = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""
@@ -167,8 +156,8 @@ class CommandWatch:
 
     def _fault(self, arrived: StampedCommand, now: float) -> str | None:
         """Why a command cannot be used; None where it can."""
-        command, kind = arrived.command, KINDS.get(type(arrived.command))
-        if kind not in self._kinds:
+        command = arrived.command
+        if kind_of(command) not in self._kinds:
             known = ", ".join(k.value for k in self._kinds)
             return f"got a {type(command).__name__}; this robot takes: {known}"
         if arrived.gains not in self._gain_sets:

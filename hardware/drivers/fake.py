@@ -77,11 +77,11 @@ class FakeDriver:
         return -math.inf if self._newest is None else self._newest[0]
 
     def connect(self) -> None:
-        """Begin to measure."""
+        """Begin to measure; the first sample is of now."""
         self.connected = True
-        self._time = self._clock.now()
         self._newest = None
         self._underway.clear()
+        self._underway.append((self._catch_up(), self._sample()))
 
     def read(self) -> RobotState:
         """Newest sample that has arrived."""

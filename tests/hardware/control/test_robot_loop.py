@@ -49,11 +49,11 @@ class TestStandingUp:
 
     def test_it_does_not_arm_before_the_robot_was_heard(self):
         process = joints()
-        process.habits.frozen = True
+        process.driver.close()
         assert process.act(C.ARM) is S.PASSIVE
         assert "'arm' is refused: state_lost" in process.loop.status.refused
         assert process.driver.received == []
-        assert process.driver.stops > 0
+        assert process.driver.stops == 2  # when it was closed, and in the tick
 
 
 class TestPolicy:

@@ -1,5 +1,7 @@
 """A whole robot process on a logical clock: fake driver, loop, and what a test says to it."""
 
+from typing import Any
+
 import numpy as np
 
 from hardware.control.acts import Acts
@@ -14,7 +16,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
+from robot_rl.core.robot_command import CommandKind, JointCommand
 
 PERIOD = 0.002
 
@@ -24,7 +26,7 @@ class RecordingDriver(FakeDriver):
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        self.received: list[RobotCommand] = []
+        self.received: list[Any] = []
         self.stops = 0
 
     def write(self, command):
@@ -61,12 +63,12 @@ class Process:
     ) -> None:
         self.clock = LogicalClock()
         self.habits = Habits()
-        self.driver = RecordingDriver(spec, self.clock, habits=self.habits)
+        self.driver: Any = RecordingDriver(spec, self.clock, habits=self.habits)
         self.driver.connect()
         self.policy, self.human = Voice(), Voice()
         self.acts = Acts()
         self.watch = Watch(spec, limits or SafetyLimits(), PERIOD, kinds=kinds)
-        self.loop = RobotLoop(
+        self.loop: Any = RobotLoop(
             self.driver, clock=self.clock, period=PERIOD, watch=self.watch,
             limiter=limiter or make_limiter(spec),
             stopping=make_stopping(spec, stop or StopConfig(ramp_time=0.5, stop_time=0.2)),

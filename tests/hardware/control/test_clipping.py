@@ -1,5 +1,7 @@
 """Commands that are not for joints: rotors, body rates, poses."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,6 +25,11 @@ NOTHING = RobotState({})
 anything = st.floats(allow_nan=True, allow_infinity=True)
 
 
+def limited(limiter, command, dt=0.01) -> tuple[Any, bool, bool]:
+    """Command (of whatever kind), clamped, replaced."""
+    return limiter.limit(command, NOTHING, dt)
+
+
 def rotors(*speed):
     return RotorCommand(speed=np.array([speed], float))
 
@@ -39,51 +46,51 @@ def pose(*position, turn=(1, 0, 0, 0)):
 
 def test_rotors_are_clipped_and_no_number_keeps_the_previous():
     limiter = RotorLimiter(4)
-    assert not limiter.limit(rotors(0.1, 0.2, 0.3, 0.4), NOTHING, 0.01).clamped
-    sent = limiter.limit(rotors(np.nan, 1.5, -1, 0.5), NOTHING, 0.01)
-    np.testing.assert_array_equal(sent.command.speed, [[0.1, 1.0, 0.0, 0.5]])
-    assert sent.clamped
-    assert sent.replaced
+    assert limited(limiter, rotors(0.1, 0.2, 0.3, 0.4))[1:] == (False, False)
+    sent, *told = limited(limiter, rotors(np.nan, 1.5, -1, 0.5))
+    np.testing.assert_array_equal(sent.speed, [[0.1, 1.0, 0.0, 0.5]])
+    assert told == [True, True]
 
 
 def test_body_rates_and_thrust_are_clipped_each_by_its_own_limit():
     limiter = BodyRateLimiter(BodyRateLimits(rates=(1, 2, 3), thrust=0.8))
-    sent = limiter.limit(rates(-5, 5, np.nan, 0.9), NOTHING, 0.01)
-    np.testing.assert_array_equal(sent.command.rates_b, [[-1, 2, 0]])
-    np.testing.assert_array_equal(sent.command.thrust, [[0.8]])
-    assert (sent.clamped, sent.replaced) == (True, True)
+    sent, *told = limited(limiter, rates(-5, 5, np.nan, 0.9))
+    np.testing.assert_array_equal(sent.rates_b, [[-1, 2, 0]])
+    np.testing.assert_array_equal(sent.thrust, [[0.8]])
+    assert told == [True, True]
 
 
 @given(st.lists(st.tuples(anything, anything, anything, anything), min_size=1, max_size=10))
 def test_no_flight_command_outside_limits_ever_leaves(stream):
     speed, inner = RotorLimiter(4), BodyRateLimiter()
     for values in stream:
-        sent = speed.limit(rotors(*values), NOTHING, 0.01).command.speed
+        sent = limited(speed, rotors(*values))[0].speed
         assert np.all((sent >= 0) & (sent <= 1))
-        command = inner.limit(rates(*values), NOTHING, 0.01).command
+        command = limited(inner, rates(*values))[0]
         assert np.all(np.abs(command.rates_b) <= [10, 10, 6])
         assert np.all((command.thrust >= 0) & (command.thrust <= 1))
 
 
 def test_a_pose_target_moves_no_faster_than_allowed_and_stays_in_its_box():
     limiter = PoseLimiter(PoseLimits(lower=(0, -1, 0), upper=(1, 1, 1), speed=0.25))
-    limiter.limit(pose(0.9, 0, 0.5), NOTHING, 0.01)
-    sent = limiter.limit(pose(0.9, 3.0, 0.5, turn=(2, 0, 0, 0)), NOTHING, 0.01)
-    np.testing.assert_allclose(sent.command.position_w, [[0.9, 0.0025, 0.5]])
-    np.testing.assert_allclose(sent.command.orientation_w, [[1, 0, 0, 0]])
+    limited(limiter, pose(0.9, 0, 0.5))
+    sent, clamped, _ = limited(limiter, pose(0.9, 3.0, 0.5, turn=(2, 0, 0, 0)))
+    np.testing.assert_allclose(sent.position_w, [[0.9, 0.0025, 0.5]])
+    np.testing.assert_allclose(sent.orientation_w, [[1, 0, 0, 0]])
+    assert clamped
     for _ in range(1000):
-        sent = limiter.limit(pose(9, 9, 9), NOTHING, 0.01)
-    np.testing.assert_allclose(sent.command.position_w, [[1, 1, 1]])
+        sent = limited(limiter, pose(9, 9, 9))[0]
+    np.testing.assert_allclose(sent.position_w, [[1, 1, 1]])
 
 
 def test_a_pose_that_is_no_number_keeps_the_previous_or_is_refused_as_the_first():
     limiter = PoseLimiter(PoseLimits())
     with pytest.raises(ShapeError, match="first"):
-        limiter.limit(pose(np.nan, 0, 0), NOTHING, 0.01)
-    limiter.limit(pose(1, 2, 3), NOTHING, 0.01)
-    sent = limiter.limit(pose(1, np.nan, 3), NOTHING, 0.01)
-    np.testing.assert_array_equal(sent.command.position_w, [[1, 2, 3]])
-    assert sent.replaced
+        limited(limiter, pose(np.nan, 0, 0))
+    limited(limiter, pose(1, 2, 3))
+    sent, _, replaced = limited(limiter, pose(1, np.nan, 3))
+    np.testing.assert_array_equal(sent.position_w, [[1, 2, 3]])
+    assert replaced
 
 
 def test_another_kind_or_shape_is_refused():

@@ -102,7 +102,9 @@ class TestState:
         watched = Watched()
         watched.tick(joints(q=(0.1, 0)))
         assert C.STATE_INVALID in watched.tick(bad)
-        assert watched.watch.measured.state.joint_position[0, 0] == 0.1
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.1
         assert watched.first(C.STATE_LATE, bad) == 0.02
 
     def test_hard_limits_have_a_tolerance_and_the_joint_is_named(self):
@@ -274,6 +276,7 @@ class TestPerson:
     def test_a_heartbeat_alone_does_not_keep_an_old_command_alive(self):
         watched = Watched()
         commands = {S.HUMAN: StampedCommand(command=target(), stamp=watched.now)}
+        found: frozenset[Condition] = frozenset()
         for _ in range(130):  # 0.26 s
             found = watched.tick(joints(), safety=S.HUMAN, commands=commands,
                                  heartbeat=watched.now)  # fmt: skip

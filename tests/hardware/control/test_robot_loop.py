@@ -1,5 +1,7 @@
 """The whole loop with a fake robot on a logical clock: what stops it, when, and what it sends."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -216,7 +218,7 @@ class TestPerson:
     def test_a_person_takes_over_from_a_policy_and_gives_back(self):
         process = joints().in_policy(to(0.3, -0.4))
         process.ticks(5, command=to(0.3, -0.4), person=to(0.25, -0.4))
-        said = {"command": to(0.3, -0.4), "person": to(0.25, -0.4)}
+        said: dict[str, Any] = {"command": to(0.3, -0.4), "person": to(0.25, -0.4)}
         assert process.act(C.HAND_TO_HUMAN, **said) is S.HUMAN
         process.ticks(seconds=1.0, **said)
         np.testing.assert_allclose(process.q, [0.25, -0.4], atol=2e-3)

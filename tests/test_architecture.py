@@ -38,6 +38,13 @@ ON_THE_ROBOT = {
     "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
+    "hardware.control.safety": set(),
+    "hardware.control.clock": set(),
+    "hardware.control.realtime": set(),
+    "hardware.control.mailbox": {"numpy", "array_api_compat"},
+    "hardware.control.command_mail": {"numpy", "array_api_compat"},
+    "hardware.control.robot_loop": {"numpy", "array_api_compat"},
+    "hardware.drivers.fake": {"numpy", "array_api_compat"},
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}

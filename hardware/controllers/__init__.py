@@ -1,0 +1,1 @@
+"""Standard control laws of robots, one in each file, in numpy alone."""

@@ -1,0 +1,78 @@
+"""What every control law is to the loop that runs it: a setpoint and a state in, a command out."""
+
+from typing import Protocol, TypeVar
+
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RobotCommand,
+    RotorCommand,
+    TwistCommand,
+)
+from robot_rl.core.robot_state import RobotState
+
+Command = TypeVar("Command", bound=RobotCommand)
+
+_KINDS = {
+    RotorCommand: CommandKind.rotors,
+    BodyRateCommand: CommandKind.body_rates,
+    JointCommand: CommandKind.joint,
+    PoseCommand: CommandKind.pose,
+    TwistCommand: CommandKind.twist,
+}
+
+
+class Controller(Protocol):
+    """From a setpoint and the measured state to a command that the driver accepts.
+
+    One robot: arrays have N = 1 in front. What goes in is never changed, what comes out is new.
+    """
+
+    setpoint: CommandKind
+    """What it takes."""
+    command: CommandKind
+    """What it makes."""
+
+    def start(self, state: RobotState, last: RobotCommand | None) -> None:
+        """Forget the past and begin bumplessly.
+
+        Args:
+            state: The measured state.
+            last: The command sent last; None before the first.
+        """
+        ...
+
+    def update(self, setpoint: RobotCommand, state: RobotState, dt: float) -> RobotCommand:
+        """The command of this tick. Real-time: no blocking, no logging.
+
+        Args:
+            setpoint: The newest setpoint, of kind `setpoint`.
+            state: The measured state.
+            dt: Time since the update before [s].
+
+        Raises:
+            SpecMismatchError: The setpoint is of another kind.
+        """
+        ...
+
+
+def kind_of(command: RobotCommand) -> CommandKind:
+    """The kind of a command."""
+    return _KINDS[type(command)]
+
+
+def expect(setpoint: RobotCommand, wanted: type[Command]) -> Command:
+    """The setpoint, when it is of the wanted class.
+
+    Raises:
+        SpecMismatchError: It is not.
+    """
+    if not isinstance(setpoint, wanted):
+        raise SpecMismatchError(
+            f"a controller of {wanted.__name__} setpoints got a {type(setpoint).__name__}; "
+            "choose the controller whose `setpoint` is the kind that is sent"
+        )
+    return setpoint

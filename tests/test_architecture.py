@@ -47,6 +47,11 @@ ON_THE_ROBOT = {
     "hardware.drivers.fake": {"numpy", "array_api_compat"},
 }
 
+ON_THE_ROBOT |= {  # every control law, also those to come
+    f"hardware.controllers.{path.stem}": {"numpy", "array_api_compat"}
+    for path in sorted((ROOT / "hardware/controllers").glob("[a-z]*.py"))
+}
+
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}
 """Packages that any file may import."""
 

@@ -6,7 +6,9 @@ gets the same motion bit for bit. The world has no idea of episodes: a robot tha
 there until somebody begins anew.
 """
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -53,6 +55,7 @@ class Twin:
         initial_action: float,
         steps_per_control: int,
         seed: int,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Join the parts; `connect` begins the first episode.
 
@@ -64,6 +67,7 @@ class Twin:
             initial_action: Every entry of the "last action" at an episode's start.
             steps_per_control: Physics steps per control step of the task.
             seed: Of starts, parameters and noise.
+            now: Clock of whoever reads and writes [s].
 
         Raises:
             SpecMismatchError: There is more than one world.
@@ -82,6 +86,9 @@ class Twin:
         self._generator = torch.Generator(device=simulation.device)
         self._all = Rows(torch.ones(1, dtype=torch.bool, device=simulation.device))
         self._weights = torch.tensor(task.reward_weights(0), device=simulation.device)
+        self._now = now
+        self.stamp = -math.inf
+        """When what `read` gives was measured, by the clock [s]."""
         self._connected = False
 
     @property
@@ -135,8 +142,10 @@ class Twin:
         )
         self._step = torch.zeros(1, dtype=torch.int64, device=self.simulation.device)
         self._physics_steps = 0
+        self.stamp = self._now()
         self._applied = self.safe_command()
         self._return, self._terminated, self._success = 0.0, False, False
+        self._stands = bool(self.spec.rotors)
 
     def read(self) -> RobotState:
         """What the sensors say, (1, width) each; copies."""
@@ -153,6 +162,10 @@ class Twin:
         """
         applied = command if _is_finite(command) else self._applied
         self._applied = applied
+        self.stamp = self._now()
+        if self._stands and not self._lifts(applied):
+            return applied
+        self._stands = False
         self.simulation.step(_to_torch(applied, self.simulation.device))
         self._physics_steps += 1
         if self._physics_steps % self.steps_per_control == 0:
@@ -176,6 +189,10 @@ class Twin:
         zero = np.zeros((1, len(joints)))
         damping = np.array([[joint.damping for joint in joints]])
         return JointCommand(q=zero, dq=zero, tau=zero, kp=zero, kd=damping)
+
+    def _lifts(self, command: RobotCommand) -> bool:
+        """A drone stands where it is until its rotors are switched on: the sky has no ground."""
+        return isinstance(command, RotorCommand) and bool(np.any(np.asarray(command.speed) > 0))
 
     def _judge(self, command: RobotCommand) -> None:
         """Let the task value the control step that is over."""

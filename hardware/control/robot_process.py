@@ -15,10 +15,10 @@ from hardware.control.clock import Clock
 from hardware.control.command_mail import CommandLayout, CommandReceiver
 from hardware.control.command_path import Laws
 from hardware.control.conditions import Watch
+from hardware.control.fields_mail import FieldsSender
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import SafetyState
 from hardware.control.safety_limits import SafetyLimits
-from hardware.control.state_mail import StateSender
 from hardware.control.status_mail import StatusSender
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.drivers.driver import StampedDriver
@@ -57,6 +57,11 @@ class Mailboxes:
         return f"{self.robot}.state"
 
     @property
+    def world(self) -> str:
+        """What a simulated robot's world tells: goals and further inputs."""
+        return f"{self.robot}.world"
+
+    @property
     def status(self) -> str:
         """What the loop tells."""
         return f"{self.robot}.status"
@@ -89,7 +94,9 @@ class RobotProcess:
         spec = driver.spec
         boxes = Mailboxes(name)
         limits = limits or (SafetyLimits.for_flight() if spec.rotors else SafetyLimits())
-        self._states = StateSender(boxes.state, spec)  # first: refuses a second process
+        self._states = FieldsSender(
+            boxes.state, spec.state_widths
+        )  # first: refuses a second process
         self._status = StatusSender(boxes.status)
         self._driver = _Told(driver, self._states)
         layout = CommandLayout(spec, spec.command, gain_sets)
@@ -139,7 +146,7 @@ class RobotProcess:
 class _Told:
     """A driver whose readings go to the neighbours too."""
 
-    def __init__(self, driver: StampedDriver, states: StateSender) -> None:
+    def __init__(self, driver: StampedDriver, states: FieldsSender) -> None:
         self._driver, self._states = driver, states
 
     @property
@@ -155,7 +162,7 @@ class _Told:
 
     def read(self) -> RobotState:
         state = self._driver.read()
-        self._states.send(state, self._driver.stamp)
+        self._states.send(state.fields, self._driver.stamp)
         return state
 
     def write(self, command: RobotCommand) -> RobotCommand:

@@ -13,20 +13,24 @@
 It may be killed at any time: the robot then hears no commands any more and stops by itself.
 """
 
+from array import array
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from hardware.control.acts_mail import ActsSender
 from hardware.control.clock import Clock
 from hardware.control.command_mail import CommandLayout, CommandSender
 from hardware.control.commanded import StampedCommand
+from hardware.control.fields_mail import FieldsReceiver
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.state_mail import StateReceiver
 from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
+from hardware.ros.stamps import put_stamp
 from hardware.ros.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
@@ -47,6 +51,7 @@ class RobotBridge:
         name: str,
         clock: Clock,
         gain_sets: Mapping[str, Gains],
+        world: Mapping[str, int] | None = None,
     ) -> None:
         """Open mailboxes, topics and services.
 
@@ -56,10 +61,15 @@ class RobotBridge:
             name: Of the robot's mailboxes.
             clock: The kind of clock that the loop has.
             gain_sets: As the robot process knows them, in the same order.
+            world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
+                their widths.
         """
         boxes = Mailboxes(name)
         self._session, self._clock = session, clock
-        self._states, self._status = StateReceiver(boxes.state, spec), StatusReceiver(boxes.status)
+        self._states, self._status = (
+            FieldsReceiver(boxes.state, spec.state_widths),
+            StatusReceiver(boxes.status),
+        )
         self._acts = ActsSender(boxes.acts)
         self._commands = CommandSender(
             boxes.policy, CommandLayout(spec, spec.command, [*gain_sets] or [""])
@@ -79,6 +89,8 @@ class RobotBridge:
         self._safety = session.publisher("safety/state", self._status_kind, latched=True)
         self._estop = session.publisher("safety/estop", self._bool_kind, latched=True)
         self._diagnostics = session.publisher("/diagnostics", self._array_kind)
+        self._world = FieldsReceiver(boxes.world, world or {}) if world else None
+        self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
         self.refused = ""
@@ -94,6 +106,7 @@ class RobotBridge:
         """Carry over what has come on either side; call it about as often as the loop ticks."""
         offset = self._session.now() - round(self._clock.now() * 1e9)  # of the two clocks [ns]
         self._publish_state(offset)
+        self._publish_world(offset)
         self._hand_on_command(offset)
         self._session.serve()
         now = self._clock.now()
@@ -107,8 +120,9 @@ class RobotBridge:
 
     def close(self) -> None:
         """Let go of the mailboxes; allowed more than once."""
-        for box in (self._states, self._status, self._acts, self._commands):
-            box.close()
+        for box in (self._states, self._status, self._acts, self._commands, self._world):
+            if box is not None:
+                box.close()
 
     def _publish_state(self, offset: int) -> None:
         found = self._states.newer()
@@ -119,6 +133,14 @@ class RobotBridge:
             packed = kind()
             topic.pack(fields, packed, round(stamp * 1e9) + offset)
             publisher.publish(packed)
+
+    def _publish_world(self, offset: int) -> None:
+        found = self._world.newer() if self._world else None
+        if found is None:
+            return
+        fields, stamp = found
+        for name, value in fields.items():
+            self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
 
     def _hand_on_command(self, offset: int) -> None:
         packed = self._heard.take()
@@ -200,3 +222,24 @@ class RobotBridge:
             return False, "no robot process answers"
         self._acts.ask(act)
         return True, f"asked for '{act.value}' in '{status.safety.value}'; see safety/state"
+
+
+class _WorldTopic:
+    """A goal, latched, or a further input, with its time: as `robot_inputs` reads them."""
+
+    def __init__(self, session: RosSession, name: str) -> None:
+        self._latched = name.startswith("goal/")
+        package, kind = (
+            ("std_msgs", "Float64MultiArray") if self._latched else ("sensor_msgs", "JointState")
+        )
+        self._kind = message(package, kind)
+        self._publisher = session.publisher(name, self._kind, latched=self._latched)
+
+    def publish(self, value: np.ndarray, stamp: int) -> None:
+        packed = self._kind()
+        if self._latched:
+            packed.data = array("d", value.ravel())
+        else:
+            packed.position = array("d", value.ravel())
+            put_stamp(packed.header, stamp)
+        self._publisher.publish(packed)

@@ -8,20 +8,14 @@ import pytest
 
 from hardware.control.acts import Acts
 from hardware.control.acts_mail import ActsReceiver, ActsSender
+from hardware.control.fields_mail import FieldsReceiver, FieldsSender
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.state_mail import StateReceiver, StateSender
 from hardware.control.status import RobotStatus, Trip
 from hardware.control.status_mail import StatusReceiver, StatusSender
 from hardware.control.timing import Latency
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
-from robot_rl.core.robot_state import RobotState
 
 _numbers = count()
-ROBOT = RobotSpec(
-    name="small", joints=[JointSpec(name="a"), JointSpec(name="b")],
-    sensors={name: SensorSpec() for name in ("joint_position", "orientation_w")},
-)  # fmt: skip
+WIDTHS = {"joint_position": 2, "orientation_w": 4}
 
 
 @pytest.fixture
@@ -30,10 +24,10 @@ def name() -> str:
 
 
 def test_state_comes_once_and_whole(name):
-    sender, receiver = StateSender(name, ROBOT), StateReceiver(name, ROBOT)
+    sender, receiver = FieldsSender(name, WIDTHS), FieldsReceiver(name, WIDTHS)
     assert receiver.newer() is None
     state = {"joint_position": np.array([[1.0, 2.0]]), "orientation_w": np.array([[1.0, 0, 0, 0]])}
-    sender.send(RobotState(state), 3.5)
+    sender.send(state, 3.5)
     found = receiver.newer()
     assert found is not None
     fields, stamp = found

@@ -1,28 +1,26 @@
-"""Measured states through a mailbox: what the loop reads, for the neighbour that publishes it."""
+"""Named arrays through a mailbox: measured states and whatever else the loop's side knows."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from hardware.control.mailbox import MailboxReader, MailboxWriter, Message
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 
 
-class StateSender:
+class FieldsSender:
     """The end of the loop."""
 
-    def __init__(self, name: str, spec: RobotSpec) -> None:
-        """Write to the mailbox `name`."""
-        self._widths = spec.state_widths
-        self._row = np.zeros(sum(self._widths.values()))
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
+        """Write to the mailbox `name` fields of these widths."""
+        self._widths = dict(widths)
+        self._row = np.zeros(sum(widths.values()))
         self._writer = MailboxWriter(name, len(self._row))
 
-    def send(self, state: RobotState, stamp: float) -> None:
-        """Leave a state, measured at a time of the loop's clock [s]. Real-time: never blocks."""
+    def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
+        """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
         start = 0
         for field, width in self._widths.items():
-            self._row[start : start + width] = np.reshape(state.field(field), -1)
+            self._row[start : start + width] = np.reshape(fields[field], -1)
             start += width
         self._writer.write(self._row, stamp)
 
@@ -31,13 +29,13 @@ class StateSender:
         self._writer.close()
 
 
-class StateReceiver:
-    """The end of the neighbour."""
+class FieldsReceiver:
+    """The end of a neighbour."""
 
-    def __init__(self, name: str, spec: RobotSpec) -> None:
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
         """Read the mailbox `name`."""
-        self._widths = spec.state_widths
-        self._reader = MailboxReader(name, sum(self._widths.values()))
+        self._widths = dict(widths)
+        self._reader = MailboxReader(name, sum(widths.values()))
         self._seen: Message | None = None
 
     def newer(self) -> tuple[Mapping[str, np.ndarray], float] | None:

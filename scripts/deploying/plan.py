@@ -10,6 +10,7 @@ from configs.compose import compose, from_plain
 from configs.schema import RunConfig
 from hardware.control.command_path import Laws
 from hardware.control.robot_process import Mailboxes
+from hardware.control.safety_limits import SafetyLimits
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.mixer import RotorLayout
 from hardware.ros.command_messages import Gains
@@ -150,6 +151,19 @@ class Deployment:
         damping = max(0.2, 2.0 * (20.0 * lag) ** 0.5 - 1.0)
         gains = BodyRatesConfig(inertia=plant.inertia, derivative=[damping, damping, 0.0])
         return Laws(stop=BodyRates(rotors, gains))
+
+    def limits(self) -> SafetyLimits:
+        """Thresholds of the robot.
+
+        A policy that drives joints by stiffness asks for targets that its joints never reach: as a
+        jump counts what lies beyond the reach of its actions.
+        """
+        if self.robot.rotors:
+            return SafetyLimits.for_flight()
+        action_map, joints = self.runner.spec.action_map, self.robot.num_joints
+        ranges = zip(action_map.low[:joints], action_map.high[:joints], strict=True)
+        reach = max((high - low) / 2 for low, high in ranges)
+        return SafetyLimits(first_command_jump=reach + SafetyLimits().first_command_jump)
 
     @property
     def hover_thrust(self) -> float:

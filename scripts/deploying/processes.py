@@ -30,7 +30,7 @@ def run_robot(options: DeployOptions) -> None:
     twin = plan.make_twin()
     process = RobotProcess(
         twin, name=plan.mailboxes.robot, clock=MonotonicClock(), period=plan.period,
-        gain_sets=plan.gain_names, laws=plan.laws(),
+        gain_sets=plan.gain_names, laws=plan.laws(), limits=plan.limits(),
         stop=StopConfig(hover_thrust=plan.hover_thrust) if plan.robot.rotors else None,
     )  # fmt: skip
     world = FieldsSender(plan.mailboxes.world, plan.world_widths) if plan.world_widths else None

@@ -1,0 +1,256 @@
+"""The robot process: read, judge, decide, control, limit, write, at a fixed rate.
+
+The loop never raises outward. What fails becomes a condition, the robot is stopped, and the reason
+is in the status. Every limit is enforced here, after any policy and any person.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from hardware.control.acts import Acts
+from hardware.control.clipping import Limiter
+from hardware.control.clock import Clock
+from hardware.control.command_path import CommandPath, Laws
+from hardware.control.commanded import IN_CHARGE, CommandSource, StampedCommand
+from hardware.control.conditions import Observed, Watch
+from hardware.control.measured import ROUNDING
+from hardware.control.safety import (
+    DRIVEN,
+    EMERGENCIES,
+    FAULTS,
+    PAUSES,
+    Condition,
+    SafetyState,
+    deciding_rule,
+    refusals,
+)
+from hardware.control.status import RobotStatus, Trip, refusal_words, trip_words
+from hardware.control.stopping import Stopping
+from hardware.control.timing import Latencies
+from hardware.drivers.driver import StampedDriver
+from robot_rl.core.errors import ConfigError, StaleStateError
+from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_state import RobotState
+
+STAGES = ("lateness", "read", "decide", "control", "write", "tick")
+"""Stages that are timed: how late a tick began, its four parts, and all of it."""
+
+_TROUBLE = EMERGENCIES | FAULTS | PAUSES | {Condition.ESTOP_PRESSED, Condition.LEASE_LOST}
+_Result = TypeVar("_Result")
+
+
+class RobotLoop:
+    """One robot. `tick` is one period; `run` keeps the time and ends with a stopped robot."""
+
+    def __init__(
+        self, driver: StampedDriver, *, clock: Clock, period: float, watch: Watch,
+        limiter: Limiter, stopping: Stopping, laws: Laws | None = None,
+        sources: Mapping[SafetyState, CommandSource] | None = None, acts: Acts | None = None,
+    ) -> None:  # fmt: skip
+        """Join the parts.
+
+        Args:
+            driver: The robot, connected.
+            clock: To sleep by; stamps of states and commands are in its time.
+            period: Of the loop [s].
+            watch: What judges.
+            limiter: Of what the driver gets.
+            stopping: What the robot does when nobody is in charge.
+            laws: Controllers between setpoints and the driver's commands.
+            sources: Where the commands of `POLICY` and `HUMAN` come from.
+            acts: What people ask for.
+        """
+        if not period > 0:
+            raise ConfigError(f"the loop's period must be > 0 s, got {period}")
+        self._driver, self._clock, self._period = driver, clock, period
+        self._watch, self._stopping = watch, stopping
+        self._sources = dict(sources or {})
+        self._path = CommandPath(laws or Laws(), limiter, driver.spec.command, stopping.kind)
+        self.acts = acts or Acts()
+        """What people ask for; any thread may add to it."""
+        self.latencies = Latencies(STAGES)
+        """How late ticks are and where their time goes."""
+        self.safety = SafetyState.PASSIVE
+        """State of the machine."""
+        self._conditions: frozenset[Condition] = frozenset()
+        self._faults: dict[Condition, str] = {}
+        self._details: dict[Condition, str] = {}
+        self._trip: Trip | None = None
+        self._refused = ""
+        self._ticks = self._clamped = self._replaced = self._missed = 0
+        self._time = clock.now()
+        self._started = False
+
+    @property
+    def status(self) -> RobotStatus:
+        """The loop after its last tick."""
+        return RobotStatus(
+            time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
+            details=dict(self._details), trip=self._trip, refused=self._refused,
+            state_age=self._time - self._watch.measured.stamp, clamped=self._clamped,
+            replaced=self._replaced, missed=self._missed,
+        )  # fmt: skip
+
+    def run(self, until: Callable[[], bool] = lambda: False, stop_time: float = 30.0) -> None:
+        """Tick at the period until asked to end, then stop the robot softly.
+
+        Ctrl-C asks to end too; pressed again, it stops the robot at once.
+
+        Args:
+            until: Whether to end; asked once per tick.
+            stop_time: Longest time that the soft stop may take [s].
+        """
+        deadline = self._clock.now()
+        end: float | None = None
+        while end is None or not (self._at_rest() or self._clock.now() > end):
+            try:
+                deadline = self._wait(deadline)
+                if end is None and until():
+                    end = self._ask_to_stop(stop_time)
+            except KeyboardInterrupt:
+                if end is not None:
+                    break
+                end = self._ask_to_stop(stop_time)
+        self._stop_driver()
+
+    def tick(self, missed: int = 0) -> None:
+        """One period. Real-time: never blocks, never raises.
+
+        Args:
+            missed: Periods that were missed before it.
+        """
+        clock, latencies = self._clock, self.latencies
+        begin = self._time = clock.now()
+        self._ticks += 1
+        self._missed += missed
+        faults, self._faults = self._faults, {}
+        state = self._tried(self._read, Condition.DRIVER_FAULT, None)
+        latencies.add("read", (read := clock.now()) - begin)
+        faults |= self._faults
+        self._faults = {}
+        self._decide(begin, state, faults, missed)
+        latencies.add("decide", (decided := clock.now()) - read)
+        command = self._command(begin)
+        latencies.add("control", (controlled := clock.now()) - decided)
+        if command is None:
+            self._stop_driver()
+        else:
+            self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
+        latencies.add("write", (written := clock.now()) - controlled)
+        latencies.add("tick", written - begin)
+
+    def _wait(self, deadline: float) -> float:
+        """Sleep until the next deadline and tick; returns the deadline that was kept.
+
+        Periods that have passed meanwhile are skipped: two ticks at once would help nobody.
+        """
+        deadline += self._period
+        self._clock.sleep_until(deadline)
+        late = self._clock.now() - deadline
+        self.latencies.add("lateness", late)
+        missed = int((late + ROUNDING) / self._period)
+        self.tick(missed)
+        return deadline + missed * self._period
+
+    def _read(self) -> RobotState | None:
+        try:
+            return self._driver.read()
+        except StaleStateError:
+            return None
+
+    def _newest(self, who: SafetyState) -> StampedCommand | None:
+        fault = Condition.COMMAND_INVALID if who is self.safety else Condition.POLICY_SILENT
+        return self._tried(self._sources[who].newest, fault, None)
+
+    def _decide(
+        self, now: float, state: RobotState | None, faults: Mapping[Condition, str], missed: int
+    ) -> None:
+        """Conditions of this tick, and the state that follows from them."""
+        seen = Observed(
+            now=now, safety=self.safety, state=state, stamp=self._driver.stamp,
+            commands={who: self._newest(who) for who in self._sources},
+            heartbeat=self.acts.heartbeat, sent=self._path.sent, missed=missed,
+            publishers=self.acts.publishers,
+        )  # fmt: skip
+        found = self._tried(lambda: self._watch.update(seen), Condition.DRIVER_FAULT, frozenset())
+        faults = {**faults, **self._faults}  # a source or the watch itself may have failed
+        self._faults = {}
+        found |= self._stopping.conditions(self.safety, now) | self.acts.take()
+        self._conditions = found | faults.keys()
+        self._details = {**self._watch.details, **faults}
+        if refused := refusals(self.safety, self._conditions):
+            self._refused = refusal_words(refused, self.safety, self._details)
+        rule = deciding_rule(self.safety, self._conditions)
+        if rule is not None and rule.to is not self.safety:
+            self._enter(now, rule.to, rule.when & self._conditions)
+
+    def _enter(self, now: float, after: SafetyState, causes: frozenset[Condition]) -> None:
+        before, self.safety = self.safety, after
+        if causes & _TROUBLE:
+            words = trip_words(before, after, causes, self._details)
+            self._trip = Trip(now, before, after, causes, words)
+        else:
+            self._refused = ""
+        state = self._watch.measured.state
+        if after is SafetyState.ARMING and state is not None:
+            self._path.start(state)
+        if before is SafetyState.ESTOP:
+            self._watch.commanded.forget()
+        if after in IN_CHARGE:
+            self._path.switch(now)
+        else:
+            self._stopping.enter(after, now, state, self._path.followed)
+
+    def _command(self, now: float) -> RobotCommand | None:
+        """What to send; None where only the driver's own stop is left."""
+        state = self._watch.measured.state
+        if state is None:
+            return None
+        if not self._started:
+            self._path.start(state)
+            self._started = True
+        self._tried(lambda: self._follow(now, state), Condition.CONTROLLER_FAULT, None)
+        if Condition.CONTROLLER_FAULT in self._faults and self.safety not in IN_CHARGE:
+            # The stop itself failed: nothing milder is left.
+            self._faults[Condition.DRIVER_FAULT] = self._faults[Condition.CONTROLLER_FAULT]
+            return None
+        return self._path.sent  # of the tick before, where this one's failed
+
+    def _follow(self, now: float, state: RobotState) -> None:
+        good = self._watch.commanded.good.get(self.safety)
+        stops = good is None
+        if good is None:
+            setpoint = self._stopping.setpoint(self.safety, now, state)
+        elif self.safety is SafetyState.HUMAN and Condition.LEASE_LATE in self._conditions:
+            setpoint = self._stopping.freeze(good.command, state)
+            stops = type(setpoint) is not type(good.command)
+        else:
+            setpoint = good.command
+        changed = self._path.follow(setpoint, state, now, self._period, stops=stops)
+        self._clamped += changed[0]
+        self._replaced += changed[1]
+        if changed[1]:
+            self._faults[Condition.CONTROLLER_FAULT] = "the command had entries that are no numbers"
+
+    def _tried(self, act: Callable[[], _Result], fault: Condition, otherwise: _Result) -> _Result:
+        """What a part of others gives; what it raises becomes a fault of the next decision."""
+        try:
+            return act()
+        except Exception as error:  # noqa: BLE001 - the loop stops the robot, never the process
+            self._faults[fault] = f"{type(error).__name__}: {error}"
+            return otherwise
+
+    def _stop_driver(self) -> None:
+        self._tried(self._driver.stop, Condition.DRIVER_FAULT, None)
+
+    def _ask_to_stop(self, stop_time: float) -> float:
+        """Ask for a soft stop; returns when patience ends [s]."""
+        if self.safety in DRIVEN:
+            self.acts.ask(Condition.DISARM)
+        return self._clock.now() + stop_time
+
+    def _at_rest(self) -> bool:
+        """Whether nothing moves any more on our account."""
+        if self.safety is SafetyState.SAFE_STOP:
+            return Condition.STOPPING not in self._stopping.conditions(self.safety, self._time)
+        return self.safety in (SafetyState.PASSIVE, SafetyState.ESTOP)

@@ -1,0 +1,260 @@
+"""What a robot is told when nobody is in charge: stand, arm, stop softly, damp; by kind of robot.
+
+A robot with joints holds the pose commanded last, not the measured one: under gravity the measured
+pose lies lower, and each hold would sag a little more. A drone cannot stand still, so it is
+levelled, and lands where it has to stop.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from hardware.control.safety import Condition, SafetyState
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.quaternion import rotate_inverse
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    RobotCommand,
+    RotorCommand,
+    TwistCommand,
+)
+from robot_rl.core.robot_state import RobotState
+
+_RAMPED, _STOPPING = frozenset({Condition.RAMPED}), frozenset({Condition.STOPPING})
+_NOTHING: frozenset[Condition] = frozenset()
+
+
+@dataclass(kw_only=True)
+class StopConfig:
+    """How a robot stands up and stops. The defaults are choices."""
+
+    ramp_time: float = 2.5
+    """From the measured to the default pose [s]; longer where a joint would be too fast."""
+    ramp_speed: float = 0.5
+    """Largest speed of that ramp, as a fraction of each joint's limit."""
+    stop_time: float = 1.0
+    """From full stiffness to none in a controlled stop [s]."""
+    passive_damping: float | None = None
+    """Damping of every joint without stiffness [N m s/rad]; None for each joint's own."""
+    hover_thrust: float = 0.5
+    """Thrust that carries a drone, as a fraction of the largest."""
+    level_gain: float = 5.0
+    """Body rate per lean while a drone is levelled [1/s]."""
+    climb_gain: float = 0.2
+    """Thrust per error of the vertical speed [fraction s/m]; used where that is measured."""
+    descent_speed: float = 0.5
+    """Of a landing drone [m/s]; where no speed is measured, a tenth of the thrust is missing."""
+    ground_height: float = 0.05
+    """Below this height a drone has landed [m]."""
+    landing_time: float = 5.0
+    """After which the rotors stop where no height is measured [s]."""
+
+    def __post_init__(self) -> None:
+        """Refuse times and gains that stop nothing."""
+        for name in ("ramp_time", "ramp_speed", "stop_time", "level_gain", "landing_time"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be > 0, got {getattr(self, name)}")
+        if not 0 < self.hover_thrust < 1:
+            raise ConfigError(f"hover_thrust must lie in (0, 1), got {self.hover_thrust}")
+
+
+class Stopping(Protocol):
+    """Setpoints for every state but POLICY and HUMAN."""
+
+    kind: CommandKind
+    """Of the setpoints that it makes by itself."""
+
+    def enter(
+        self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
+    ) -> None:
+        """A state begins; `held` is the setpoint followed last, within its limits."""
+        ...
+
+    def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
+        """What to do in a state. Real-time: never blocks."""
+        ...
+
+    def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
+        """A command without its motion: where a person in charge is not heard."""
+        ...
+
+    def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
+        """Whether a ramp is complete or a stop still under way."""
+        ...
+
+
+def min_jerk(share: float) -> float:
+    """Smoothest way from 0 to 1 with rest at both ends (Flash and Hogan 1985)."""
+    s = min(max(share, 0.0), 1.0)
+    return s * s * s * (10 + s * (6 * s - 15))
+
+
+MIN_JERK_PEAK = 1.875
+"""Largest slope of `min_jerk`, in its middle."""
+
+
+class JointStopping:
+    """Damping, ramps and holding poses of a robot with joints."""
+
+    kind = CommandKind.joint
+
+    def __init__(self, spec: RobotSpec, config: StopConfig | None = None) -> None:
+        """Stop a robot by its own gains and default pose."""
+        self._config = config or StopConfig()
+        joints, passive = spec.joints, self._config.passive_damping
+        self._default = np.array([[joint.default_position for joint in joints]], float)
+        self._speed = np.array([[joint.velocity_limit for joint in joints]], float)
+        self._kp = np.array([[joint.stiffness for joint in joints]], float)
+        self._kd = np.array([[joint.damping for joint in joints]], float)
+        self._passive = self._kd if passive is None else np.full_like(self._kd, passive)
+        self._zero = np.zeros_like(self._kd)
+        self._held: RobotCommand = self._damping(self._default)
+        self._from = self._still(self._default, self._zero, self._kd)
+        self._since, self._duration = 0.0, self._config.ramp_time
+
+    def enter(
+        self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
+    ) -> None:
+        """Remember where from."""
+        measured = self._measured(state, self._default)
+        self._since = now
+        stiff = isinstance(held, JointCommand) and bool(np.any(held.kp > 0))
+        if safety is SafetyState.ARMING:
+            self._from = self._still(measured, self._kp, self._kd)
+            allowed = self._config.ramp_speed * self._speed
+            times = MIN_JERK_PEAK * abs(self._default - measured) / allowed
+            self._duration = max(self._config.ramp_time, float(times.max(initial=0.0)))
+        elif isinstance(held, JointCommand) and stiff:
+            kd = np.maximum(held.kd, self._kd)
+            self._held = self._from = replace(held, dq=self._zero, tau=self._zero, kd=kd)
+        elif held is None or isinstance(held, JointCommand):
+            self._held = self._from = self._still(measured, self._kp, self._kd)
+        else:  # a pose or a twist, which another controller holds
+            self._held = self.freeze(held, state)
+            self._from = self._still(measured, self._kp, self._kd)
+
+    def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
+        """What to do in a state."""
+        elapsed = now - self._since
+        if safety is SafetyState.ARMING:
+            done = min_jerk(elapsed / self._duration)
+            return replace(self._from, q=self._from.q + done * (self._default - self._from.q))
+        if safety is SafetyState.SAFE_STOP:
+            left = 1.0 - min_jerk(elapsed / self._config.stop_time)
+            damping = np.maximum(self._from.kd, self._passive)
+            return replace(self._from, kp=left * self._from.kp, kd=damping)
+        if safety in (SafetyState.HOLD, SafetyState.READY):
+            return self._held
+        return self._damping(self._measured(state, self._default))
+
+    def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
+        """The same pose, no velocity, no torque of its own."""
+        if isinstance(command, JointCommand):
+            return replace(command, dq=self._zero, tau=self._zero)
+        if isinstance(command, TwistCommand):
+            still = np.zeros((1, 3))
+            return replace(command, linear_b=still, angular_b=still)
+        return command
+
+    def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
+        """Both ends are known in advance."""
+        elapsed = now - self._since
+        if safety is SafetyState.ARMING and elapsed >= self._duration:
+            return _RAMPED
+        if safety is SafetyState.SAFE_STOP and elapsed < self._config.stop_time:
+            return _STOPPING
+        return _NOTHING
+
+    def _still(self, q: np.ndarray, kp: np.ndarray, kd: np.ndarray) -> JointCommand:
+        return JointCommand(q=q, dq=self._zero, tau=self._zero, kp=kp, kd=kd)
+
+    def _damping(self, q: np.ndarray) -> JointCommand:
+        return self._still(q, self._zero, self._passive)
+
+    def _measured(self, state: RobotState | None, absent: np.ndarray) -> np.ndarray:
+        if state is None or "joint_position" not in state.fields:
+            return absent
+        return np.array(state.joint_position, dtype=np.float64)
+
+
+class FlightStopping:
+    """Levels and lands a drone by body rates and thrust; keeps rotors off that have not flown."""
+
+    kind = CommandKind.body_rates
+
+    def __init__(self, spec: RobotSpec, config: StopConfig | None = None) -> None:
+        """Stop a drone; where its driver takes rotor speeds, off means these."""
+        self._config = config or StopConfig()
+        self._off: RobotCommand = BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))
+        if spec.command is CommandKind.rotors:  # no controller may turn rates into speeds then
+            self._off = RotorCommand(speed=np.zeros((1, len(spec.rotors))))
+        self._since = 0.0
+        self._flying = False
+
+    def enter(
+        self, safety: SafetyState, now: float, state: RobotState | None, held: RobotCommand | None
+    ) -> None:
+        """A drone flies when it was told to lift; it does not when its rotors were off."""
+        self._since = now
+        if isinstance(held, RotorCommand):
+            self._flying = bool(np.any(held.speed > 0))
+        elif isinstance(held, BodyRateCommand):
+            self._flying = bool(np.any(held.thrust > 0))
+        if safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
+            self._flying = False
+
+    def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
+        """What to do in a state."""
+        if safety is SafetyState.SAFE_STOP:
+            self._flying = self._flying and not self._landed(now, state)
+            sink = self._config.descent_speed
+        else:
+            sink = 0.0
+        if not self._flying or safety in (SafetyState.PASSIVE, SafetyState.ESTOP):
+            return self._off
+        return self._level(state, sink)
+
+    def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
+        """Level, at the thrust that hovers; off stays off."""
+        thrust = getattr(command, "thrust", getattr(command, "speed", None))
+        lifted = thrust is None or bool(np.any(thrust > 0))
+        return self._level(state, 0.0) if lifted else self._off
+
+    def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
+        """There is no ramp; a stop lasts until the drone has landed."""
+        if safety is SafetyState.ARMING:
+            return _RAMPED
+        return _STOPPING if safety is SafetyState.SAFE_STOP and self._flying else _NOTHING
+
+    def _level(self, state: RobotState | None, sink: float) -> BodyRateCommand:
+        """Turn the body's z axis up by the shortest way; thrust for a vertical speed of -`sink`."""
+        config, fields = self._config, {} if state is None else state.fields
+        up = np.array([[0.0, 0.0, 1.0]])
+        if "orientation_w" in fields:
+            up = rotate_inverse(np.asarray(fields["orientation_w"], float), up)
+        x, y, z = up[0]
+        if z < 0:  # upside down: the sine of the lean shrinks again, its direction stays
+            x, y = np.array([x, y]) / max(math.hypot(x, y), 1e-6)
+        rates = config.level_gain * np.array([[-y, x, 0.0]])
+        thrust = config.hover_thrust * (1.0 if sink == 0 else 0.9)
+        if "linear_velocity_w" in fields:
+            climb = float(fields["linear_velocity_w"][0, 2])
+            thrust = config.hover_thrust + config.climb_gain * (-sink - climb)
+        # A leaning thrust carries less; beyond 60 degrees nothing makes up for it.
+        thrust = thrust / max(z, 0.5)
+        return BodyRateCommand(rates_b=rates, thrust=np.clip([[thrust]], 0.0, 1.0))
+
+    def _landed(self, now: float, state: RobotState | None) -> bool:
+        if state is not None and "position_w" in state.fields:
+            return float(state.position_w[0, 2]) < self._config.ground_height
+        return now - self._since >= self._config.landing_time
+
+
+def make_stopping(spec: RobotSpec, config: StopConfig | None = None) -> Stopping:
+    """How a robot of this kind stops."""
+    return FlightStopping(spec, config) if spec.rotors else JointStopping(spec, config)

@@ -1,0 +1,76 @@
+"""How late a loop is, and where its time goes: percentiles over the last samples, fixed memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.control.clock import Clock
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Summary of one stage."""
+
+    count: int
+    """Samples ever seen."""
+    p50: float
+    """Median of those remembered [s]."""
+    p99: float
+    """99th percentile of those remembered [s]."""
+    longest: float
+    """Longest ever [s]."""
+
+
+class Latencies:
+    """A ring of samples for each stage of a tick."""
+
+    def __init__(self, stages: Sequence[str], remembered: int = 5000) -> None:
+        """Make room.
+
+        Args:
+            stages: Their names.
+            remembered: Samples of each stage that percentiles are taken of.
+        """
+        self._rows = {stage: row for row, stage in enumerate(stages)}
+        self._samples = np.zeros((len(stages), remembered))
+        self._counts = np.zeros(len(stages), dtype=np.int64)
+        self._longest = np.zeros(len(stages))
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Take a sample. Real-time: allocates nothing, never blocks."""
+        row = self._rows[stage]
+        self._samples[row, self._counts[row] % self._samples.shape[1]] = seconds
+        self._counts[row] += 1
+        self._longest[row] = max(self._longest[row], seconds)
+
+    def summary(self) -> dict[str, Latency]:
+        """Every stage that has samples; takes a millisecond, so not within a tick."""
+        found: dict[str, Latency] = {}
+        for stage, row in self._rows.items():
+            count = int(self._counts[row])
+            if count:
+                seen = self._samples[row, : min(count, self._samples.shape[1])]
+                p50, p99 = np.percentile(seen, [50, 99])
+                found[stage] = Latency(count, float(p50), float(p99), float(self._longest[row]))
+        return found
+
+
+def bare_lateness(clock: Clock, period: float, ticks: int) -> Latencies:
+    """Lateness of a loop that does nothing but sleep: what the machine allows at best.
+
+    Args:
+        clock: To sleep by.
+        period: Between two deadlines [s].
+        ticks: How many deadlines.
+    """
+    latencies = Latencies(["lateness"], remembered=max(1, ticks))
+    deadline = clock.now()
+    for _ in range(ticks):
+        deadline += period
+        clock.sleep_until(deadline)
+        woken = clock.now()
+        latencies.add("lateness", woken - deadline)
+        # As the loop does: periods that were slept through are skipped.
+        deadline += period * int((woken - deadline) / period)
+    return latencies

@@ -1,0 +1,390 @@
+"""The whole loop with a fake robot on a logical clock: what stops it, when, and what it sends."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hardware.control.clock import LogicalClock
+from hardware.control.command_path import Laws
+from hardware.control.limiter import JointLimits
+from hardware.control.safety import ACTS, DRIVEN, Condition, SafetyState
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from tests.hardware.control.loops import PERIOD, Process, to, within
+from tests.hardware.control.robots import two_joints
+
+C, S = Condition, SafetyState
+DEFAULT = (0.2, -0.5)
+
+
+def joints():
+    return Process(two_joints())
+
+
+def last(process):
+    command = process.driver.received[-1]
+    assert isinstance(command, JointCommand)
+    return command
+
+
+class TestStandingUp:
+    def test_passive_is_damping_without_stiffness(self):
+        process = joints()
+        process.ticks(5)
+        assert process.safety is S.PASSIVE
+        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
+        np.testing.assert_array_equal(last(process).kd, [[4, 2]])
+
+    def test_arming_starts_at_the_measured_pose_and_ends_at_the_default_one(self):
+        process = joints()
+        process.driver.body.q = np.array([[-0.4, 0.1]])
+        process.ticks()
+        process.act(C.ARM)
+        np.testing.assert_allclose(last(process).q, [[-0.4, 0.1]], atol=1e-3)
+        # 0.6 rad at half of 2 rad/s, peak 1.875: 1.125 s, the tick of the act counts as the first
+        assert process.until(S.HOLD) == pytest.approx(1.125 / PERIOD, abs=1)
+        process.ticks(seconds=0.5)
+        np.testing.assert_allclose(process.q, DEFAULT, atol=2e-3)
+        assert within(JointLimits.of(two_joints()), process.driver.received)
+
+    def test_it_does_not_arm_before_the_robot_was_heard(self):
+        process = joints()
+        process.driver.close()
+        assert process.act(C.ARM) is S.PASSIVE
+        assert "'arm' is refused: state_lost" in process.loop.status.refused
+        assert process.driver.received == []
+        assert process.driver.stops == 2  # when it was closed, and in the tick
+
+
+class TestPolicy:
+    def test_a_policy_moves_the_robot_after_a_blend(self):
+        process = joints().in_policy(to(0.4, -0.4))
+        process.ticks(seconds=1.5, command=to(0.4, -0.4))
+        np.testing.assert_allclose(process.q, [0.4, -0.4], atol=1e-3)
+
+    def test_the_first_commands_are_blended_from_the_last_one(self):
+        process = joints().in_policy(to(0.4, -0.4))
+        sent = [last(process).q[0, 0]]
+        for _ in range(210):
+            process.ticks(command=to(0.4, -0.4))
+            sent.append(last(process).q[0, 0])
+        steps = np.diff(sent)
+        assert sent[0] == 0.2
+        # min-jerk over 0.4 s: 1.875 * 0.2 rad / 0.4 s at most
+        assert steps.max() == pytest.approx(1.875 * 0.2 / 0.4 * PERIOD, rel=0.01)
+        assert sent[-1] == pytest.approx(0.4)
+
+    def test_a_first_command_far_from_the_pose_is_refused_and_nothing_moves(self):
+        process = joints().ready()
+        process.ticks(command=to(0.55, -0.5))
+        assert process.act(C.ENABLE_POLICY, command=to(0.55, -0.5)) is S.READY
+        assert (
+            "policy_jump (first command is 0.35 rad from the pose)" in process.loop.status.refused
+        )
+        process.ticks(100, command=to(0.55, -0.5))
+        np.testing.assert_allclose(last(process).q, [DEFAULT])
+
+    def test_silence_holds_after_40_ms_and_stops_after_100_ms(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.ticks(300, command=to(0.3, -0.4))
+        # The stamp is one period older than the tick that it was first read in.
+        assert process.until(S.HOLD) == 20
+        held = last(process)
+        np.testing.assert_allclose(held.q, [[0.3, -0.4]])
+        assert process.until(S.SAFE_STOP) == 30
+        assert process.loop.status.trip is not None
+        assert process.loop.status.trip.words.startswith("hold -> safe_stop: command_lost")
+
+    def test_a_controlled_stop_fades_to_damping_and_needs_a_reset(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.until(S.SAFE_STOP)
+        stiffness = [last(process).kp[0, 0]]
+        assert process.act(C.RESET) is S.SAFE_STOP  # still under way
+        for _ in range(100):
+            process.ticks()
+            stiffness.append(last(process).kp[0, 0])
+        assert stiffness[0] > 35
+        assert np.all(np.diff(stiffness) <= 0)
+        assert stiffness[-1] == 0
+        assert process.act(C.ARM) is S.SAFE_STOP
+        assert process.act(C.RESET) is S.PASSIVE
+
+    def test_a_policy_that_speaks_again_is_not_followed_until_a_person_says_so(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.until(S.HOLD)
+        process.ticks(200, command=to(0.3, -0.4))
+        assert process.safety is S.HOLD
+        assert process.act(C.ARM, command=to(0.3, -0.4)) is S.READY
+        assert process.act(C.ENABLE_POLICY, command=to(0.3, -0.4)) is S.POLICY
+
+    @pytest.mark.parametrize(
+        "bad", [to(np.nan, 0), to(0.2), to(np.inf, 0), RotorCommand(speed=np.zeros((1, 4)))]
+    )
+    def test_one_bad_command_stops_the_robot_in_the_same_tick(self, bad):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.ticks(command=bad)
+        assert process.safety is S.SAFE_STOP
+        assert "command_invalid" in process.loop.status.trip.words
+        assert within(JointLimits.of(two_joints()), process.driver.received)
+
+    def test_a_hold_keeps_the_commanded_pose_not_the_measured_one(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.ticks(300, command=to(0.3, -0.4))
+        process.driver.body.q = process.driver.body.q - 0.05  # a load pulls it down
+        process.act(C.HOLD, command=to(0.3, -0.4))
+        np.testing.assert_allclose(last(process).q, [[0.3, -0.4]])
+
+
+class TestRobot:
+    def test_a_state_that_freezes_holds_after_20_ms_and_is_an_emergency_after_100_ms(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.habits.frozen = True
+        assert process.until(S.HOLD, command=to(0.3, -0.4)) == 11
+        assert process.until(S.ESTOP, command=to(0.3, -0.4)) == 40
+        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
+        process.ticks(100, command=to(0.3, -0.4))
+        assert process.act(C.RESET) is S.ESTOP  # the cause is still there
+        process.habits.frozen = False
+        process.ticks(2)
+        assert process.act(C.RESET) is S.PASSIVE
+
+    def test_lost_samples_now_and_then_are_nothing(self):
+        process = joints()
+        process.habits.dropout, process.habits.noise = 0.3, 1.0
+        process.in_policy(to(0.3, -0.4)).ticks(500, command=to(0.3, -0.4))
+        assert process.safety is S.POLICY
+
+    def test_a_state_of_no_numbers_pauses_and_never_reaches_the_motors(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.habits.no_number = True
+        assert process.until(S.HOLD, command=to(0.3, -0.4)) == 1
+        process.until(S.ESTOP, command=to(0.3, -0.4))
+        assert within(JointLimits.of(two_joints()), process.driver.received)
+
+    def test_a_joint_pushed_out_of_its_range_is_an_emergency_that_names_it(self):
+        process = joints().ready()
+        process.driver.body.q = np.array([[1.2, -0.5]])
+        process.ticks()
+        assert process.safety is S.ESTOP
+        assert "outside_range (hip 1.2)" in process.loop.status.trip.words
+
+    def test_the_button_stops_in_the_same_tick_and_is_latched(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        assert process.act(C.ESTOP_PRESSED, command=to(0.3, -0.4)) is S.ESTOP
+        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
+        for act in ACTS - {C.RESET}:
+            assert process.act(act, command=to(0.3, -0.4)) is S.ESTOP
+        assert process.act(C.RESET, command=to(0.3, -0.4)) is S.PASSIVE
+        process.ticks(100, command=to(0.3, -0.4))
+        assert process.safety is S.PASSIVE
+
+    def test_a_button_held_down_cannot_be_reset(self):
+        process = joints().ready()
+        process.acts.estop_down = True
+        assert process.act(C.RESET) is S.ESTOP
+        process.acts.estop_down = False
+        assert process.act(C.RESET) is S.PASSIVE
+
+    def test_a_driver_that_cannot_write_is_an_emergency_and_nothing_is_raised(self):
+        process = joints().ready()
+        process.habits.write_error = "cable pulled"
+        process.ticks(2)
+        assert process.safety is S.ESTOP
+        assert "OSError: cable pulled" in process.loop.status.trip.words
+
+    def test_a_driver_that_cannot_read_is_an_emergency(self):
+        process = joints().ready()
+        process.habits.read_error = "bus off"
+        process.ticks()
+        assert process.safety is S.ESTOP
+        assert "bus off" in process.loop.status.trip.words
+
+    def test_a_second_sender_pauses(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.acts.publishers = 2
+        process.ticks(command=to(0.3, -0.4))
+        assert process.safety is S.HOLD
+
+
+class TestPerson:
+    def in_charge(self):
+        process = joints().ready()
+        process.ticks(person=to(0.3, -0.4))
+        assert process.act(C.HAND_TO_HUMAN, person=to(0.3, -0.4)) is S.HUMAN
+        return process
+
+    def test_a_person_takes_over_from_a_policy_and_gives_back(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.ticks(5, command=to(0.3, -0.4), person=to(0.25, -0.4))
+        said: dict[str, Any] = {"command": to(0.3, -0.4), "person": to(0.25, -0.4)}
+        assert process.act(C.HAND_TO_HUMAN, **said) is S.HUMAN
+        process.ticks(seconds=1.0, **said)
+        np.testing.assert_allclose(process.q, [0.25, -0.4], atol=2e-3)
+        assert process.act(C.ENABLE_POLICY, **said) is S.POLICY
+
+    def test_a_person_who_is_gone_stops_moving_after_150_ms_and_holds_after_250_ms(self):
+        process = self.in_charge()
+        moving = JointCommand(
+            q=to(0.3, -0.4).q, dq=np.array([[0.5, 0]]), tau=np.zeros((1, 2)),
+            kp=np.array([[40.0, 20]]), kd=np.array([[4.0, 2]]),
+        )  # fmt: skip
+        process.ticks(300, person=moving)
+        assert last(process).dq[0, 0] == 0.5
+        process.ticks(74)  # 150 ms after the stamp
+        assert last(process).dq[0, 0] == 0.5
+        process.ticks()
+        assert (last(process).dq[0, 0], process.safety) == (0, S.HUMAN)
+        assert process.until(S.HOLD) == 50
+
+    def test_nobody_there_is_nobody_to_hand_over_to(self):
+        process = joints().ready()
+        assert process.act(C.HAND_TO_HUMAN) is S.READY
+        assert "lease_lost" in process.loop.status.refused
+
+
+class TestRunning:
+    def test_ctrl_c_stops_softly_and_leaves_a_stopped_driver(self):
+        class Interrupted(LogicalClock):
+            at = np.inf
+
+            def sleep_until(self, deadline):
+                super().sleep_until(deadline)
+                if deadline > self.at:
+                    self.at = np.inf
+                    raise KeyboardInterrupt
+
+        process = joints()
+        clock = Interrupted(0.0)
+        process.clock = process.driver._clock = process.loop._clock = clock
+        process.ready()
+        clock.at = clock.now() + 0.1
+        process.loop.run()
+        assert process.safety is S.SAFE_STOP
+        np.testing.assert_array_equal(last(process).kp, [[0, 0]])
+        assert process.driver.stops == 1
+
+    def test_run_ends_when_asked_and_stops_the_robot(self):
+        process = joints().ready()
+        begin = process.clock.now()
+        process.loop.run(until=lambda: process.clock.now() > begin + 0.1)
+        assert process.safety is S.SAFE_STOP
+        # 0.1 s of standing, 0.2 s of fading, and the ticks that begin and end both
+        assert process.clock.now() - begin == pytest.approx(0.3, abs=4 * PERIOD)
+
+    def test_a_passive_robot_ends_at_once(self):
+        process = joints()
+        process.loop.run(until=lambda: True)
+        assert process.loop.status.ticks == 1
+
+    def test_deadlines_are_absolute_and_missed_periods_are_skipped_and_counted(self):
+        process = joints()
+        begins, slow = [], {3: 0.0071}
+
+        def read(original=process.driver.read):
+            begins.append(round(process.clock.now() / PERIOD, 6))
+            process.clock.advance(slow.get(len(begins), 0.0005))
+            return original()
+
+        process.driver.read = read
+        process.loop.run(until=lambda: len(begins) == 6)
+        # The third tick takes 7.1 ms: the fourth begins late, the fifth on the old grid again.
+        assert begins == [1, 2, 3, 6.55, 7, 8]
+        assert process.loop.status.missed == 2
+        assert process.loop.latencies.summary()["lateness"].longest == pytest.approx(0.0051)
+
+    def test_a_loop_that_is_always_late_holds(self):
+        process = joints().ready()
+        for _ in range(30):
+            process.clock.advance(PERIOD)
+            process.loop.tick(missed=1)
+        assert process.safety is S.HOLD
+        assert "overrun" in process.loop.status.trip.words
+
+    def test_the_status_is_one_line(self):
+        process = joints().in_policy(to(0.3, -0.4))
+        process.until(S.SAFE_STOP)
+        line = process.loop.status.line
+        assert "safe_stop" in line
+        assert "last trip: hold -> safe_stop: command_lost" in line
+        assert "\n" not in line
+
+
+angle = st.floats(-4, 4) | st.just(np.nan) | st.just(np.inf)
+spoken = st.one_of(
+    st.none(), st.builds(to, st.floats(-0.2, 0.5), st.floats(-0.8, 0)), st.builds(to, angle, angle)
+)
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from([*ACTS, C.ARM, C.ENABLE_POLICY, C.RESET, None]),
+        spoken,
+        st.sampled_from(["", "", "", "frozen", "no_number", "read_error", "write_error", "push"]),
+        st.integers(1, 30),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40)
+@given(happenings)
+@pytest.mark.slow
+def test_whatever_happens_nothing_is_raised_and_no_command_leaves_its_limits(history):
+    process = joints().ready()
+    for act, command, trouble, count in history:
+        for name in ("frozen", "no_number"):
+            setattr(process.habits, name, trouble == name)
+        for name in ("read_error", "write_error"):
+            setattr(process.habits, name, name if trouble == name else "")
+        if trouble == "push":
+            process.driver.body.q = process.driver.body.q + 0.3
+        if act is not None:
+            process.acts.ask(act)
+        process.ticks(count, command=command)
+        # Stiffness means that somebody armed the robot.
+        if process.safety not in DRIVEN | {S.SAFE_STOP}:
+            assert not process.driver.received or not last(process).kp.any()
+    assert within(JointLimits.of(two_joints()), process.driver.received)
+
+
+class Broken:
+    """A controller that fails when it is told to."""
+
+    setpoint = command = two_joints().command
+
+    def __init__(self):
+        self.trouble = ""
+
+    def start(self, state, last):
+        pass
+
+    def update(self, setpoint, state, dt):
+        if self.trouble == "raise":
+            raise ZeroDivisionError("no inverse")
+        return to(np.nan, np.nan) if self.trouble == "nan" else setpoint
+
+
+class TestControllers:
+    @pytest.mark.parametrize("trouble", ["raise", "nan"])
+    def test_a_controller_that_fails_in_charge_stops_the_robot_in_the_next_tick(self, trouble):
+        broken = Broken()
+        process = Process(two_joints(), laws=Laws(controllers={Broken.setpoint: broken}))
+        process.in_policy(to(0.3, -0.4)).ticks(300, command=to(0.3, -0.4))
+        broken.trouble = trouble
+        process.ticks(command=to(0.3, -0.4))
+        np.testing.assert_allclose(last(process).q, [[0.3, -0.4]])  # as before
+        process.ticks(command=to(0.3, -0.4))
+        assert process.safety is S.SAFE_STOP
+        assert "controller_fault" in process.loop.status.trip.words
+        process.ticks(200)
+        assert within(JointLimits.of(two_joints()), process.driver.received)
+
+    def test_a_stop_that_fails_leaves_the_drivers_own(self):
+        broken = Broken()
+        process = Process(two_joints(), laws=Laws(stop=broken)).ready()
+        broken.trouble = "raise"
+        process.ticks()
+        assert process.driver.stops == 1
+        process.ticks()
+        assert process.safety is S.ESTOP
+        assert process.driver.stops == 2

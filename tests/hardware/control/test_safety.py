@@ -1,0 +1,191 @@
+"""The state machine: its whole table by hand, and its laws over random histories."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hardware.control.safety import (
+    ACTS,
+    DRIVEN,
+    EMERGENCIES,
+    FAULTS,
+    PAUSES,
+    SEVERITY,
+    Condition,
+    SafetyState,
+    deciding_rule,
+    next_state,
+    refusals,
+)
+
+C, S = Condition, SafetyState
+
+STATES = [S.PASSIVE, S.ARMING, S.HOLD, S.READY, S.POLICY, S.HUMAN, S.SAFE_STOP, S.ESTOP]
+# Where one condition alone leads, for every state: a dot stays where it is.
+EXPECTED = """
+                   PASSIVE ARMING HOLD  READY  POLICY HUMAN  STOP    ESTOP
+arm                ARMING  .      READY .      .      .      .       .
+disarm             .       STOP   STOP  STOP   STOP   STOP   PASSIVE .
+enable_policy      .       .      .     POLICY .      POLICY .       .
+hand_to_human      .       .      .     HUMAN  HUMAN  .      .       .
+hold               .       HOLD   .     HOLD   HOLD   HOLD   .       .
+reset              .       .      .     .      .      .      PASSIVE PASSIVE
+estop_pressed      ESTOP   ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
+state_lost         .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
+outside_range      .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
+tumble             .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
+driver_fault       .       ESTOP  ESTOP ESTOP  ESTOP  ESTOP  ESTOP   .
+command_invalid    .       STOP   STOP  STOP   STOP   STOP   .       .
+command_lost       .       STOP   STOP  STOP   STOP   STOP   .       .
+controller_fault   .       STOP   STOP  STOP   STOP   STOP   .       .
+overspeed          .       STOP   STOP  STOP   STOP   STOP   .       .
+overtorque         .       STOP   STOP  STOP   STOP   STOP   .       .
+tracking_error     .       STOP   STOP  STOP   STOP   STOP   .       .
+tilt               .       STOP   STOP  STOP   STOP   STOP   .       .
+state_late         .       HOLD   .     HOLD   HOLD   HOLD   .       .
+state_invalid      .       HOLD   .     HOLD   HOLD   HOLD   .       .
+command_late       .       HOLD   .     HOLD   HOLD   HOLD   .       .
+lease_lost         .       .      .     .      .      HOLD   .       .
+overrun            .       HOLD   .     HOLD   HOLD   HOLD   .       .
+second_publisher   .       HOLD   .     HOLD   HOLD   HOLD   .       .
+outside_workspace  .       HOLD   .     HOLD   HOLD   HOLD   .       .
+external_force     .       HOLD   .     HOLD   HOLD   HOLD   .       .
+lease_late         .       .      .     .      .      .      .       .
+policy_silent      .       .      .     .      .      .      .       .
+policy_jump        .       .      .     .      .      .      .       .
+human_jump         .       .      .     .      .      .      .       .
+stopping           .       .      .     .      .      .      .       .
+ramped             .       HOLD   .     .      .      .      .       .
+"""
+ROWS = {row.split()[0]: row.split()[1:] for row in EXPECTED.strip().splitlines()[1:]}
+
+one_tick = st.frozensets(st.sampled_from(list(C)), max_size=4)
+histories = st.lists(one_tick, max_size=40)
+# Histories in which the robot does come to move: acts are far more frequent than troubles.
+busy_histories = st.lists(
+    st.one_of(
+        st.sampled_from([frozenset({act}) for act in (*ACTS, C.RAMPED)]),
+        st.sampled_from([frozenset({c}) for c in C]),
+        one_tick,
+    ),
+    max_size=60,
+)
+
+
+def visited(state, history):
+    states = [state]
+    for conditions in history:
+        states.append(next_state(states[-1], conditions))
+    return states
+
+
+def test_the_table_by_hand_names_every_condition():
+    assert list(ROWS) == [condition.value for condition in C]
+
+
+@pytest.mark.parametrize("condition", C, ids=lambda c: c.value)
+def test_each_condition_alone_leads_where_the_table_says(condition):
+    for state, expected in zip(STATES, ROWS[condition.value], strict=True):
+        name = {".": state.name, "STOP": "SAFE_STOP"}.get(expected, expected)
+        assert next_state(state, {condition}) is S[name], (state, condition)
+
+
+def test_nothing_happens_in_a_quiet_tick():
+    assert [next_state(state, frozenset()) for state in S] == list(S)
+
+
+@given(st.sampled_from(S), one_tick)
+def test_every_state_and_set_of_conditions_has_one_successor(state, conditions):
+    assert next_state(state, conditions) in S
+    assert next_state(state, conditions) is next_state(state, set(conditions))
+
+
+@given(st.sampled_from(S), one_tick)
+def test_severity_never_drops_by_itself(state, conditions):
+    then = next_state(state, conditions - ACTS)
+    assert then is state or SEVERITY[then] > SEVERITY[state]
+
+
+@given(st.sampled_from(S), one_tick, one_tick)
+def test_one_more_trouble_never_makes_the_outcome_milder(state, conditions, more):
+    trouble = more & (EMERGENCIES | FAULTS | PAUSES)
+    alone, together = next_state(state, conditions), next_state(state, conditions | trouble)
+    assert SEVERITY[together] >= SEVERITY[alone]
+
+
+@given(busy_histories)
+def test_no_path_leads_from_estop_to_motion_without_reset_and_then_arm(history):
+    asked = []  # acts since the emergency stop, in order
+    for state, conditions in zip(visited(S.ESTOP, history)[1:], history, strict=True):
+        if state is S.ESTOP:
+            asked.clear()
+        asked += [act for act in (C.RESET, C.ARM) if act in conditions]
+        if state in DRIVEN:
+            assert C.RESET in asked
+            assert C.ARM in asked[asked.index(C.RESET) + 1 :]
+
+
+@given(busy_histories)
+def test_no_path_leads_to_policy_or_human_without_being_handed_over(history):
+    before = S.PASSIVE
+    for state, conditions in zip(visited(before, history)[1:], history, strict=True):
+        if state is not before:
+            assert state is not S.POLICY or C.ENABLE_POLICY in conditions
+            assert state is not S.HUMAN or C.HAND_TO_HUMAN in conditions
+            assert state is not S.ARMING or (before is S.PASSIVE and C.ARM in conditions)
+            assert state is not S.READY or (before is S.HOLD and C.ARM in conditions)
+        before = state
+
+
+@given(one_tick, st.sampled_from(sorted(EMERGENCIES | FAULTS, key=lambda c: c.value)))
+def test_reset_is_refused_while_the_cause_is_still_there(conditions, cause):
+    now = conditions | {C.RESET, cause}
+    assert next_state(S.ESTOP, now) is S.ESTOP
+    assert next_state(S.SAFE_STOP, now) in (S.SAFE_STOP, S.ESTOP)
+
+
+@given(one_tick)
+def test_reset_and_arm_in_one_tick_do_not_arm(conditions):
+    assert next_state(S.ESTOP, conditions | {C.RESET, C.ARM}) in (S.ESTOP, S.PASSIVE)
+
+
+def test_a_button_that_is_still_down_keeps_the_stop():
+    assert next_state(S.ESTOP, {C.RESET, C.ESTOP_PRESSED}) is S.ESTOP
+
+
+def test_a_stop_under_way_is_not_cut_short_by_a_second_disarm():
+    assert next_state(S.SAFE_STOP, {C.DISARM, C.STOPPING}) is S.SAFE_STOP
+
+
+def test_the_way_from_passive_to_policy_takes_three_acts_and_a_ramp():
+    history = [{C.ARM}, set(), {C.RAMPED}, set(), {C.ARM}, {C.ENABLE_POLICY}, {C.HAND_TO_HUMAN}]
+    assert visited(S.PASSIVE, history)[1:] == [
+        S.ARMING, S.ARMING, S.HOLD, S.HOLD, S.READY, S.POLICY, S.HUMAN,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("trouble", [c for c in C if c in EMERGENCIES | FAULTS | PAUSES])
+def test_any_trouble_refuses_to_arm_and_to_hand_over(trouble):
+    for state, act in [(S.PASSIVE, C.ARM), (S.HOLD, C.ARM), (S.READY, C.ENABLE_POLICY),
+                       (S.READY, C.HAND_TO_HUMAN)]:  # fmt: skip
+        then = next_state(state, {act, trouble})
+        assert then is state or SEVERITY[then] > SEVERITY[state]
+
+
+def test_a_refused_act_says_why():
+    assert refusals(S.READY, {C.ENABLE_POLICY, C.POLICY_JUMP, C.LEASE_LOST}) == {
+        C.ENABLE_POLICY: {C.POLICY_JUMP}
+    }
+    assert refusals(S.READY, {C.ENABLE_POLICY}) == {}
+    assert refusals(S.POLICY, {C.RESET}) == {C.RESET: frozenset()}
+
+
+def test_a_stop_is_no_refusal_of_the_button_that_asked_for_it():
+    assert refusals(S.POLICY, {C.ESTOP_PRESSED, C.STATE_LOST}) == {}
+    assert refusals(S.ESTOP, {C.ESTOP_PRESSED}) == {}
+
+
+def test_the_deciding_row_names_the_cause():
+    rule = deciding_rule(S.POLICY, {C.STATE_LATE, C.TILT})
+    assert rule is not None
+    assert C.TILT in rule.when

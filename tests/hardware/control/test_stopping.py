@@ -1,0 +1,248 @@
+"""What a robot is told when nobody is in charge, by hand, and drones that land."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.control.command_path import Laws
+from hardware.control.conditions import SafetyLimits
+from hardware.control.safety import Condition, SafetyState
+from hardware.control.stopping import (
+    FlightStopping,
+    JointStopping,
+    StopConfig,
+    make_stopping,
+    min_jerk,
+)
+from hardware.controllers.controller import Controller
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.quaternion import from_rotation_vector, tilt
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RotorCommand,
+    TwistCommand,
+)
+from robot_rl.core.robot_state import RobotState
+from tests.hardware.control.loops import PERIOD, Process, to
+from tests.hardware.control.robots import multirotor, two_joints
+
+C, S = Condition, SafetyState
+HOVER = 0.5
+
+
+def pose(*q):
+    return RobotState({"joint_position": np.array([q], float)})
+
+
+def flying(turn=(0.0, 0, 0), height=1.0, climb=0.0):
+    return RobotState({
+        "position_w": np.array([[0, 0, height]]),
+        "orientation_w": from_rotation_vector(np.array([turn], float)),
+        "linear_velocity_w": np.array([[0, 0, climb]]),
+    })  # fmt: skip
+
+
+def rates(thrust, *turn):
+    return BodyRateCommand(rates_b=np.array([turn or (0, 0, 0)], float),
+                           thrust=np.array([[thrust]], float))  # fmt: skip
+
+
+def test_the_smoothest_way_starts_and_ends_at_rest():
+    assert [min_jerk(s) for s in (-1, 0, 0.5, 1, 2)] == [0, 0, 0.5, 1, 1]
+    assert min_jerk(0.01) < 1e-5
+    assert min_jerk(0.25) == pytest.approx(0.103515625)  # 10/64 - 15/256 + 6/1024
+
+
+class TestJoints:
+    stop = StopConfig(ramp_time=2.0, stop_time=1.0)
+
+    def test_the_ramp_takes_longer_where_a_joint_would_be_too_fast(self):
+        stopping = JointStopping(two_joints(), self.stop)
+        stopping.enter(S.ARMING, 0.0, pose(0.2, -2.0), None)  # knee: 1.5 rad at half of 4 rad/s
+        assert stopping.conditions(S.ARMING, 1.99) == set()
+        assert stopping.conditions(S.ARMING, 2.0) == {C.RAMPED}
+        stopping.enter(S.ARMING, 0.0, pose(-1.0, -2.0), None)  # hip: 1.2 rad at half of 2 rad/s
+        assert stopping.conditions(S.ARMING, 1.875 * 1.2 - 0.01) == set()
+        assert stopping.conditions(S.ARMING, 1.875 * 1.2 + 0.01) == {C.RAMPED}
+
+    def test_a_stop_keeps_the_pose_and_loses_its_stiffness(self):
+        stopping = JointStopping(two_joints(), self.stop)
+        stopping.enter(S.SAFE_STOP, 5.0, pose(0, 0), to(0.3, -0.4))
+        half = stopping.setpoint(S.SAFE_STOP, 5.5, pose(0, 0))
+        assert isinstance(half, JointCommand)
+        np.testing.assert_array_equal(half.q, [[0.3, -0.4]])
+        np.testing.assert_array_equal(half.kp, [[20, 10]])
+        np.testing.assert_array_equal(half.kd, [[4, 2]])
+        assert stopping.conditions(S.SAFE_STOP, 5.99) == {C.STOPPING}
+        assert stopping.conditions(S.SAFE_STOP, 6.0) == set()
+
+    def test_a_hold_has_at_least_the_robots_own_damping(self):
+        stopping = JointStopping(two_joints())
+        stopping.enter(S.HOLD, 0.0, pose(0, 0), to(0.3, -0.4, kd=(0, 9)))
+        held = stopping.setpoint(S.HOLD, 0.0, pose(0, 0))
+        assert isinstance(held, JointCommand)
+        np.testing.assert_array_equal(held.kd, [[4, 9]])
+
+    def test_a_pose_that_another_controller_follows_is_held_as_a_pose(self):
+        stopping = JointStopping(two_joints())
+        target = PoseCommand(position_w=np.ones((1, 3)), orientation_w=np.eye(1, 4))
+        stopping.enter(S.HOLD, 0.0, pose(0, 0), target)
+        assert stopping.setpoint(S.HOLD, 0.0, pose(0, 0)) is target
+        stopping.enter(S.SAFE_STOP, 0.0, pose(0.1, 0.2), target)
+        stop = stopping.setpoint(S.SAFE_STOP, 0.0, pose(0, 0))
+        assert isinstance(stop, JointCommand)
+        np.testing.assert_array_equal(stop.q, [[0.1, 0.2]])
+
+    def test_a_frozen_twist_is_zero(self):
+        one = np.ones((1, 3))
+        frozen = JointStopping(two_joints()).freeze(TwistCommand(linear_b=one, angular_b=one), None)
+        assert isinstance(frozen, TwistCommand)
+        assert not frozen.linear_b.any()
+        assert not frozen.angular_b.any()
+
+    def test_passive_damping_can_be_another(self):
+        stopping = JointStopping(two_joints(), StopConfig(passive_damping=8.0))
+        command = stopping.setpoint(S.PASSIVE, 0.0, None)
+        assert isinstance(command, JointCommand)
+        np.testing.assert_array_equal(command.kd, [[8, 8]])
+        np.testing.assert_array_equal(command.kp, [[0, 0]])
+
+
+class TestLevelling:
+    def levelled(self, state, safety=S.HOLD):
+        stopping = FlightStopping(multirotor())
+        stopping.enter(safety, 0.0, state, rates(0.6))
+        command = stopping.setpoint(safety, 0.0, state)
+        assert isinstance(command, BodyRateCommand)
+        return command.rates_b[0], command.thrust[0, 0]
+
+    @pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (-0.6, 0.8, 0)])
+    def test_it_turns_back_about_the_axis_that_it_leans_about(self, axis):
+        turn, _ = self.levelled(flying(0.3 * np.array(axis)))
+        np.testing.assert_allclose(turn, -5.0 * math.sin(0.3) * np.array(axis), atol=1e-12)
+
+    def test_upside_down_it_turns_fastest(self):
+        turn, _ = self.levelled(flying((3.0, 0, 0)))
+        np.testing.assert_allclose(turn, [-5, 0, 0], atol=1e-12)
+
+    def test_yaw_is_left_alone(self):
+        np.testing.assert_allclose(self.levelled(flying((0, 0, 2.0)))[0], 0, atol=1e-12)
+
+    def test_thrust_makes_up_for_the_lean_and_for_the_vertical_speed(self):
+        assert self.levelled(flying())[1] == pytest.approx(HOVER)
+        assert self.levelled(flying((0.5, 0, 0)))[1] == pytest.approx(HOVER / math.cos(0.5))
+        assert self.levelled(flying(climb=1.0))[1] == pytest.approx(HOVER - 0.2)
+        assert self.levelled(flying(climb=-0.5), S.SAFE_STOP)[1] == pytest.approx(HOVER)
+
+    def test_rotors_that_were_off_stay_off(self):
+        stopping = FlightStopping(multirotor())
+        for safety in (S.HOLD, S.READY, S.SAFE_STOP):
+            stopping.enter(safety, 0.0, flying(), rates(0.0))
+            off: Any = stopping.setpoint(safety, 0.0, flying())
+            assert not off.thrust.any()
+        assert stopping.conditions(S.SAFE_STOP, 0.0) == set()
+
+    def test_off_means_rotors_where_the_driver_takes_rotors(self):
+        stopping = make_stopping(multirotor(CommandKind.rotors))
+        assert isinstance(stopping.setpoint(S.PASSIVE, 0.0, flying()), RotorCommand)
+
+    def test_without_a_height_the_rotors_stop_after_a_time(self):
+        stopping = FlightStopping(multirotor(), StopConfig(landing_time=5.0))
+        blind = RobotState({"orientation_w": np.eye(1, 4)})
+        stopping.enter(S.SAFE_STOP, 1.0, blind, rates(0.6))
+        command = stopping.setpoint(S.SAFE_STOP, 5.9, blind)
+        assert isinstance(command, BodyRateCommand)
+        assert command.thrust == pytest.approx(0.9 * HOVER)
+        command = stopping.setpoint(S.SAFE_STOP, 6.0, blind)
+        assert isinstance(command, BodyRateCommand)
+        assert command.thrust == 0
+        assert stopping.conditions(S.SAFE_STOP, 6.0) == set()
+
+
+class Evenly:
+    """Body rates to rotors without a frame: every rotor gives the thrust."""
+
+    setpoint = CommandKind.body_rates
+    command = CommandKind.rotors
+
+    def start(self, state, last):
+        pass
+
+    def update(self, setpoint, state, dt):
+        return RotorCommand(speed=np.repeat(setpoint.thrust, 4, axis=1))
+
+
+class TestDrone:
+    def aloft(self, **settings):
+        """A drone that a policy has flown to some height and speed."""
+        process: Any = Process(multirotor(), limits=SafetyLimits.for_flight(), **settings)
+        process.in_policy(rates(0.6)).ticks(seconds=1.0, command=rates(0.6))
+        process.ticks(seconds=0.1, command=rates(0.6, 4, 0, 0))
+        assert process.driver.body.position[0, 2] > 0.5
+        return process
+
+    def test_the_rotors_stay_off_until_a_policy_is_in_charge(self):
+        process: Any = Process(multirotor(), limits=SafetyLimits.for_flight()).ready()
+        process.ticks(50, command=rates(0.6))
+        assert all(not command.thrust.any() for command in process.driver.received)
+
+    def test_silence_levels_it_then_lands_it_then_stops_the_rotors(self):
+        process = self.aloft()
+        assert tilt(process.driver.body.orientation)[0] > 0.1
+        assert process.until(S.HOLD) == pytest.approx(0.1 / PERIOD, abs=1)
+        lean = tilt(process.driver.body.orientation)[0]
+        assert process.until(S.SAFE_STOP) == pytest.approx(0.4 / PERIOD, abs=1)
+        # a gain of 5 / s for 0.4 s, less the lag of the inner loop
+        assert tilt(process.driver.body.orientation)[0] < 0.2 * lean
+        process.ticks(seconds=0.5)
+        assert process.driver.body.velocity[0, 2] == pytest.approx(-0.5, abs=0.15)
+        process.ticks(seconds=6.0)
+        assert process.driver.body.position[0, 2] < 0.05
+        assert process.driver.received[-1].thrust == 0
+        assert process.act(C.RESET) is S.PASSIVE
+
+    def test_a_tumble_switches_off(self):
+        process = self.aloft()
+        process.driver.body.orientation = from_rotation_vector(np.array([[3.0, 0, 0]]))
+        process.until(S.ESTOP, command=rates(0.6))
+        assert process.driver.received[-1].thrust == 0
+        assert "tumble" in process.loop.status.trip.words
+
+    def test_a_person_who_is_gone_leaves_it_level(self):
+        process = self.aloft()
+        said = {"command": rates(0.5), "person": rates(0.5, 0, 1, 0)}
+        process.ticks(2, **said)
+        assert process.act(C.HAND_TO_HUMAN, **said) is S.HUMAN
+        process.ticks(100, person=rates(0.5, 0, 1, 0))
+        process.ticks(100)
+        assert process.safety is S.HUMAN
+        assert process.driver.received[-1].rates_b[0, 1] < 0
+
+    def test_a_drone_that_takes_rotors_is_stopped_through_a_controller(self):
+        spec = multirotor(CommandKind.rotors)
+        with pytest.raises(ConfigError, match="name a controller"):
+            Process(spec)
+        process: Any = Process(spec, limits=SafetyLimits.for_flight(), laws=Laws(stop=Evenly()))
+        lift = RotorCommand(speed=np.full((1, 4), 0.6))
+        process.in_policy(lift).ticks(seconds=0.5, command=lift)
+        assert process.driver.body.position[0, 2] > 0.03
+        process.ticks(seconds=2.5)
+        assert process.safety is S.SAFE_STOP
+        assert process.driver.body.position[0, 2] < 0.05
+        assert not process.driver.received[-1].speed.any()
+
+    def test_a_controller_of_other_kinds_is_refused(self):
+        wrong: Controller = Evenly()
+        with pytest.raises(SpecMismatchError, match="from 'joint' to 'joint' was asked for"):
+            Process(two_joints(), laws=Laws(stop=wrong))
+
+
+@pytest.mark.parametrize("bad", [{"ramp_time": 0.0}, {"hover_thrust": 1.0}])
+def test_settings_that_stop_nothing_are_refused(bad):
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        StopConfig(**bad)

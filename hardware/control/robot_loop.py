@@ -104,7 +104,7 @@ class RobotLoop:
         end: float | None = None
         while end is None or not (self._at_rest() or self._clock.now() > end):
             try:
-                deadline = self._wait(deadline)
+                deadline = self.tick_after(deadline)
                 if end is None and until():
                     end = self._ask_to_stop(stop_time)
             except KeyboardInterrupt:
@@ -112,6 +112,22 @@ class RobotLoop:
                     break
                 end = self._ask_to_stop(stop_time)
         self._stop_driver()
+
+    def tick_after(self, deadline: float) -> float:
+        """Sleep for a period after a deadline and tick; returns the deadline that was kept.
+
+        Periods that have passed meanwhile are skipped: two ticks at once would help nobody.
+
+        Args:
+            deadline: Of the tick before [s].
+        """
+        deadline += self._period
+        self._clock.sleep_until(deadline)
+        late = self._clock.now() - deadline
+        self.latencies.add("lateness", late)
+        missed = int((late + ROUNDING) / self._period)
+        self.tick(missed)
+        return deadline + missed * self._period
 
     def tick(self, missed: int = 0) -> None:
         """One period. Real-time: never blocks, never raises.
@@ -138,19 +154,6 @@ class RobotLoop:
             self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
         latencies.add("write", (written := clock.now()) - controlled)
         latencies.add("tick", written - begin)
-
-    def _wait(self, deadline: float) -> float:
-        """Sleep until the next deadline and tick; returns the deadline that was kept.
-
-        Periods that have passed meanwhile are skipped: two ticks at once would help nobody.
-        """
-        deadline += self._period
-        self._clock.sleep_until(deadline)
-        late = self._clock.now() - deadline
-        self.latencies.add("lateness", late)
-        missed = int((late + ROUNDING) / self._period)
-        self.tick(missed)
-        return deadline + missed * self._period
 
     def _read(self) -> RobotState | None:
         try:

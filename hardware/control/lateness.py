@@ -38,8 +38,9 @@ def compare_lateness(
     pairs = []
     for _ in range(windows):
         bare = bare_lateness(clock, period, ticks).summary()["lateness"]
+        # The robot was not looked after meanwhile: its first tick has more to do than any other.
+        deadline = loop.tick_after(loop.tick_after(clock.now()))
         loop.latencies = Latencies(STAGES, remembered=ticks)
-        deadline = clock.now()
         for _ in range(ticks):
             deadline = loop.tick_after(deadline)
         found = loop.latencies.summary()

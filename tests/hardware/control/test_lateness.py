@@ -1,6 +1,8 @@
 """The one bar on the wall clock: the loop is hardly later than a loop that does nothing."""
 
-import gc
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from hardware.control.clock import MonotonicClock
 from hardware.control.commanded import StampedCommand
 from hardware.control.conditions import SafetyLimits, Watch
 from hardware.control.lateness import compare_lateness, median_ratio
+from hardware.control.realtime import request_realtime
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.drivers.fake import FakeDriver
+from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
@@ -61,17 +65,26 @@ def quadruped_in_policy(clock):
 
 @pytest.mark.slow
 def test_the_loop_at_500_hz_is_hardly_later_than_a_bare_one():
+    """In a process of its own, as a robot's is; with real-time rights where the system gives them.
+
+    Without them a loop that works on a machine with more programs than cores waits for its turn,
+    which a loop that does nothing need not.
+    """
+    code = f"import {__name__} as this; this.measure()"
+    environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
+    for _ in range(2):  # another program may take whole windows: retried once
+        told = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        ratio, *words = told.stdout.splitlines()
+        if float(ratio) <= 1.5:
+            return
+    raise AssertionError("\n".join([f"median ratio {ratio}", *words]))
+
+
+def measure():
+    """Print the ratio, then the windows and what the system granted."""
     clock = MonotonicClock()
     loop = quadruped_in_policy(clock)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        for _ in range(2):  # another program may take a whole window: retried once
-            pairs = compare_lateness(loop, clock, PERIOD)
-            if median_ratio(pairs) <= 1.5:
-                return
-    finally:
-        gc.enable()
-        gc.unfreeze()
-    raise AssertionError(f"median ratio {median_ratio(pairs):.2f} of {pairs}")
+    rights = request_realtime()
+    pairs = compare_lateness(loop, clock, PERIOD)
+    print(f"{median_ratio(pairs):.3f}", *pairs, *rights, sep="\n")  # noqa: T201 - to the test

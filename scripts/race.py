@@ -157,7 +157,6 @@ def _write(race: "Race", record: "RaceRecord", folder: Path) -> bool:
     """Write results, picture and page, and say the verdict."""
     from races.page import write_page
     from races.picture import draw_race
-
     from races.record import save_race
     from robot_rl.training.storage.durable import replace_file, storage_errors
 

@@ -17,7 +17,7 @@ SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_siz
 
 
 def test_the_preset_has_the_numbers_of_its_source() -> None:
-    config = compose(["learner=flash_sac", "task=velocity"]).config
+    config = compose(["learner=flash_sac", "task=tracking"]).config
     learner, training = config.learner, config.training
     assert (config.num_envs, training.updates_per_step) == (1024, 2)
     assert (training.random_steps, training.replay_capacity) == (100_000, 10_000_000)
@@ -38,7 +38,7 @@ def test_the_preset_has_the_numbers_of_its_source() -> None:
 
 
 def test_networks_of_the_published_shape_have_the_published_number_of_weights() -> None:
-    config = compose(["learner=flash_sac", "task=velocity"]).config.learner
+    config = compose(["learner=flash_sac", "task=tracking"]).config.learner
     world = LinearWorld(groups={"actor": GroupSpec(shape=(123,))}, action_size=37)
     learner = build_flash_sac(config, ToyEnv(world, 2).spec, seed=0)
     counts = [sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critic)]

@@ -38,13 +38,12 @@ ON_THE_ROBOT = {
     "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
-    "hardware.control.safety": set(),
-    "hardware.control.clock": set(),
-    "hardware.control.realtime": set(),
-    "hardware.control.mailbox": {"numpy", "array_api_compat"},
-    "hardware.control.command_mail": {"numpy", "array_api_compat"},
-    "hardware.control.robot_loop": {"numpy", "array_api_compat"},
-    "hardware.drivers.fake": {"numpy", "array_api_compat"},
+}
+
+ON_THE_ROBOT |= {  # the loop, every control law and the fake robot, also those to come
+    f"hardware.{path.parent.name}.{path.stem}": {"numpy", "array_api_compat"}
+    for room in ("control/[a-z]*", "controllers/[a-z]*", "drivers/fake*")
+    for path in sorted((ROOT / "hardware").glob(f"{room}.py"))
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}

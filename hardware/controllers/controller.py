@@ -37,7 +37,7 @@ class Controller(Protocol):
     """What it makes."""
 
     def start(self, state: RobotState, last: RobotCommand | None) -> None:
-        """Forget the past and begin bumplessly.
+        """Forget the past and begin bumplessly; comes before the first `update`.
 
         Args:
             state: The measured state.

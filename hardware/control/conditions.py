@@ -34,8 +34,8 @@ class Observed:
     """Newest command of each source, `POLICY` and `HUMAN`."""
     heartbeat: float = -math.inf
     """When the person was heard last [s]."""
-    sent: RobotCommand | None = None
-    """Command that was sent last."""
+    followed: RobotCommand | None = None
+    """Setpoint that was followed last."""
     missed: int = 0
     """Periods that the loop missed before this tick."""
     publishers: int = 1
@@ -72,7 +72,7 @@ class Watch:
 
     def update(self, seen: Observed) -> frozenset[Condition]:
         """Every condition that holds now. Real-time: never blocks."""
-        found = self.measured.update(seen.now, seen.state, seen.stamp, seen.sent)
+        found = self.measured.update(seen.now, seen.state, seen.stamp, seen.followed)
         found |= self.commanded.update(
             seen.now, seen.safety, self.measured.state, seen.commands, seen.heartbeat
         )

@@ -172,7 +172,7 @@ class RobotLoop:
         seen = Observed(
             now=now, safety=self.safety, state=state, stamp=self._driver.stamp,
             commands={who: self._newest(who) for who in self._sources},
-            heartbeat=self.acts.heartbeat, sent=self._path.sent, missed=missed,
+            heartbeat=self.acts.heartbeat, followed=self._path.followed, missed=missed,
             publishers=self.acts.publishers,
         )  # fmt: skip
         found = self._tried(lambda: self._watch.update(seen), Condition.DRIVER_FAULT, frozenset())
@@ -200,7 +200,7 @@ class RobotLoop:
         if before is SafetyState.ESTOP:
             self._watch.commanded.forget()
         if after in IN_CHARGE:
-            self._path.switch(now)
+            self._path.switch()
         else:
             self._stopping.enter(after, now, state, self._path.followed)
 
@@ -229,7 +229,7 @@ class RobotLoop:
             stops = type(setpoint) is not type(good.command)
         else:
             setpoint = good.command
-        changed = self._path.follow(setpoint, state, now, self._period, stops=stops)
+        changed = self._path.follow(setpoint, state, self._period, stops=stops)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

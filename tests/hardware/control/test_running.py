@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from hardware.control.clock import LogicalClock
 from hardware.control.command_path import Laws
-from hardware.control.limiter import JointLimits
+from hardware.control.limiter import JointLimiter, JointLimits
 from hardware.control.safety import ACTS, DRIVEN, Condition, SafetyState
+from hardware.controllers.joint_pd import JointPd
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints
 
@@ -167,3 +168,26 @@ class TestControllers:
         process.ticks()
         assert process.safety is S.ESTOP
         assert process.driver.stops == 2
+
+    def test_motors_that_take_torques_stand_up_hold_and_stop_by_a_law_in_this_process(self):
+        """The law's command has no gains: what it follows is limited and watched before it."""
+        spec = two_joints()
+        law = JointPd([10.0, 5.0], in_firmware=False)
+        joint = spec.command
+        process = Process(
+            spec,
+            laws=Laws(controllers={joint: law}, stop=law,
+                      limiters={joint: JointLimiter(JointLimits.of(spec))}),
+        )  # fmt: skip
+        process.driver.body.q = np.array([[-0.2, 0.1]])
+        process.in_policy(to(0.4, -0.4)).ticks(seconds=1.0, command=to(0.4, -0.4))
+        np.testing.assert_allclose(process.q, [0.4, -0.4], atol=2e-3)
+        assert not last(process).kp.any()
+        process.driver.body.q = process.driver.body.q - 0.02
+        process.act(C.HOLD, command=to(0.4, -0.4))
+        process.ticks(seconds=0.5)
+        np.testing.assert_allclose(process.q, [0.4, -0.4], atol=2e-3)
+        process.act(C.DISARM)
+        process.ticks(seconds=0.3)
+        assert abs(last(process).tau).max() < 0.1  # at rest: damping has nothing to do
+        assert within(JointLimits.of(spec), process.driver.received)

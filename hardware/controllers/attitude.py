@@ -8,8 +8,9 @@ that is left; the second counts only in part, so that a large heading error does
 which the thrust gets up. Both quaternions of an attitude give the same rates.
 
 Source: Brescianini, Hehn and D'Andrea, "Nonlinear quadrocopter attitude control", ETH Zurich 2013;
-weight and default gains: PX4's multicopter attitude control. Deviation: the rate limit of roll and
-pitch holds for their length, not for each axis, so that it does not bend the way either.
+weight and rate limits: PX4's multicopter attitude control. Deviations: the rate limit of roll and
+pitch holds for their length, not for each axis, so that it does not bend the way either; gains are
+smaller than PX4's 6.5 and 2.8, for the slow rotors of small multirotors (see `body_rates`).
 """
 
 import math
@@ -25,18 +26,18 @@ _TINY = 1e-9
 
 @dataclass(kw_only=True)
 class QuaternionAttitudeConfig:
-    """Gains and limits; the defaults are PX4's (parameters MC_ROLL_P, MC_YAW_P, ...)."""
+    """Gains and limits."""
 
-    lean_gain: float = 6.5
+    lean_gain: float = 5.0
     """Rate per angle of roll and pitch [1/s]."""
-    yaw_gain: float = 2.8
+    yaw_gain: float = 2.0
     """Rate per small angle of heading [1/s]."""
     yaw_weight: float = 0.4
-    """Part of a heading error that counts in its quaternion, in (0, 1]."""
+    """Part of a heading error that counts in its quaternion, in (0, 1]; PX4's MC_YAW_WEIGHT."""
     lean_rate_limit: float = math.radians(220)
-    """Largest rate of roll and pitch together [rad/s]."""
+    """Largest rate of roll and pitch together [rad/s]; PX4's MC_ROLLRATE_MAX."""
     yaw_rate_limit: float = math.radians(200)
-    """Largest rate of yaw [rad/s]."""
+    """Largest rate of yaw [rad/s]; PX4's MC_YAWRATE_MAX."""
 
     def __post_init__(self) -> None:
         """Refuse gains that turn away."""

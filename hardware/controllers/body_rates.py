@@ -9,8 +9,9 @@ an axis whose torque the rotors cannot give while the error asks for more of it 
 integration), and hardly listens to errors as large as those of a flip.
 
 Source: PX4's multicopter rate control (derivative on measurement, conditional integration, the
-attenuation with e_max = 400 deg/s). Default gains: ratios between P, I and D of the Crazyflie's
-rate control (250, 500, 2.5; yaw 120, 16.7, 0), its P scaled to rotors with a lag of 40 ms.
+attenuation with e_max = 400 deg/s). Default gains: tried on both simulated plants of the Crazyflie,
+whose rotors lag by 0.06 to 0.25 s, and on rotors that lag by 0.02 s, with ticks of 2 and 10 ms. A
+rotor lag of T makes a rate loop with the damping ratio (1 + D) / (2 sqrt(P T)).
 """
 
 import math
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hardware.controllers import turns
-from hardware.controllers.controller import expect
+from hardware.controllers.controller import expect, finite
 from hardware.controllers.mixer import Mixer, RotorLayout
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, RobotCommand, RotorCommand
@@ -32,16 +33,14 @@ class BodyRatesConfig:
 
     inertia: list[float]
     """Principal moments of inertia about body x, y, z [kg m^2]."""
-    proportional: list[float] = field(default_factory=lambda: [20.0, 20.0, 10.0])
+    proportional: list[float] = field(default_factory=lambda: [20.0, 20.0, 4.0])
     """Angular acceleration per rate error [1/s]."""
-    integral: list[float] = field(default_factory=lambda: [40.0, 40.0, 1.4])
+    integral: list[float] = field(default_factory=lambda: [20.0, 20.0, 1.0])
     """Growth of the integrator's angular acceleration per rate error [1/s^2]."""
-    derivative: list[float] = field(default_factory=lambda: [0.2, 0.2, 0.0])
-    """Angular acceleration against each measured angular acceleration, without unit. Rotors with a
-    lag of T seconds make a loop with the damping ratio (1 + D) / (2 sqrt(P T)): slow ones need
-    more, such as 2 at 0.15 s."""
-    derivative_time: float = 0.005
-    """Time constant of the low-pass on the derivative [s]; 0.005 cuts off at 30 Hz."""
+    derivative: list[float] = field(default_factory=lambda: [1.0, 1.0, 0.5])
+    """Angular acceleration against each measured angular acceleration, without unit."""
+    derivative_time: float = 0.01
+    """Time constant of the low-pass on the derivative [s]."""
     integral_limit: list[float] = field(default_factory=lambda: [50.0, 50.0, 10.0])
     """Largest angular acceleration of the integrator [rad/s^2]."""
     attenuation_rate: float = math.radians(400)
@@ -101,6 +100,8 @@ class BodyRates:
         wanted = expect(setpoint, BodyRateCommand)
         rates = np.array(state.angular_velocity_b[0], dtype=np.float64)
         error = wanted.rates_b[0] - rates
+        if not finite(error, wanted.thrust):
+            return RotorCommand(speed=np.full((1, len(self._mixer.layout.rotor_position)), np.nan))
         torque = self._torque(error, rates, self._derived(rates, dt))
         thrust = float(wanted.thrust[0, 0]) * self._mixer.layout.max_thrust
         mixed = self._mixer.mix(thrust, turns.vector(torque))

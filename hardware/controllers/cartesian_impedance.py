@@ -28,7 +28,7 @@ import numpy as np
 
 from hardware.controllers import turns
 from hardware.controllers.chain import ChainPose, KinematicChain
-from hardware.controllers.controller import expect
+from hardware.controllers.controller import expect, finite
 from hardware.controllers.joint_pd import not_negative, pure_torque, torque
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
@@ -122,6 +122,8 @@ class CartesianImpedance:
         """Torques of this tick, (1, J)."""
         target = expect(setpoint, PoseCommand)
         q, dq = _joints(state)
+        if not finite(q, dq, target):
+            return pure_torque(np.full((1, len(q)), np.nan), state, target.gripper)
         pose = self._chain.at(q)
         self._follow(target, dt)
         carried = self._feed_forward(pose, dq)

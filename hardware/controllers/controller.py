@@ -1,6 +1,9 @@
 """What every control law is to the loop that runs it: a setpoint and a state in, a command out."""
 
+from dataclasses import fields
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot_command import (
@@ -29,6 +32,7 @@ class Controller(Protocol):
     """From a setpoint and the measured state to a command that the driver accepts.
 
     One robot: arrays have N = 1 in front. What goes in is never changed, what comes out is new.
+    From what is not a number comes a command that is none, and no memory of it stays.
     """
 
     setpoint: CommandKind
@@ -76,3 +80,17 @@ def expect(setpoint: RobotCommand, wanted: type[Command]) -> Command:
             "choose the controller whose `setpoint` is the kind that is sent"
         )
     return setpoint
+
+
+def finite(*values: np.ndarray | RobotCommand) -> bool:
+    """Whether all entries of arrays and commands are numbers."""
+    for value in values:
+        arrays = [value] if isinstance(value, np.ndarray) else _entries(value)
+        if not all(np.isfinite(array).all() for array in arrays):
+            return False
+    return True
+
+
+def _entries(command: RobotCommand) -> list[np.ndarray]:
+    entries = (getattr(command, entry.name) for entry in fields(command))
+    return [entry for entry in entries if entry is not None]

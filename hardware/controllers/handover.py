@@ -17,7 +17,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from hardware.controllers import turns
-from hardware.controllers.controller import Command, Controller, kind_of
+from hardware.controllers.controller import Command, Controller, finite, kind_of
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -98,12 +98,14 @@ class Handover:
         gliding = self._glide.tick(dt)
         if self._left is not None and gliding < 1:
             setpoint = blend(self._left, setpoint, gliding)
-        self._followed = setpoint
         command = self._controller.update(setpoint, state, dt)
         weight = self._passage.tick(dt)
-        self._rest = self._leaving(state, dt) if weight < 1 else None
-        self._sent = command if self._rest is None else blend(self._rest, command, weight)
-        return self._sent
+        rest = self._leaving(state, dt) if weight < 1 else None
+        if rest is not None:
+            command = blend(rest, command, weight)
+        if finite(setpoint, command):
+            self._followed, self._rest, self._sent = setpoint, rest, command
+        return command
 
     def _leaving(self, state: RobotState, dt: float) -> RobotCommand | None:
         """What those who leave make together; None where there are none."""

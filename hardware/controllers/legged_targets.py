@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hardware.controllers.controller import expect
+from hardware.controllers.controller import expect, finite
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -62,6 +62,8 @@ class LeggedTargets:
         """The command at this tick, (1, J) each."""
         newest = expect(setpoint, JointCommand)
         target = _rows(newest)
+        if not finite(target):
+            return newest
         if not self._begun:
             self._begin(target)
         else:

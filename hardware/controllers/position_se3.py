@@ -38,9 +38,9 @@ class PositionSe3Config:
     """Take-off mass [kg]."""
     max_thrust: float
     """Thrust of all rotors at full speed [N]."""
-    position_gain: float = 4.0
+    position_gain: float = 3.0
     """Acceleration per position error [1/s^2]."""
-    velocity_gain: float = 3.5
+    velocity_gain: float = 3.0
     """Acceleration per velocity [1/s]."""
     position_clip: float = 1.0
     """Longest position error that pulls [m]."""

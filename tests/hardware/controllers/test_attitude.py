@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hardware.controllers import turns
@@ -12,7 +12,9 @@ from hardware.controllers.attitude import QuaternionAttitude, QuaternionAttitude
 from robot_rl.core.errors import ConfigError
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)
-FREE = QuaternionAttitudeConfig(lean_rate_limit=1e6, yaw_rate_limit=1e6)
+FREE = QuaternionAttitudeConfig(
+    lean_gain=6.5, yaw_gain=2.8, lean_rate_limit=1e6, yaw_rate_limit=1e6
+)
 LAW = QuaternionAttitude(FREE)
 
 
@@ -32,6 +34,7 @@ def negative(q):
     return -w, -x, -y, -z
 
 
+@settings(max_examples=40)
 @given(attitudes())
 def test_at_the_wanted_attitude_nothing_turns(q):
     np.testing.assert_allclose(LAW.rates(q, q), 0.0, atol=1e-9)
@@ -49,6 +52,7 @@ def test_small_errors_turn_with_the_gain(axis):
     np.testing.assert_allclose(np.delete(rates, axis), 0.0, atol=1e-9)
 
 
+@settings(max_examples=40)
 @given(attitudes(), attitudes())
 def test_both_quaternions_of_an_attitude_give_the_same_rates(wanted, measured):
     error = turns.multiply(turns.conjugate(measured), wanted)
@@ -65,6 +69,7 @@ def _lean(error):
     return turns.unit((1 + z, -y, x, 0.0))
 
 
+@settings(max_examples=40)
 @given(attitudes(), attitudes(), attitudes())
 def test_a_turned_world_gives_the_same_rates(wanted, measured, turn):
     error = turns.multiply(turns.conjugate(measured), wanted)
@@ -95,6 +100,7 @@ def test_upside_down_it_turns_over_with_the_full_rate():
     assert math.hypot(*LAW.rates(UPRIGHT, (0.0, 0.6, 0.8, 0.0))) == pytest.approx(2 * 6.5)
 
 
+@settings(max_examples=40)
 @given(attitudes(), attitudes())
 def test_rates_stay_within_their_limits(wanted, measured):
     x, y, z = QuaternionAttitude().rates(wanted, measured, yaw_rate=10.0)

@@ -180,7 +180,7 @@ def test_energy_of_an_arm_on_a_resting_target_only_falls():
     spring = law(**config)
     spring.start(joints.state(arm.q), None)
     energies = []
-    for _ in range(1200):
+    for _ in range(800):
         here = CHAIN.at(arm.q)
         way = here.tip_position_b - AT_READY.tip_position_b
         turn = turns.rotation_vector(

@@ -1,6 +1,6 @@
 """What every controller of the folder keeps to, whatever its law."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -65,6 +65,24 @@ def test_a_start_forgets_everything(case):
         law.start(state, None)
         runs.append([effect(law.update(case.setpoint, state, DT), state) for _ in range(20)])
     np.testing.assert_array_equal(runs[0], runs[1])
+
+
+def test_a_sample_or_setpoint_that_is_no_number_leaves_no_trace(case):
+    """Whoever limits commands keeps the one before; the next good tick is as if it had not been."""
+    law, twin = case.make(), case.make()
+    state = state_for(law.command)
+    for one in (law, twin):
+        one.start(state, None)
+        for _ in range(5):
+            one.update(case.setpoint, state, DT)
+    for name in state.fields:
+        broken = type(state)(dict(state.fields) | {name: np.nan * state.fields[name]})
+        law.update(case.setpoint, broken, 0.0)
+    for name, value in entries(case.setpoint).items():
+        made = law.update(replace(case.setpoint, **{name: np.nan * value}), state, 0.0)
+        assert not np.isfinite(effect(made, state)).all()
+    got, expected = (one.update(case.setpoint, state, DT) for one in (law, twin))
+    np.testing.assert_array_equal(effect(got, state), effect(expected, state))
 
 
 def test_single_precision_in_is_double_precision_inside(case):

@@ -172,7 +172,7 @@ def test_a_leaning_flyer_stays_up_while_its_controller_is_changed():
     handover = Handover(case.make(), 0.4)
     handover.start(body.state, None)
     worst = 0.0
-    for tick in range(1000):
+    for tick in range(700):
         if tick in (10, 60, 110):  # also in the middle of the passage before
             handover.switch(case.make(), body.state)
         command = handover.update(flying.pose(), body.state, DT)

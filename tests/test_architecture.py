@@ -39,13 +39,12 @@ ON_THE_ROBOT = {
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
-    "hardware.drivers.fake": {"numpy", "array_api_compat"},
 }
 
-ON_THE_ROBOT |= {  # every control law and all of the loop, also what is to come
-    f"hardware.{room}.{path.stem}": {"numpy", "array_api_compat"}
-    for room in ("control", "controllers")
-    for path in sorted((ROOT / "hardware" / room).glob("[a-z]*.py"))
+ON_THE_ROBOT |= {  # the loop, every control law and the fake robot, also those to come
+    f"hardware.{path.parent.name}.{path.stem}": {"numpy", "array_api_compat"}
+    for room in ("control/[a-z]*", "controllers/[a-z]*", "drivers/fake*")
+    for path in sorted((ROOT / "hardware").glob(f"{room}.py"))
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hardware.control.blending import Blend
 from hardware.control.clipping import Limiter
 from hardware.controllers.controller import Controller, kind_of
+from hardware.controllers.handover import Handover
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import CommandKind, RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -40,12 +40,16 @@ class CommandPath:
             stops: Kind of setpoint that stops the robot.
 
         Raises:
-            ConfigError: A controller takes or makes another kind than it stands for.
+            ConfigError: Nothing leads from the stop's setpoints to the driver's commands.
+            SpecMismatchError: A controller takes or makes another kind than it stands for.
         """
         self._laws, self._limiter = laws, limiter
         self._accepted, self._stops = accepted, stops
-        self._blend = Blend(laws.blend_time)
+        self._controllers: dict[CommandKind, Controller] = {accepted: PassThrough(accepted)}
+        self._controllers |= laws.controllers
+        self._handover: Handover | None = None  # while a policy or a person is followed
         self._active: Controller | None = None
+        self._switched = False
         self.followed: RobotCommand | None = None
         """Setpoint followed last, within its limits."""
         self.sent: RobotCommand | None = None
@@ -65,23 +69,20 @@ class CommandPath:
         self._limiter.start(state)
         for limiter in self._laws.limiters.values():
             limiter.start(state)
-        self._active = None
-        self.sent = None
+        self._active = self._handover = self.sent = None
 
-    def switch(self, now: float) -> None:
+    def switch(self) -> None:
         """Somebody new commands from now on."""
-        self._blend.start(now, self.sent)
-        self._active = None
+        self._switched = True
 
     def follow(
-        self, setpoint: RobotCommand, state: RobotState, now: float, dt: float, *, stops: bool
+        self, setpoint: RobotCommand, state: RobotState, dt: float, *, stops: bool
     ) -> tuple[bool, bool]:
         """One tick, from a setpoint to `sent`. Real-time: never blocks.
 
         Args:
             setpoint: What to follow.
             state: Newest good sample.
-            now: Time of the tick [s].
             dt: Period [s].
             stops: Whether it comes from the stop and not from a policy or a person.
 
@@ -92,27 +93,55 @@ class CommandPath:
         kind = kind_of(setpoint)
         if kind in self._laws.limiters:
             setpoint, clamped, replaced = self._laws.limiters[kind].limit(setpoint, state, dt)
-        controller = self._controller(kind, stops)
-        command = setpoint
-        if controller is not None:
-            if controller is not self._active:
-                controller.start(state, self.sent)
-            command = controller.update(setpoint, state, dt)
-        self._active = controller
-        if not stops:
-            command = self._blend.apply(now, command)
+        if stops and kind in (self._stops, self._accepted):
+            # Rotors that are off pass the stop's controller by, which might turn them for attitude.
+            controller = self._laws.stop if kind is self._stops else None
+            command = self._stop(controller, setpoint, state, dt)
+        else:  # also a pose that is held: its controller goes on
+            controller = self._controllers[kind]
+            command = self._hand_over(controller, setpoint, state, dt)
         limited = self._limiter.limit(command, state, dt)
         self.sent = limited.command
-        self.followed = limited.command if controller is None else setpoint
+        through = controller is None or isinstance(controller, PassThrough)
+        self.followed = limited.command if through else setpoint
         return clamped or limited.clamped, replaced or limited.replaced
 
-    def _controller(self, kind: CommandKind, stops: bool) -> Controller | None:
-        """A stop has its own; rotors that are off pass it by, a pose that is held does too."""
-        if not stops:
-            return self._laws.controllers.get(kind)
-        if kind is self._stops:
-            return self._laws.stop
-        return None if kind is self._accepted else self._laws.controllers.get(kind)
+    def _stop(
+        self, controller: Controller | None, setpoint: RobotCommand, state: RobotState, dt: float
+    ) -> RobotCommand:
+        """At once, without a passage."""
+        if self._handover is not None or controller is not self._active:
+            self._handover, self._active = None, controller
+            if controller is not None:
+                controller.start(state, self.sent)
+        return setpoint if controller is None else controller.update(setpoint, state, dt)
+
+    def _hand_over(
+        self, controller: Controller, setpoint: RobotCommand, state: RobotState, dt: float
+    ) -> RobotCommand:
+        """Bumplessly from the command sent last, or from the controller that was active."""
+        if self._handover is None:
+            self._handover = Handover(controller, self._laws.blend_time)
+            self._handover.start(state, self.sent)
+        elif self._switched or controller is not self._active:
+            self._handover.switch(controller, state)
+        self._active, self._switched = controller, False
+        return self._handover.update(setpoint, state, dt)
+
+
+class PassThrough:
+    """The controller of setpoints that the driver takes as they are."""
+
+    def __init__(self, kind: CommandKind) -> None:
+        """Pass on this kind."""
+        self.setpoint = self.command = kind
+
+    def start(self, state: RobotState, last: RobotCommand | None) -> None:
+        """Nothing to remember."""
+
+    def update(self, setpoint: RobotCommand, state: RobotState, dt: float) -> RobotCommand:
+        """The setpoint."""
+        return setpoint
 
 
 def _check(controller: Controller, setpoint: CommandKind, command: CommandKind) -> None:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from hardware.control.commanded import CommandWatch, StampedCommand
 from hardware.control.measured import StateWatch
 from hardware.control.safety import Condition, SafetyState
@@ -36,8 +34,8 @@ class Observed:
     """Newest command of each source, `POLICY` and `HUMAN`."""
     heartbeat: float = -math.inf
     """When the person was heard last [s]."""
-    sent: RobotCommand | None = None
-    """Command that was sent last."""
+    followed: RobotCommand | None = None
+    """Setpoint that was followed last."""
     missed: int = 0
     """Periods that the loop missed before this tick."""
     publishers: int = 1
@@ -63,8 +61,8 @@ class Watch:
         self._limits = limits
         self.measured = StateWatch(spec, limits, period)
         self.commanded = CommandWatch(spec, limits, kinds=kinds, gain_sets=gain_sets)
-        self._late_ticks = np.zeros(max(1, round(1.0 / period)), dtype=bool)
-        self._tick = 0
+        self._late_ticks = [False] * max(1, round(1.0 / period))
+        self._tick = self._late = 0
         self._details: dict[Condition, str] = {}
 
     @property
@@ -74,7 +72,7 @@ class Watch:
 
     def update(self, seen: Observed) -> frozenset[Condition]:
         """Every condition that holds now. Real-time: never blocks."""
-        found = self.measured.update(seen.now, seen.state, seen.stamp, seen.sent)
+        found = self.measured.update(seen.now, seen.state, seen.stamp, seen.followed)
         found |= self.commanded.update(
             seen.now, seen.safety, self.measured.state, seen.commands, seen.heartbeat
         )
@@ -87,9 +85,11 @@ class Watch:
 
     def _loop(self, found: set[Condition], missed: int) -> None:
         """One flag per tick of the last second; a tick after a miss is a late one."""
-        self._late_ticks[self._tick % len(self._late_ticks)] = missed > 0
-        self._tick += 1
-        late, ticks = int(self._late_ticks.sum()), len(self._late_ticks)
+        ticks = len(self._late_ticks)
+        place, self._tick = self._tick % ticks, self._tick + 1
+        self._late += (missed > 0) - self._late_ticks[place]
+        self._late_ticks[place] = missed > 0
+        late = self._late
         # A single late tick of a slow loop is no share of anything.
         often = late > max(1.0, self._limits.overrun_share * ticks)
         if often or missed > self._limits.overrun_ticks:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hardware.control.safety import Condition
 from hardware.control.safety_limits import SafetyLimits
-from robot_rl.core.quaternion import tilt
+from hardware.controllers import turns
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -57,7 +57,7 @@ class StateWatch:
         """What there is to say about the conditions of the last tick."""
 
     def update(
-        self, now: float, state: RobotState | None, stamp: float, sent: RobotCommand | None
+        self, now: float, state: RobotState | None, stamp: float, followed: RobotCommand | None
     ) -> set[Condition]:
         """What is wrong. Real-time: never blocks.
 
@@ -65,7 +65,7 @@ class StateWatch:
             now: Time of the tick [s].
             state: What the driver gave; None where it gave nothing.
             stamp: When that was measured [s].
-            sent: Command that was sent last.
+            followed: Setpoint that was followed last.
         """
         self.details = {}
         found: set[Condition] = set()
@@ -81,7 +81,7 @@ class StateWatch:
         if age > self._lost + ROUNDING:
             self._say(found, Condition.STATE_LOST, f"newest sample is {1e3 * age:.0f} ms old")
         if self.state is not None:
-            self._joints(found, now, self.state, sent)
+            self._joints(found, now, self.state, followed)
             self._base(found, now, self.state)
             self._reach(found, self.state)
         return found
@@ -99,7 +99,7 @@ class StateWatch:
         return None
 
     def _joints(
-        self, found: set[Condition], now: float, state: RobotState, sent: RobotCommand | None
+        self, found: set[Condition], now: float, state: RobotState, followed: RobotCommand | None
     ) -> None:
         limits, fields = self._limits, state.fields
         if "joint_position" in fields:
@@ -108,8 +108,9 @@ class StateWatch:
             if outside.any():
                 self._say(found, Condition.OUTSIDE_RANGE, self._named(outside, q))
             far = np.zeros(len(q), bool)
-            if isinstance(sent, JointCommand):
-                far = (np.asarray(sent.kp)[0] > 0) & (abs(sent.q[0] - q) > limits.tracking_error)
+            if isinstance(followed, JointCommand):
+                distance = abs(np.asarray(followed.q)[0] - q)
+                far = (np.asarray(followed.kp)[0] > 0) & (distance > limits.tracking_error)
             if self._tracking(bool(far.any()), now):
                 self._say(found, Condition.TRACKING_ERROR, self._named(far, q))
         if "joint_velocity" in fields:
@@ -127,7 +128,8 @@ class StateWatch:
         if "orientation_w" not in state.fields:
             return
         flies = bool(self._spec.rotors)
-        lean = float(tilt(np.asarray(state.orientation_w))[0])
+        upright = turns.vertical(turns.quaternion(state.orientation_w))[2]
+        lean = math.acos(min(max(upright, -1.0), 1.0))
         if self._leaning(lean > (self._limits.tumble if flies else self._limits.tilt), now):
             condition = Condition.TUMBLE if flies else Condition.TILT
             self._say(found, condition, f"leans {math.degrees(lean):.0f} deg")

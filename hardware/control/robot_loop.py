@@ -104,7 +104,7 @@ class RobotLoop:
         end: float | None = None
         while end is None or not (self._at_rest() or self._clock.now() > end):
             try:
-                deadline = self._wait(deadline)
+                deadline = self.tick_after(deadline)
                 if end is None and until():
                     end = self._ask_to_stop(stop_time)
             except KeyboardInterrupt:
@@ -112,6 +112,22 @@ class RobotLoop:
                     break
                 end = self._ask_to_stop(stop_time)
         self._stop_driver()
+
+    def tick_after(self, deadline: float) -> float:
+        """Sleep for a period after a deadline and tick; returns the deadline that was kept.
+
+        Periods that have passed meanwhile are skipped: two ticks at once would help nobody.
+
+        Args:
+            deadline: Of the tick before [s].
+        """
+        deadline += self._period
+        self._clock.sleep_until(deadline)
+        late = self._clock.now() - deadline
+        self.latencies.add("lateness", late)
+        missed = int((late + ROUNDING) / self._period)
+        self.tick(missed)
+        return deadline + missed * self._period
 
     def tick(self, missed: int = 0) -> None:
         """One period. Real-time: never blocks, never raises.
@@ -139,19 +155,6 @@ class RobotLoop:
         latencies.add("write", (written := clock.now()) - controlled)
         latencies.add("tick", written - begin)
 
-    def _wait(self, deadline: float) -> float:
-        """Sleep until the next deadline and tick; returns the deadline that was kept.
-
-        Periods that have passed meanwhile are skipped: two ticks at once would help nobody.
-        """
-        deadline += self._period
-        self._clock.sleep_until(deadline)
-        late = self._clock.now() - deadline
-        self.latencies.add("lateness", late)
-        missed = int((late + ROUNDING) / self._period)
-        self.tick(missed)
-        return deadline + missed * self._period
-
     def _read(self) -> RobotState | None:
         try:
             return self._driver.read()
@@ -169,7 +172,7 @@ class RobotLoop:
         seen = Observed(
             now=now, safety=self.safety, state=state, stamp=self._driver.stamp,
             commands={who: self._newest(who) for who in self._sources},
-            heartbeat=self.acts.heartbeat, sent=self._path.sent, missed=missed,
+            heartbeat=self.acts.heartbeat, followed=self._path.followed, missed=missed,
             publishers=self.acts.publishers,
         )  # fmt: skip
         found = self._tried(lambda: self._watch.update(seen), Condition.DRIVER_FAULT, frozenset())
@@ -197,7 +200,7 @@ class RobotLoop:
         if before is SafetyState.ESTOP:
             self._watch.commanded.forget()
         if after in IN_CHARGE:
-            self._path.switch(now)
+            self._path.switch()
         else:
             self._stopping.enter(after, now, state, self._path.followed)
 
@@ -226,7 +229,7 @@ class RobotLoop:
             stops = type(setpoint) is not type(good.command)
         else:
             setpoint = good.command
-        changed = self._path.follow(setpoint, state, now, self._period, stops=stops)
+        changed = self._path.follow(setpoint, state, self._period, stops=stops)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:

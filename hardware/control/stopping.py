@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from hardware.control.safety import Condition, SafetyState
+from hardware.controllers.handover import min_jerk
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.quaternion import rotate_inverse
 from robot_rl.core.robot import RobotSpec
@@ -88,12 +89,6 @@ class Stopping(Protocol):
         ...
 
 
-def min_jerk(share: float) -> float:
-    """Smoothest way from 0 to 1 with rest at both ends (Flash and Hogan 1985)."""
-    s = min(max(share, 0.0), 1.0)
-    return s * s * s * (10 + s * (6 * s - 15))
-
-
 MIN_JERK_PEAK = 1.875
 """Largest slope of `min_jerk`, in its middle."""
 
@@ -142,10 +137,10 @@ class JointStopping:
         """What to do in a state."""
         elapsed = now - self._since
         if safety is SafetyState.ARMING:
-            done = min_jerk(elapsed / self._duration)
+            done = _way(elapsed / self._duration)
             return replace(self._from, q=self._from.q + done * (self._default - self._from.q))
         if safety is SafetyState.SAFE_STOP:
-            left = 1.0 - min_jerk(elapsed / self._config.stop_time)
+            left = 1.0 - _way(elapsed / self._config.stop_time)
             damping = np.maximum(self._from.kd, self._passive)
             return replace(self._from, kp=left * self._from.kp, kd=damping)
         if safety in (SafetyState.HOLD, SafetyState.READY):
@@ -253,6 +248,10 @@ class FlightStopping:
         if state is not None and "position_w" in state.fields:
             return float(state.position_w[0, 2]) < self._config.ground_height
         return now - self._since >= self._config.landing_time
+
+
+def _way(share: float) -> float:
+    return min_jerk(min(max(share, 0.0), 1.0))
 
 
 def make_stopping(spec: RobotSpec, config: StopConfig | None = None) -> Stopping:

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.control.clock import Clock
-
 
 @dataclass(frozen=True)
 class Latency:
@@ -54,23 +52,3 @@ class Latencies:
                 p50, p99 = np.percentile(seen, [50, 99])
                 found[stage] = Latency(count, float(p50), float(p99), float(self._longest[row]))
         return found
-
-
-def bare_lateness(clock: Clock, period: float, ticks: int) -> Latencies:
-    """Lateness of a loop that does nothing but sleep: what the machine allows at best.
-
-    Args:
-        clock: To sleep by.
-        period: Between two deadlines [s].
-        ticks: How many deadlines.
-    """
-    latencies = Latencies(["lateness"], remembered=max(1, ticks))
-    deadline = clock.now()
-    for _ in range(ticks):
-        deadline += period
-        clock.sleep_until(deadline)
-        woken = clock.now()
-        latencies.add("lateness", woken - deadline)
-        # As the loop does: periods that were slept through are skipped.
-        deadline += period * int((woken - deadline) / period)
-    return latencies

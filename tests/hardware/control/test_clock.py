@@ -9,7 +9,8 @@ import sys
 import numpy as np
 
 from hardware.control.clock import LogicalClock, MonotonicClock
-from hardware.control.timing import Latencies, bare_lateness
+from hardware.control.lateness import bare_lateness
+from hardware.control.timing import Latencies
 from robot_rl.core.process import clean_environ
 
 

@@ -122,9 +122,9 @@ class TestState:
         ],
     )
     def test_load_and_lag_must_last(self, condition, good, bad, after):
-        watched, sent = Watched(), target()
-        assert watched.first(condition, good, sent=sent) is None
-        assert watched.first(condition, bad, sent=sent) == after
+        watched, followed = Watched(), target()
+        assert watched.first(condition, good, followed=followed) is None
+        assert watched.first(condition, bad, followed=followed) == after
 
     def test_a_load_that_pauses_starts_from_the_beginning(self):
         watched = Watched()
@@ -134,8 +134,8 @@ class TestState:
 
     def test_a_joint_without_stiffness_follows_nothing(self):
         watched = Watched()
-        sent = target(kp=(0, 0))
-        assert watched.first(C.TRACKING_ERROR, joints(q=(-1.04, 0)), sent=sent) is None
+        limp = target(kp=(0, 0))
+        assert watched.first(C.TRACKING_ERROR, joints(q=(-1.04, 0)), followed=limp) is None
 
     def test_a_robot_that_flies_may_lean_but_not_tumble(self):
         watched = Watched(multirotor())

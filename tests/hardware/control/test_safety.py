@@ -1,5 +1,8 @@
 """The state machine: its whole table by hand, and its laws over random histories."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +91,16 @@ def test_each_condition_alone_leads_where_the_table_says(condition):
     for state, expected in zip(STATES, ROWS[condition.value], strict=True):
         name = {".": state.name, "STOP": "SAFE_STOP"}.get(expected, expected)
         assert next_state(state, {condition}) is S[name], (state, condition)
+
+
+def test_the_table_in_the_readme_is_that_of_the_code():
+    page = (Path(__file__).parents[3] / "hardware/README.md").read_text()
+    lines = [re.split(r" *\| *", row)[1:-1] for row in page.splitlines() if row.startswith("| `")]
+    rows = {row[0].strip("`"): row[1:] for row in lines if len(row) == 9}
+    moving = {name for name, row in ROWS.items() if set(row) != {"."}}
+    assert rows.keys() == moving
+    for name, row in rows.items():
+        assert [cell.replace("SAFE_STOP", "STOP") for cell in row] == ROWS[name]
 
 
 def test_nothing_happens_in_a_quiet_tick():

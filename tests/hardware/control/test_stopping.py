@@ -14,7 +14,6 @@ from hardware.control.stopping import (
     JointStopping,
     StopConfig,
     make_stopping,
-    min_jerk,
 )
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -50,12 +49,6 @@ def flying(turn=(0.0, 0, 0), height=1.0, climb=0.0):
 def rates(thrust, *turn):
     return BodyRateCommand(rates_b=np.array([turn or (0, 0, 0)], float),
                            thrust=np.array([[thrust]], float))  # fmt: skip
-
-
-def test_the_smoothest_way_starts_and_ends_at_rest():
-    assert [min_jerk(s) for s in (-1, 0, 0.5, 1, 2)] == [0, 0, 0.5, 1, 1]
-    assert min_jerk(0.01) < 1e-5
-    assert min_jerk(0.25) == pytest.approx(0.103515625)  # 10/64 - 15/256 + 6/1024
 
 
 class TestJoints:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from robot_rl.core.process import clean_environ
 
 CODE = """
@@ -42,6 +44,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_the_loop_runs_where_torch_and_ros_are_missing():
     environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
     subprocess.run([sys.executable, "-c", CODE], check=True, env=environ)

@@ -1,6 +1,5 @@
 """Squashed Gaussian actor (Haarnoja et al. 2018b): tanh of a normal, normaliser inside."""
 
-import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -10,13 +9,11 @@ from torch import Tensor, nn
 from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.squashed_normal import squashed_normal
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
 from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
-
-_LOG_SQRT_TWO_PI = 0.5 * math.log(2 * math.pi)
-_LOG_TWO = math.log(2.0)
 
 
 class LogStdBound(Enum):
@@ -103,15 +100,11 @@ class GaussianActor(nn.Module):
         """Draw an action with the reparametrisation trick.
 
         Returns:
-            Action (N, A) in [-1, 1] and its log-probability (N,). The log-determinant of the
-            squashing is exact: log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)).
+            Action (N, A) in [-1, 1] and its log-probability (N,).
         """
         mean, log_std = self._moments(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
-        u = torch.addcmul(mean, noise, log_std.exp())  # (N, A)
-        normal = -0.5 * noise * noise - log_std - _LOG_SQRT_TWO_PI
-        squash = 2 * (_LOG_TWO - u - nn.functional.softplus(-2 * u))
-        return torch.tanh(u), (normal - squash).sum(-1)
+        return squashed_normal(mean, log_std, noise)
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Draw an action only, (N, A), in [-1, 1]."""
@@ -140,4 +133,5 @@ class GaussianActor(nn.Module):
         low, high = self.config.log_std_min, self.config.log_std_max
         if self.config.log_std_bound is LogStdBound.tanh:
             return mean, low + 0.5 * (high - low) * (torch.tanh(log_std) + 1)
-        return mean, log_std.clamp(low, high)
+        # A clamp whose gradient is one operation in place of six.
+        return mean, nn.functional.hardtanh(log_std, low, high)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.dense import chain, usable, worthwhile
+from policies.dense import chain, usable
+from robot_rl.core.fast_products import worthwhile
 
 
 class Activation(Enum):
@@ -81,7 +82,7 @@ class Dense(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
-        if self._chained and usable(input) and worthwhile(input, self._largest):
+        if self._chained and usable(input) and worthwhile(input.shape[-2], self._largest):
             return chain(input, _params(self._linear))
         if torch.is_autocast_enabled(input.device.type):
             return self._mixed(input)
@@ -92,8 +93,7 @@ class Dense(nn.Sequential):
         for layer in hidden:
             x = layer(x)
         with torch.autocast(x.device.type, enabled=False):
-            x = x.float()
-            return chain(x, _params(self._linear[-1:])) if usable(x) else last(x)
+            return last(x.float())
 
 
 def _params(layers: Sequence[Any]) -> list[Tensor]:

@@ -149,14 +149,16 @@ class SimEnv:
 
         self._reweigh()
         reward = judged.reward_terms @ self._weights
-        fault = self.simulation.fault
-        self._given_up += fault.sum()
-        watched = {**next_obs, "reward": judged.reward_terms, "action": asked}
-        valid = self._flags.watch(watched, excused=fault) & ~fault
-        terminated = judged.terminated & valid
-        timed_out = self._episode_step >= self._episode_limit
-        truncated = (timed_out | ~valid) & ~terminated
-        success = judged.success & timed_out & truncated & valid
+        terminated = judged.terminated
+        truncated = (self._episode_step >= self._episode_limit) & ~terminated
+        success = judged.success & truncated
+        valid = self._flags.watch(
+            {**next_obs, "reward": judged.reward_terms, "action": asked}, self.simulation.fault
+        )
+        if valid is not self._flags.everyone:
+            self._given_up += self.simulation.fault.sum()
+            terminated, truncated = terminated & valid, truncated | ~valid
+            success = success & valid
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 

@@ -15,7 +15,8 @@ class FaultFlags:
     def __init__(self, num_worlds: int, device: torch.device) -> None:
         """Start clean for N worlds."""
         self._worlds = torch.zeros(num_worlds, dtype=torch.bool, device=device)
-        self._all = ~self._worlds
+        self.everyone = ~self._worlds
+        """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
         self._columns: dict[str, Tensor] = {}
 
     def watch(self, values: Mapping[str, Tensor], excused: Tensor) -> Tensor:
@@ -26,12 +27,12 @@ class FaultFlags:
             excused: (N,) bool, worlds whose fault the engine has already reported.
 
         Returns:
-            (N,) bool: true where everything is finite.
+            (N,) bool: true where everything is finite and nothing was reported.
         """
         # A sum is finite if and only if its parts are, short of overflow.
         asking_is_free = self._worlds.device.type == "cpu"
         if asking_is_free and all(math.isfinite(part.sum()) for part in values.values()):
-            return self._all  # most steps end here
+            return ~excused if excused.any() else self.everyone  # most steps end here
         finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
         self._worlds |= ~(finite | excused)
         for name, part in values.items():
@@ -39,7 +40,7 @@ class FaultFlags:
             if name not in self._columns:
                 self._columns[name] = torch.zeros_like(part[0], dtype=torch.bool)
             self._columns[name] |= ~counted.isfinite().all(dim=0)
-        return finite
+        return finite & ~excused
 
     def check(self, names: Mapping[str, Sequence[str]]) -> None:
         """Read the flags; waits for the device.

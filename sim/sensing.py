@@ -90,9 +90,6 @@ class SimulatedSensors:
         self._jitter = self._per_sensor("jitter")
         self._dropout = self._per_sensor("dropout")
         self._period = (1 / (self._per_sensor("rate_hz") * control_dt)).clamp_min(1.0)
-        self._additive = torch.ones(stop, device=device)
-        for columns in self._turned:
-            self._additive[columns] = 0.0
         self._noisy, self._biased = self._any("noise"), self._any("bias", "bias_walk")
         self._drifts, self._stepped = self._any("bias_walk"), self._any("resolution")
         self._slow = bool((self._period > 1 + 1e-6).any())
@@ -145,10 +142,10 @@ class SimulatedSensors:
                 self.bias.shape, generator=self._generator, device=self._device
             )
             rows.put(self.bias, rows.take(drawn * self.bias_factor[:, None]))
-        sample = torch.cat([rows.take(value) for value in truth], dim=-1).to(self.values.dtype)
+        sample = rows.take(torch.cat(list(truth), dim=-1))  # a row of each would cost more
         # The normals of the last step serve again: nobody sees both samples of a world.
         normals, factor = rows.take(self._normals), rows.take(self.noise_factor)
-        self._spoil(sample, normals, factor, rows.take(self.bias))
+        self._spoil(sample, normals, factor, rows.take(self.bias) if self._biased else self.bias)
         for slot in self._samples:
             rows.put(slot, sample)
         if self._late:
@@ -186,12 +183,19 @@ class SimulatedSensors:
     def _spoil(self, sample: Tensor, normals: Tensor, factor: Tensor, bias: Tensor) -> None:
         """Add bias and noise to true values (count, W), in place."""
         if self._noisy or self._biased:
-            error = self._noise * factor[:, None] * normals
-            error = error + bias if self._biased else error
-            sample += self._additive * error if self._turned else error
-            for columns in self._turned:
-                turn = quaternion.from_rotation_vector(error[:, columns][:, :3])
-                sample[:, columns] = quaternion.multiply(sample[:, columns], turn)
+            error = (factor[:, None] * normals).mul_(self._noise)
+            if self._biased:
+                error += bias
+            turned = [
+                quaternion.multiply(
+                    sample[:, columns],
+                    quaternion.from_rotation_vector(error[:, columns.start : columns.start + 3]),
+                )
+                for columns in self._turned
+            ]
+            sample += error
+            for columns, attitude in zip(self._turned, turned, strict=True):
+                sample[:, columns] = attitude
         if self._stepped:
             step = torch.where(self._resolution > 0, self._resolution, 1.0)
             rounded = (sample / step).round() * step

@@ -77,7 +77,7 @@ class Simulation(Protocol):
         Args:
             rows: Worlds to reset.
             start: True states.
-            generator: Source of the drawn parameters.
+            generator: Source of the drawn parameters; they may be drawn ahead, until `reseed`.
         """
         ...
 

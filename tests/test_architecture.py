@@ -38,6 +38,7 @@ ON_THE_ROBOT = {
     "robot_rl.core.process": set(),
     "policies.bundle": {"numpy", "array_api_compat", "onnxruntime"},
     "policies.runner": {"numpy", "array_api_compat", "onnxruntime"},
+    "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
 }
 
 ON_THE_ROBOT |= {  # the loop, every control law and the fake robot, also those to come
@@ -106,6 +107,7 @@ SEVERAL_FILES = {
         "sim.physics.arm_kinematics",
         "sim.physics.compiled_model",
         "sim.physics.mujoco_batch",
+        "sim.physics.mujoco_constants",
         "sim.physics.mujoco_model",
         "sim.physics.mujoco_motor",
         "sim.physics.mujoco_scene",

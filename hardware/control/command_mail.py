@@ -96,6 +96,14 @@ class CommandSender:
         """Leave a command. Real-time: never blocks."""
         self._writer.write(self._layout.to_row(stamped), stamped.stamp)
 
+    def refuse(self, stamp: float) -> None:
+        """Say that a command came which could not be read; the loop judges that as invalid.
+
+        Args:
+            stamp: When, clock of the loop [s].
+        """
+        self._writer.write(np.full(self._layout.width, np.nan), stamp)
+
     def close(self) -> None:
         """Remove the mailbox; allowed more than once."""
         self._writer.close()

@@ -103,7 +103,7 @@ class Handover:
         rest = self._leaving(state, dt) if weight < 1 else None
         if rest is not None:
             command = blend(rest, command, weight)
-        if finite(setpoint, command):
+        if finite(command):
             self._followed, self._rest, self._sent = setpoint, rest, command
         return command
 

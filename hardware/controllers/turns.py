@@ -101,7 +101,7 @@ def slerp(a: Quaternion, b: Quaternion, share: float) -> Quaternion:
 def from_axes(x: Vector, y: Vector, z: Vector) -> Quaternion:
     """Attitude of a body whose axes point along orthonormal vectors of the world.
 
-    Source: Shepperd, "Quaternion from rotation matrix", J. Guidance and Control 1978: the largest
+    Source: "Quaternion from rotation matrix", Journal of Guidance and Control 1978: the largest
     entry of the quaternion comes from the diagonal, the others are divided by it.
     """
     trace = x[0] + y[1] + z[2]

@@ -1,12 +1,11 @@
 """From policy actions in [-1, 1] to robot commands and back."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from math import inf
 from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -72,6 +71,7 @@ class ActionMap:
                 f"{gains} gains of each kind; got stiffness {self.stiffness}, "
                 f"damping {self.damping}"
             )
+        self._made: dict[tuple[Any, ...], _Constants] = {}
 
     @classmethod
     def joint_positions(
@@ -127,19 +127,18 @@ class ActionMap:
         Args:
             action: (N, A), in [-1, 1]; values outside are clipped (see `out_of_range`).
         """
-        xp = array_namespace(action)
-        low, high = self._range(action)
-        values = low + (xp.clip(action, -1.0, 1.0) + 1) * (0.5 * (high - low))
+        unit = action.clip(-1.0, 1.0)  # the method, which numpy and torch share: `xp.clip` is slow
+        constants = self._constants(unit)
+        values = constants.middle + constants.half * unit
         if self.limit:
-            lowest, highest = _constants(xp, *zip(*self.limit, strict=True), *_like(action))
-            values = xp.minimum(xp.maximum(values, lowest), highest)
-        return _MAKERS[self.kind](self, values)
+            values = values.clip(*constants.limit)
+        return _MAKERS[self.kind](constants, values)
 
     def from_command(self, command: RobotCommand) -> Array:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
         values = _READERS[self.kind](self, command)
-        low, high = self._range(values)
-        return 2 * (values - low) / (high - low) - 1
+        constants = self._constants(values)
+        return (values - constants.middle) / constants.half
 
     def out_of_range(self, action: Array) -> Array:
         """Worlds whose action leaves [-1, 1] or is not a number, (N,) bool."""
@@ -157,39 +156,71 @@ class ActionMap:
         plain["kind"] = CommandKind(values["kind"])
         return cls(**plain)
 
-    def _range(self, like: Array) -> tuple[Array, Array]:
+    def _constants(self, like: Array) -> "_Constants":
+        """Made once: a step must not copy from the host to an accelerator."""
+        # What torch makes in inference mode cannot be differentiated outside of it.
+        inference = is_torch_array(like) and like.is_inference()
+        key = (like.shape, like.dtype, like.device, inference)
+        if key not in self._made:
+            self._made[key] = _Constants.of(self, like)
+        return self._made[key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Constants:
+    """Numbers of a map as arrays of one type, on one device, for one number of worlds."""
+
+    middle: Array
+    """Command entry at action 0, (A,)."""
+    half: Array
+    """What an action of 1 adds to it, (A,)."""
+    limit: tuple[Array, Array]
+    """Lowest and highest command entry, (A,) each; empty where nothing is clipped."""
+    gripper: bool
+    """Whether the last entry is the gripper's."""
+    still: Array
+    """Zeros, (N, J)."""
+    stiffness: Array
+    """(N, J), [N m/rad]."""
+    damping: Array
+    """(N, J), [N m s/rad]."""
+
+    @classmethod
+    def of(cls, action_map: ActionMap, like: Array) -> "_Constants":
+        """For actions like these, (N, A)."""
         xp = array_namespace(like)
-        return _constants(xp, tuple(self.low), tuple(self.high), *_like(like))
+
+        def array(values: Iterable[float]) -> Array:
+            return xp.asarray(list(values), dtype=like.dtype, device=like.device)
+
+        ends = list(zip(action_map.low, action_map.high, strict=True))
+        lowest, highest = zip(*action_map.limit, strict=True) if action_map.limit else ((), ())
+        still = xp.zeros_like(like[..., : len(action_map.stiffness)])
+        return cls(
+            middle=array(0.5 * (low + high) for low, high in ends),
+            half=array(0.5 * (high - low) for low, high in ends),
+            limit=(array(lowest), array(highest)),
+            gripper=action_map.gripper,
+            still=still,
+            stiffness=still + array(action_map.stiffness),
+            damping=still + array(action_map.damping),
+        )
 
 
-def _like(array: Array) -> tuple[Any, Any]:
-    return array.dtype, array.device
-
-
-@lru_cache(maxsize=32)
-def _constants(
-    xp: Any, low: tuple[float, ...], high: tuple[float, ...], dtype: Any, device: Any
-) -> tuple[Array, Array]:
-    """Made once per type and device: a step must not copy from the host to an accelerator."""
-    make = {"dtype": dtype, "device": device}
-    return xp.asarray(low, **make), xp.asarray(high, **make)
-
-
-def _rotors(_: ActionMap, values: Array) -> RobotCommand:
+def _rotors(_: _Constants, values: Array) -> RobotCommand:
     return RotorCommand(speed=values)
 
 
-def _body_rates(_: ActionMap, values: Array) -> RobotCommand:
+def _body_rates(_: _Constants, values: Array) -> RobotCommand:
     return BodyRateCommand(rates_b=values[..., :3], thrust=values[..., 3:4])
 
 
-def _joint(action_map: ActionMap, values: Array) -> RobotCommand:
-    xp = array_namespace(values)
-    gains = _constants(xp, tuple(action_map.stiffness), tuple(action_map.damping), *_like(values))
-    q, opening = (values[..., :-1], values[..., -1:]) if action_map.gripper else (values, None)
-    stiffness, damping = (xp.broadcast_to(gain, q.shape) for gain in gains)
-    still = xp.zeros_like(q)
-    return JointCommand(q=q, dq=still, tau=still, kp=stiffness, kd=damping, gripper=opening)
+def _joint(constants: _Constants, values: Array) -> RobotCommand:
+    q, opening = (values[..., :-1], values[..., -1:]) if constants.gripper else (values, None)
+    still = constants.still
+    return JointCommand(
+        q=q, dq=still, tau=still, kp=constants.stiffness, kd=constants.damping, gripper=opening
+    )
 
 
 def _read_rotors(_: ActionMap, command: RobotCommand) -> Array:

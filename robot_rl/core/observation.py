@@ -60,6 +60,7 @@ class ObservationMap:
         """
         if not terms:
             raise ConfigError("an observation needs at least one term, got none")
+        self._xp = array_namespace(example.last_action)
         self.terms = list(terms)
         self._functions: list[Term] = []
         self._histories: list[_History | None] = []
@@ -101,7 +102,7 @@ class ObservationMap:
                 history.push(frame)
                 frame = history.window()
             parts.append(frame)
-        return _join(parts, out)
+        return self._join(parts, out)
 
     def look(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
         """Observe all worlds again without pushing a frame, as `update` otherwise.
@@ -112,7 +113,7 @@ class ObservationMap:
             _scaled(function(inputs), config.scale) if history is None else history.window()
             for config, function, history in self._each()
         ]
-        return _join(parts, out)
+        return self._join(parts, out)
 
     def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
         """Start an episode in the picked worlds: fill their histories with the current frame.
@@ -131,7 +132,7 @@ class ObservationMap:
             if history is not None:
                 frame = history.fill(rows, frame)
             parts.append(frame)
-        return _join(parts, None)
+        return self._join(parts, None)
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the histories by position of their term, each (N, H * w)."""
@@ -146,6 +147,10 @@ class ObservationMap:
         for i, history in enumerate(self._histories):
             if history is not None:
                 history.load(state[str(i)])
+
+    def _join(self, parts: Sequence[Array], out: Array | None) -> Array:
+        # `out` is no part of the array standard, but numpy and torch have it.
+        return self._xp.concat(parts, axis=-1, out=out)
 
     def _each(self) -> "zip[tuple[TermConfig, Term, _History | None]]":
         return zip(self.terms, self._functions, self._histories, strict=True)
@@ -209,11 +214,6 @@ def _term(name: str) -> Term:
     if name not in TERMS:
         raise ConfigError(unknown_name("observation term", name, TERMS))
     return TERMS[name]
-
-
-def _join(parts: Sequence[Array], out: Array | None) -> Array:
-    # `out` is no part of the array standard, but numpy and torch have it.
-    return array_namespace(parts[0]).concat(parts, axis=-1, out=out)
 
 
 def _scaled(value: Array, scale: float) -> Array:

@@ -7,7 +7,9 @@ wait, every row is computed and the mask decides which are kept. Callers write o
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from array_api_compat import is_torch_array
+from numpy.typing import NDArray
 
 from robot_rl.core.array import Array
 
@@ -32,6 +34,11 @@ class Rows:
     def count(self) -> int:
         """Rows that `take` returns and `put` expects: all N on an accelerator."""
         return int(self.mask.shape[0]) if self._ids is None else int(self._ids.shape[0])
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Numbers of the picked rows, ascending, (count,); not on an accelerator."""
+        return np.asarray(self._ids)
 
     def take(self, source: Array) -> Array:
         """Picked rows of `source` (N, ...), as (count, ...)."""

@@ -22,7 +22,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.off_policy import check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
@@ -121,6 +121,7 @@ class DSACT(OffPolicyLearner):
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
+    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics; actor, temperature and all targets in the last of several.
 

@@ -29,7 +29,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network, StochasticActor
 from robot_rl.learners.off_policy import RewardScaling, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
 from robot_rl.learners.optimization import Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
@@ -135,6 +135,7 @@ class FlashSAC(OffPolicyLearner):
         for network in (self.actor, self.critic, self.target_critic):
             network.update_statistics(step.obs)
 
+    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` first one of the actor.
 

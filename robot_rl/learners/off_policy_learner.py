@@ -1,16 +1,36 @@
 """What every learner of the family has and tells: optimisers, random stream, reward scale."""
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
+from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
+
+AnyLearner = TypeVar("AnyLearner", bound="OffPolicyLearner")
+Updated = tuple[dict[str, Tensor], Tensor]
+
+
+def with_fast_products(
+    update: Callable[[AnyLearner, Batch], Updated],
+) -> Callable[[AnyLearner, Batch], Updated]:
+    """Let the products of an update go to the faster library, forward and backward."""
+
+    @functools.wraps(update)
+    def faster(self: AnyLearner, batch: Batch) -> Updated:
+        with self.products:
+            return update(self, batch)
+
+    return faster
 
 
 class OffPolicyLearner:
@@ -45,6 +65,11 @@ class OffPolicyLearner:
         """Updates done."""
         self.reward_scale = make_reward_scale(config, device)
         """What sampled rewards are divided by."""
+        largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
+        self.products = FastProducts(
+            device.type == "cpu" and worthwhile(config.batch_size, largest)
+        )
+        """Entered by every update."""
         self._policy, self._critic = actor, critic
         self._actor_optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain,

@@ -68,7 +68,7 @@ class Optimizer:
             self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
         )  # fmt: skip
-        self._moving: list[list[Tensor]] | None = None
+        self._moving: tuple[Tensor, list[list[Tensor]]] | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
         """One step down the gradient of a loss; other leaves of its graph get no gradient.
@@ -116,22 +116,31 @@ class Optimizer:
         grads = [param.grad for param in self.params]
         if self._on_device or self._moving is None or any(grad is None for grad in grads):
             self._adam.step()
-            states = [self._adam.state.get(param) for param in self.params]
-            if all(states):
-                names = ("exp_avg", "exp_avg_sq", "step")
-                self._moving = [[state[name] for state in states if state] for name in names]
+            self._moving = self._find_moving()
             return
         group = self._adam.param_groups[0]
         kernels: Any = torch  # their names are private, and what torch's own optimisers call
         adam = kernels._fused_adamw_ if group["weight_decay"] > 0 else kernels._fused_adam_
-        means, squares, steps = self._moving
+        count, (means, squares, steps) = self._moving
         with torch.no_grad():
-            kernels._foreach_add_(steps, 1)
+            count.add_(1)
             adam(
                 self.params, grads, means, squares, [], steps, lr=group["lr"],
                 beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
                 weight_decay=group["weight_decay"], amsgrad=False, maximize=False,
             )  # fmt: skip
+
+    def _find_moving(self) -> tuple[Tensor, list[list[Tensor]]] | None:
+        """All counts of steps as one tensor, and means, squares and counts by parameter."""
+        states = [self._adam.state.get(param) for param in self.params]
+        found: list[dict[str, Tensor]] = [state for state in states if state]
+        if self._on_device or len(found) < len(self.params):
+            return None
+        count = torch.stack([state["step"] for state in found])
+        for state, step in zip(found, count.unbind(), strict=True):
+            state["step"] = step  # a view: they are counted up together
+        names = ("exp_avg", "exp_avg_sq", "step")
+        return count, [[state[name] for state in found] for name in names]
 
     def _set_rate(self) -> None:
         """Linear warm-up, then half a cosine to the last share, by Adam's own count of steps."""

@@ -19,7 +19,7 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.pending import Pending, Seen
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
@@ -129,6 +129,7 @@ class SAC(OffPolicyLearner):
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
+    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 

@@ -20,7 +20,7 @@ from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, DeterministicActor, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
+from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -147,6 +147,7 @@ class TD3(OffPolicyLearner):
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
+    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` updates of the actor too.
 

@@ -99,7 +99,7 @@ class ScalarValues:
 
     def expectation(self, output: Tensor) -> Tensor:
         """(E, B, 1) -> (E, B)."""
-        return output[..., 0].float()
+        return output.squeeze(-1).float()
 
     @torch.no_grad()
     def target(
@@ -117,7 +117,7 @@ class ScalarValues:
         """Squared error, without a factor 1/2."""
         error = self.expectation(output) - target  # (E, B)
         # Mean over the batch, sum over members: each critic learns as if it were alone.
-        return (weight * error * error).mean(-1).sum()
+        return (weight / weight.shape[0] * error * error).sum()
 
     @torch.no_grad()
     def error(self, output: Tensor, target: Tensor) -> Tensor:

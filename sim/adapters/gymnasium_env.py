@@ -135,7 +135,7 @@ class GymnasiumEnv:
         gained = torch.from_numpy(np.asarray(reward, dtype=np.float32)).to(device)
         gained = torch.where(skipped, 0.0, gained)
         watched = {**self._next_obs, "reward": gained[:, None], "action": asked}
-        valid = self._flags.watch(watched, excused=skipped) & ~skipped
+        valid = self._flags.watch(watched, excused=skipped)
         return EnvStep(
             obs=self._obs,
             next_obs=self._next_obs,

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -25,6 +26,9 @@ class JointMotors:
     Coulomb + (static - Coulomb) * exp(-(speed / Stribeck speed)^2). MuJoCo's own LuGre friction
     needs steps far below 5 ms: at that step a joint of 0.1 kg m^2 with 1.5 N m of static friction
     and a bristle stiffness of 1e4 N m/rad chatters under a load of 0.5 N m.
+
+    Beginnings are written with numpy: a few worlds begin in every step, and for so few numbers an
+    operation of torch takes several times as long.
     """
 
     def __init__(self, robot: RobotSpec, engine: MujocoEngine, layout: JointLayout) -> None:
@@ -41,24 +45,27 @@ class JointMotors:
         self.gripper: Gripper | None = None
         """The fingers; None for a robot without a gripper."""
         if robot.gripper is not None:
-            fingers = engine.qpos[:, layout.fingers]
+            fingers = engine.qpos[:, layout.fingers].numpy()
             self.gripper = Gripper(robot.gripper, fingers, engine.control_dt)
         count = robot.num_joints
         lined = torch.tensor([joint.has_speed_line for joint in robot.joints], dtype=torch.bool)
         self._columns = [
-            _GainColumns(engine, field, columns, mask.nonzero()[:, 0], sign)
+            _GainColumns(engine, field, columns, mask.nonzero()[:, 0].numpy(), sign)
             for (field, columns), mask, sign in (
                 (AFFINE_GAINS, ~lined, -1.0), (DC_GAINS, lined, 1.0),
             ) if bool(mask.any())
         ]  # fmt: skip
-        self._lined = lined.nonzero()[:, 0]
+        self._lined = lined.nonzero()[:, 0].numpy()
         # Stiffness and damping: of the spec, as asked for last, their factors, and in force.
-        specs = torch.tensor([[j.stiffness, j.damping] for j in robot.joints]).reshape(count, 2)
-        self._spec_gains = specs
-        self._asked_gains = torch.full((engine.num_worlds, count, 2), _UNKNOWN)
-        self._factors = torch.ones(engine.num_worlds, 1, 2)
-        self._gains = torch.ones(engine.num_worlds, count, 2)
+        specs = [[j.stiffness for j in robot.joints], [j.damping for j in robot.joints]]
+        self._spec_gains = np.array(specs, dtype=np.float32)[:, None]  # (2, 1, J)
+        self._asked_gains = np.full((2, engine.num_worlds, count), np.nan, dtype=np.float32)
+        self._factors = np.ones((2, engine.num_worlds, 1), dtype=np.float32)
+        self._gains = np.ones_like(self._asked_gains)
+        self._asked = torch.from_numpy(self._asked_gains)  # the same memory
+        self._kp, self._kd = torch.from_numpy(self._gains)
         self._control = engine.control[:, :count]
+        self._finger_control = engine.control[:, count:].numpy()
         self._coulomb = torch.zeros(0)
         if any(joint.static_friction > 0 for joint in robot.joints):
             coulomb = torch.tensor(engine.model.dof_frictionloss[joints])
@@ -70,50 +77,52 @@ class JointMotors:
 
     def command(self, command: JointCommand) -> None:
         """Set gains and controls of one control period, (N, J) each."""
-        kp_asked, kd_asked = self._asked_gains.unbind(-1)
-        if not (torch.equal(command.kp, kp_asked) and torch.equal(command.kd, kd_asked)):
-            kp_asked.copy_(command.kp)
-            kd_asked.copy_(command.kd)
-            torch.mul(self._asked_gains, self._factors, out=self._gains)
+        kp, kd = self._asked
+        if not (torch.equal(command.kp, kp) and torch.equal(command.kd, kd)):
+            kp.copy_(command.kp)
+            kd.copy_(command.kd)
+            np.multiply(self._asked_gains, self._factors, out=self._gains)
             for columns in self._columns:
                 columns.set(self._gains)
-        kp, kd = self._gains.unbind(-1)
-        self._control.copy_(kp * command.q + kd * command.dq + command.tau)
+        torque = torch.addcmul(command.tau, self._kp, command.q)
+        self._control.copy_(torque.addcmul_(self._kd, command.dq))
         if self.gripper is not None:
-            fingers = self.gripper.move(command.gripper)
-            self._engine.control[:, self._robot.num_joints :] = fingers
+            self._finger_control[:] = self.gripper.move(command.gripper)
         if self._coulomb.numel():
             self._rub()
 
-    def begin(self, rows: Rows, position: Tensor, fingers: Tensor | None = None) -> Tensor:
+    def begin(
+        self, rows: Rows, position: NDArray[np.float64], finger: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
         """Give the picked worlds the gains of the spec; nobody has commanded them yet.
 
         Args:
             rows: Worlds that begin.
             position: Of the joints, (count, J).
-            fingers: Of the gripper's joints, (count, F), where there is one.
+            finger: Of every finger, (count, 1), where there is a gripper.
 
         Returns:
-            Controls without torque at rest at `position` (count, J), (count, nu), float64.
+            Controls without torque at rest at `position` (count, J), (count, nu).
         """
-        gains = self._spec_gains * rows.take(self._factors)  # (count, J, 2)
-        rows.put(self._asked_gains, self._spec_gains)
-        rows.put(self._gains, gains)
+        gains = self._spec_gains * self._factors[:, rows.ids]  # (2, count, J)
+        self._asked_gains[:, rows.ids] = self._spec_gains
+        self._gains[:, rows.ids] = gains
         for columns in self._columns:
             columns.put(rows, gains)
-        control = torch.zeros(rows.count, self._engine.control.shape[1], dtype=torch.float64)
-        control[:, : self._robot.num_joints] = gains[..., 0] * position
-        if self.gripper is not None and fingers is not None:
-            control[:, self._robot.num_joints :] = self.gripper.begin(rows, fingers)
+        control = np.zeros((rows.count, self._engine.control.shape[1]))
+        control[:, : self._robot.num_joints] = gains[0] * position
+        if self.gripper is not None and finger is not None:
+            control[:, self._robot.num_joints :] = self.gripper.begin(rows, finger)
         return control
 
-    def scale_gains(self, rows: Rows, stiffness: Tensor, damping: Tensor) -> None:
-        """Factors on all gains commanded from now on, (count, 1) each."""
-        rows.put(self._factors[..., 0], stiffness.float())
-        rows.put(self._factors[..., 1], damping.float())
-        rows.put(self._asked_gains, _UNKNOWN)
+    def scale_gains(
+        self, rows: Rows, stiffness: NDArray[np.float64], damping: NDArray[np.float64]
+    ) -> None:
+        """Factors on the gains of the picked worlds, (count, 1) each, before they `begin`."""
+        self._factors[0, rows.ids] = stiffness
+        self._factors[1, rows.ids] = damping
 
-    def scale_strength(self, rows: Rows, factor: Tensor) -> None:
+    def scale_strength(self, rows: Rows, factor: NDArray[np.float64]) -> None:
         """Factors on effort limits and stall torques, (count, J); speeds without load stay.
 
         Raises:
@@ -125,27 +134,27 @@ class JointMotors:
                 f"randomization.motor_strength scales effort limits, but robot "
                 f"'{self._robot.name}' has none; give its joints an effort_limit"
             )
-        limits = torch.tensor(model.actuator_forcerange[:count])  # (J, 2)
-        field = self._engine.model_field("actuator_forcerange")[:, :count]
-        rows.put(field, limits * factor[..., None])
+        limits = model.actuator_forcerange[:count]  # (J, 2)
+        field = self._engine.model_field("actuator_forcerange").numpy()
+        field[rows.ids, :count] = limits * factor[..., None]
         if len(self._lined):
-            nominal = torch.tensor(model.actuator_gainprm[:, RESISTANCE])[self._lined]
-            field = self._engine.model_field("actuator_gainprm")[:, :, RESISTANCE]
-            values = rows.take(field)
-            values[:, self._lined] = nominal / factor[:, self._lined]
-            rows.put(field, values)
+            nominal = model.actuator_gainprm[self._lined, RESISTANCE]
+            field = self._engine.model_field("actuator_gainprm").numpy()
+            field[rows.ids[:, None], self._lined, RESISTANCE] = nominal / factor[:, self._lined]
 
-    def add_delay(self, rows: Rows, delay: Tensor) -> None:
+    def add_delay(self, rows: Rows, delay: NDArray[np.float64]) -> None:
         """Time that the motors' delay exceeds the spec's by, (count, 1), [s]."""
-        own = torch.tensor([joint.actuator_delay for joint in self._robot.joints]).double()
-        field = self._engine.model_field("actuator_delay")[:, : self._robot.num_joints]
-        rows.put(field, delay_times(own + delay, float(self._engine.model.opt.timestep)))
+        own = np.array([joint.actuator_delay for joint in self._robot.joints])
+        field = self._engine.model_field("actuator_delay").numpy()
+        times = delay_times(own + delay, float(self._engine.model.opt.timestep))
+        field[rows.ids, : self._robot.num_joints] = times
 
-    def set_friction(self, rows: Rows, coulomb: Tensor) -> None:
+    def set_friction(self, rows: Rows, coulomb: NDArray[np.float64]) -> None:
         """Coulomb friction of the joints, (count, J), [N m]."""
         if self._coulomb.numel():
-            rows.put(self._coulomb, coulomb)
-        rows.put(self._engine.model_field("dof_frictionloss")[:, self._joints], coulomb)
+            self._coulomb.numpy()[rows.ids] = coulomb
+        field = self._engine.model_field("dof_frictionloss").numpy()
+        field[rows.ids, self._joints] = coulomb
 
     def state_dict(self) -> dict[str, Any]:
         """What the engine does not hold: Coulomb friction, and what is asked of the gripper."""
@@ -155,7 +164,7 @@ class JointMotors:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._coulomb.copy_(state["coulomb"])
-        self._asked_gains.fill_(_UNKNOWN)
+        self._asked_gains[:] = np.nan  # equal to no gains: those of the next command are written
         if self.gripper is not None:
             self.gripper.load_state_dict(state["gripper"])
 
@@ -165,34 +174,23 @@ class JointMotors:
         self._engine.model_field("dof_frictionloss")[:, self._joints] = friction
 
 
-_UNKNOWN = float("nan")
-"""Asked gains that equal no others, so that the next command is written."""
-
-
 class _GainColumns:
     """Stiffness and damping of motors of one kind, where the engine reads them."""
 
     def __init__(
-        self,
-        engine: MujocoEngine,
-        field: str,
-        columns: tuple[int, int],
-        motors: Tensor,
+        self, engine: MujocoEngine, field: str, columns: tuple[int, int], motors: NDArray[np.int64],
         sign: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         first, second = columns
-        both = slice(first, second + 1, second - first)
-        self._values, self._sign = engine.model_field(field)[:, :, both], sign
-        start, stop = int(motors[0]), int(motors[-1]) + 1
-        alike = len(motors) == stop - start  # a slice costs far less than an index
-        self._motors = slice(start, stop) if alike else motors
+        values = engine.model_field(field).numpy()  # (N, motors of the model, columns)
+        self._values = values[:, :, first : second + 1 : second - first]
+        self._motors, self._sign = motors, sign
 
-    def set(self, gains: Tensor) -> None:
-        """Of all worlds, (N, J, 2)."""
-        self._values[:, self._motors] = (self._sign * gains[:, self._motors]).double()
+    def set(self, gains: NDArray[np.float32]) -> None:
+        """Of all worlds, (2, N, J)."""
+        self._values[:, self._motors] = self._sign * gains[:, :, self._motors].transpose(1, 2, 0)
 
-    def put(self, rows: Rows, gains: Tensor) -> None:
-        """Of the picked worlds, (count, J, 2)."""
-        values = rows.take(self._values)
-        values[:, self._motors] = (self._sign * gains[:, self._motors]).double()
-        rows.put(self._values, values)
+    def put(self, rows: Rows, gains: NDArray[np.float32]) -> None:
+        """Of the picked worlds, (2, count, J)."""
+        values = self._sign * gains[:, :, self._motors].transpose(1, 2, 0)
+        self._values[rows.ids[:, None], self._motors] = values

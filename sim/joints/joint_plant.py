@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.rows import Rows
 from sim import draws
@@ -18,8 +19,12 @@ from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.link_masses import LinkMasses
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
+
+AHEAD = 64
+"""Plants that are drawn at a time."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +71,13 @@ class JointPlants:
             motors: Those of the robot.
 
         Raises:
-            ConfigError: A payload or its place is drawn, but no body carries it, or it is negative
-                and exceeds the body.
+            ConfigError: As of `LinkMasses`.
         """
         model = engine.model
         self._engine, self._motors, self._joints = engine, motors, layout.velocity
-        self._bodies = torch.tensor(_robot_bodies(engine, layout))
-        carries = [name for name in ("payload", "centre_of_mass") if any(getattr(ranges, name))]
-        self._payload_body = _payload_body(config, ranges, engine, carries) if carries else 0
-        links, joints = len(self._bodies), config.spec.num_joints
-        friction = float(torch.tensor(model.dof_frictionloss[self._joints]).mean())
+        self._masses = LinkMasses(config, ranges, engine, layout, at_once=AHEAD)
+        links, joints = len(self._masses.bodies), config.spec.num_joints
+        friction = float(model.dof_frictionloss[self._joints].mean())
         self._ranges = {
             "payload": _Range(1, *ranges.payload, nominal=0.0),
             "link_mass": _around_one(links, ranges.link_mass),
@@ -101,53 +103,64 @@ class JointPlants:
         columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
         self.drawn = torch.zeros(engine.num_worlds, len(columns))
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
-        self._undisturbed = torch.tensor([each.nominal_unit for each in columns])
-        self._low = torch.tensor([each.low for each in columns], dtype=torch.float64)
-        halves = [0.5 * (each.high - each.low) for each in columns]
-        self._half = torch.tensor(halves, dtype=torch.float64)
+        self._undisturbed = np.array([each.nominal_unit for each in columns], dtype=np.float32)
+        self._low = np.array([each.low for each in columns])
+        self._half = np.array([0.5 * (each.high - each.low) for each in columns])
+        stops = np.cumsum([0, *self._widths.values()]).tolist()
+        self._columns = {
+            name: slice(start, stop)
+            for name, start, stop in zip(self._widths, stops[:-1], stops[1:], strict=True)
+        }
         self._fixed = {
-            name: torch.tensor([[each.low]], dtype=torch.float64)
-            for name, each in self._ranges.items()
-            if not each.drawn
+            name: np.array([[each.low]]) for name, each in self._ranges.items() if not each.drawn
         }
         self.level: Tensor | None = None
         """Part of the ranges that is drawn from, 0-dim, live; None for the whole."""
         self._nominal = {
-            name: torch.tensor(getattr(model, name))
-            for name in ("body_mass", "body_inertia", "body_ipos", "body_gravcomp", "dof_damping",
-                         "geom_friction", "pair_friction")
-        }  # fmt: skip
-        self._carried = self._nominal["body_mass"] * self._nominal["body_gravcomp"]
+            name: np.array(getattr(model, name))
+            for name in ("dof_damping", "geom_friction", "pair_friction")
+        }
+        # Drawn ahead, (M, W), the level of the curriculum then, and what follows from them.
+        self._ahead = np.zeros((0, len(columns)), dtype=np.float32)
+        self._ahead_level, self._given = 1.0, 0
+        self._ahead_values: dict[str, NDArray[np.float64]] = {}
+        self._ahead_fields: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, Tensor]:
-        """Draw new parameters for the picked worlds, write those of mechanism and motors.
+    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, NDArray[np.float64]]:
+        """Give the picked worlds new parameters, write those of mechanism and motors.
+
+        Plants are drawn many at a time and given one by one: in most steps a world or two begin,
+        and drawing for so few takes as long as for all.
+
+        Args:
+            rows: Worlds that begin.
+            generator: Draws parameters when there are none left.
 
         Returns:
             All parameters of the picked worlds, as of `_values`.
         """
-        unit = draws.uniform((rows.count, self.drawn.shape[1]), -1.0, 1.0, generator)
-        if self.level is not None:
-            unit = self._undisturbed + self.level * (unit - self._undisturbed)
-        rows.put(self.drawn, unit)
-        values = self._values(unit)
-        if "joint_damping" in self._widths:
-            damping = self._nominal["dof_damping"][self._joints] * values["joint_damping"]
-            rows.put(self._engine.model_field("dof_damping")[:, self._joints], damping)
+        level = 1.0 if self.level is None else float(self.level)
+        if self._given + rows.count > len(self._ahead) or level != self._ahead_level:
+            self._draw(max(rows.count, AHEAD), level, generator)
+        given = slice(self._given, self._given + rows.count)
+        self._given = given.stop
+        self.drawn.numpy()[rows.ids] = self._ahead[given]
+        for field, ahead in self._ahead_fields:
+            field[rows.ids] = ahead[given]
+        values = self._fixed | {name: self._ahead_values[name][given] for name in self._widths}
         if self._ranges["joint_friction"].high > 0:
-            joints = self._ranges["joint_friction"].width
-            self._motors.set_friction(rows, values["joint_friction"].expand(-1, joints))
-        if self.changes("contact_friction"):
-            self._put_contact_friction(rows, values["contact_friction"])
-        if self.changes("payload", "link_mass", "centre_of_mass"):
-            self._put_masses(rows, values)
+            self._motors.set_friction(rows, self._wide(rows, values["joint_friction"]))
         if self.changes("stiffness", "damping"):
             self._motors.scale_gains(rows, values["stiffness"], values["damping"])
         if self.changes("motor_strength"):
-            joints = self._ranges["motor_strength"].width
-            self._motors.scale_strength(rows, values["motor_strength"].expand(-1, joints))
+            self._motors.scale_strength(rows, self._wide(rows, values["motor_strength"]))
         if self.changes("actuator_delay"):
             self._motors.add_delay(rows, values["actuator_delay"])
         return values
+
+    def forget(self) -> None:
+        """Throw away what was drawn ahead: another stream begins."""
+        self._ahead, self._given = self._ahead[:0], 0
 
     def changes(self, *names: str) -> bool:
         """Whether any of these parameters is ever another than undisturbed."""
@@ -155,31 +168,65 @@ class JointPlants:
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What was drawn by name, (N, width) each, in the unit of its range."""
-        values = self._values(self.drawn)
-        return {name: values[name] for name in self._widths}
+        values = self._values(self.drawn.numpy())
+        return {name: torch.from_numpy(values[name]) for name in self._widths}
 
     def mirror(self, robot: RobotMirror) -> SignedPermutation:
         """What a mirror does to `drawn`."""
-        bodies = [self._engine.model.body(body).name for body in self._bodies.tolist()]
+        bodies = [self._engine.model.body(body).name for body in self._masses.bodies]
         shift = self._ranges["centre_of_mass"]
         return mirror_drawn(self._widths, bodies, [shift.low, shift.high], robot)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was drawn; the engine keeps what was written."""
-        return {"drawn": self.drawn.clone(), "motors": self._motors.state_dict()}
+        """What was drawn, also ahead; the engine keeps what was written."""
+        return {
+            "drawn": self.drawn.clone(),
+            "motors": self._motors.state_dict(),
+            "ahead": torch.tensor(self._ahead[self._given :]),
+            "ahead_level": self._ahead_level,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
-        every, values = (
-            Rows(torch.ones(len(self.drawn), dtype=torch.bool)),
-            self._values(self.drawn),
-        )
+        every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
+        values = self._values(self.drawn.numpy())
         self._motors.scale_gains(every, values["stiffness"], values["damping"])
+        self.forget()
+        if "ahead" in state:  # older states drew nothing ahead
+            self._prepare(state["ahead"].numpy().copy(), state["ahead_level"])
 
-    def _values(self, unit: Tensor) -> dict[str, Tensor]:
-        """All parameters by name, float64, in the unit of their range.
+    def _draw(self, count: int, level: float, generator: torch.Generator) -> None:
+        unit = draws.uniform((count, self.drawn.shape[1]), -1.0, 1.0, generator).numpy()
+        unit = self._undisturbed + np.float32(level) * (unit - self._undisturbed)
+        self._prepare(unit.astype(np.float32, copy=False), level)
+
+    def _prepare(self, ahead: NDArray[np.float32], level: float) -> None:
+        """Compute what follows from draws, (M, W)."""
+        self._ahead, self._ahead_level, self._given = ahead, level, 0
+        values = self._ahead_values = self._values(ahead)
+        self._ahead_fields = []
+        if not len(ahead):
+            return
+        fields: dict[str, NDArray[Any]] = {}
+        if "joint_damping" in self._widths:
+            damping = self._nominal["dof_damping"][None].repeat(len(ahead), 0)
+            damping[:, self._joints] *= values["joint_damping"]
+            fields["dof_damping"] = damping
+        if self.changes("contact_friction"):
+            # MuJoCo takes the larger friction of two geoms, or that of priority: both scale alike.
+            for name, columns in (("geom_friction", 1), ("pair_friction", 2)):
+                friction = self._nominal[name][None].repeat(len(ahead), 0)
+                friction[..., :columns] *= values["contact_friction"][..., None]
+                fields[name] = friction
+        if self.changes("payload", "link_mass", "centre_of_mass"):
+            fields |= self._masses.fields(len(ahead), values)
+        engine = self._engine
+        self._ahead_fields = [(engine.model_field(n).numpy(), rows) for n, rows in fields.items()]
+
+    def _values(self, unit: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+        """All parameters by name, in the unit of their range.
 
         Args:
             unit: What was drawn, (count, W), in [-1, 1].
@@ -187,65 +234,14 @@ class JointPlants:
         Returns:
             (count, width) each; (1, 1) where nothing is drawn.
         """
-        drawn = self._low + self._half * (unit.double() + 1)
-        parts = drawn.split(list(self._widths.values()), dim=-1)
-        return {**self._fixed, **dict(zip(self._widths, parts, strict=True))}
+        drawn = self._low + self._half * (unit.astype(np.float64) + 1)
+        parts = {name: drawn[:, columns] for name, columns in self._columns.items()}
+        return {**self._fixed, **parts}
 
-    def _put_contact_friction(self, rows: Rows, factor: Tensor) -> None:
-        """MuJoCo takes the larger friction of two geoms, or that of priority: both scale alike."""
-        geoms = self._engine.model_field("geom_friction")[:, :, 0]
-        rows.put(geoms, factor * self._nominal["geom_friction"][:, 0])
-        if len(self._nominal["pair_friction"]):
-            pairs = self._engine.model_field("pair_friction")[:, :, :2]
-            rows.put(pairs, factor[..., None] * self._nominal["pair_friction"][:, :2])
-
-    def _put_masses(self, rows: Rows, values: Mapping[str, Tensor]) -> None:
-        """Masses with factors and payload; the compensation goes on carrying the nominal ones."""
-        nominal, field = self._nominal, self._engine.model_field
-        factor = torch.ones(rows.count, len(nominal["body_mass"]), dtype=torch.float64)
-        factor[:, self._bodies] = values["link_mass"]
-        mass = nominal["body_mass"] * factor
-        if self._payload_body:
-            mass[:, self._payload_body] += values["payload"][:, 0]
-        if self.changes("centre_of_mass"):
-            place = nominal["body_ipos"].repeat(rows.count, 1, 1)
-            place[:, self._payload_body] += values["centre_of_mass"]
-            rows.put(field("body_ipos"), place)
-        rows.put(field("body_mass"), mass)
-        rows.put(field("body_inertia"), nominal["body_inertia"] * factor[..., None])
-        rows.put(field("body_gravcomp"), torch.where(mass > 0, self._carried / mass, 0.0))
-        self._engine.update_constants(rows)
+    def _wide(self, rows: Rows, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One value for each joint, (count, J)."""
+        return np.broadcast_to(values, (rows.count, self._joints.stop - self._joints.start))
 
 
 def _around_one(width: int, share: float) -> _Range:
     return _Range(width, 1 - share, 1 + share, nominal=1.0)
-
-
-def _robot_bodies(engine: MujocoEngine, layout: JointLayout) -> list[int]:
-    """Bodies of the trees that the robot's joints are in; a scene's are none of them."""
-    model = engine.model
-    first = layout.velocity.start - (6 if layout.floating else 0)
-    owners = {int(body) for body in model.dof_bodyid[first : layout.velocity.stop]}
-    roots = {int(model.body_rootid[body]) for body in owners}
-    return [body for body in range(1, model.nbody) if int(model.body_rootid[body]) in roots]
-
-
-def _payload_body(
-    config: JointRobotConfig, ranges: JointRandomization, engine: MujocoEngine, carries: list[str]
-) -> int:
-    model = engine.model
-    names = [model.body(i).name for i in range(model.nbody)]
-    if config.payload_body not in names:
-        raise ConfigError(
-            f"randomization.{carries[0]} needs robot.payload_body to be a body of "
-            f"{config.model}, got '{config.payload_body}'; known: {', '.join(names[1:])}"
-        )
-    body = names.index(config.payload_body)
-    lightest = float(model.body_mass[body]) * (1 - ranges.link_mass) + ranges.payload[0]
-    if not lightest > 0:
-        raise ConfigError(
-            f"randomization.payload {ranges.payload} leaves body '{config.payload_body}' of "
-            f"{model.body_mass[body]:g} kg without mass; the lowest must exceed "
-            f"{-float(model.body_mass[body]) * (1 - ranges.link_mass):g} kg"
-        )
-    return body

@@ -57,6 +57,11 @@ class JointRandomization:
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """Widens all ranges but those of the pushes while training succeeds; evaluation has all."""
 
+    @classmethod
+    def nominal(cls) -> "JointRandomization":
+        """Nothing is drawn: every robot is as it is described."""
+        return cls()
+
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible robots."""
         for name in _SHARES:

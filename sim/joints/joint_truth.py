@@ -49,7 +49,9 @@ class JointTruth:
             SpecMismatchError: The spec declares a sensor that the model lacks.
         """
         self._config, self._engine, self._layout, self._gripper = config, engine, layout, gripper
-        self._qpos, self._qvel = engine.qpos.float(), engine.qvel.float()
+        self._motion = engine.motion.float()
+        sizes = [engine.qpos.shape[1], engine.qvel.shape[1]]
+        self._qpos, self._qvel = self._motion.split(sizes, dim=1)
         self._sensordata = engine.sensordata.float()
         self._effort = engine.actuator_force.float()
         views = {name: self._sensordata[:, c] for name, c in engine.sensor_columns.items()}
@@ -64,8 +66,7 @@ class JointTruth:
 
     def look(self) -> None:
         """Bring everything up to date with the engine."""
-        self._qpos.copy_(self._engine.qpos)
-        self._qvel.copy_(self._engine.qvel)
+        self._motion.copy_(self._engine.motion)
         self._sensordata.copy_(self._engine.sensordata)
         self._effort.copy_(self._engine.actuator_force)
         if self._gripper is not None:

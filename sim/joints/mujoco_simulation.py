@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
@@ -21,7 +23,8 @@ from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_plant import JointPlants
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.joint_truth import BASE_POSITION, BASE_VELOCITY, JointTruth
+from sim.joints.joint_truth import JointTruth
+from sim.joints.placement import Placement
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
@@ -92,7 +95,7 @@ class MujocoSimulation:
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
         self._motors = JointMotors(self.robot, self.engine, self.layout)
-        self._start_position = torch.tensor(model.qpos0)
+        self._placement = Placement(model.qpos0, model.nv, self.layout, self._motors.gripper)
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -107,6 +110,7 @@ class MujocoSimulation:
         )  # fmt: skip
         self._pushes = self._make_pushes(randomization.pushes, seed)
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self._tuned = self._drawn_for_sensors()
         self.curriculum: RangeCurriculum | None = None
         """What widens the ranges while training succeeds; None where they are whole."""
         if curriculum is not None and curriculum.active:
@@ -168,28 +172,9 @@ class MujocoSimulation:
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._tune_sensors(rows, self._plants.begin(rows, generator))
-        position = self._start_position.expand(rows.count, -1).clone()
-        velocity = torch.zeros(rows.count, self.engine.qvel.shape[1], dtype=torch.float64)
-        robot = start.robot.fields
-        position[:, self.layout.position] = robot["joint_position"]
-        velocity[:, self.layout.velocity] = robot["joint_velocity"]
-        for columns, name in BASE_POSITION if self.layout.floating else ():
-            position[:, columns] = robot[name]
-        for columns, name in BASE_VELOCITY if self.layout.floating else ():
-            velocity[:, columns] = robot[name]
-        if self._motors.gripper is not None:
-            opening = robot.get("gripper_opening", torch.ones(rows.count, 1))
-            position[:, self.layout.fingers] = self._motors.gripper.joint_positions(opening)
-        fixtures: dict[int, Tensor] = {}
-        for name, value in start.scene.items():
-            if name in self.layout.fixtures:
-                fixtures[self.layout.fixtures[name]] = value
-            else:
-                position[:, self.layout.scene[name]] = value
-        control = self._motors.begin(
-            rows, position[:, self.layout.position], position[:, self.layout.fingers]
-        )
-        self.engine.reset(rows, position, velocity, control, fixtures=fixtures)
+        placed = self._placement.of(rows.count, start)
+        control = self._motors.begin(rows, placed.joints, placed.finger)
+        self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
         self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
@@ -213,7 +198,8 @@ class MujocoSimulation:
         )  # fmt: skip
 
     def reseed(self, seed: int) -> None:
-        """Restart the streams of sensor noise and pushes."""
+        """Restart the streams of sensor noise and pushes, and drop what was drawn ahead."""
+        self._plants.forget()
         self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
         self._scene_sensors.reseed(derive_seed(seed, "scene noise"))
         if self._pushes is not None:
@@ -253,14 +239,21 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
-        for sensors in (self._robot_sensors, self._scene_sensors):
+    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, NDArray[np.float64]]) -> None:
+        for name, target in self._tuned:
+            target[rows.ids] = drawn[name][:, 0]
+
+    def _drawn_for_sensors(self) -> list[tuple[str, NDArray[np.float32]]]:
+        """What plants draw for sensors: names, and where each world's value is kept, (N,)."""
+        return [
+            (name, target.numpy())
+            for sensors in (self._robot_sensors, self._scene_sensors)
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
                 ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
-            ):  # fmt: skip
-                if self._plants.changes(name):
-                    rows.put(target, drawn[name][:, 0].float())
+            )
+            if self._plants.changes(name)
+        ]  # fmt: skip
 
     def _sensed(self) -> list[Tensor]:
         return [self._true.robot.fields[name] for name in self._robot_sensors.columns]

@@ -54,6 +54,11 @@ class MultirotorRandomization:
     """Range of the delay between an action and the rotors [s], in whole physics steps; empty keeps
     the plant's."""
 
+    @classmethod
+    def nominal(cls) -> "MultirotorRandomization":
+        """Nothing is drawn: every multirotor is its plant."""
+        return cls(mass=0.0, inertia=0.0, thrust=0.0, rotor_lag=[], force=0.0, torque=0.0)
+
     def __post_init__(self) -> None:
         """Refuse ranges that contain impossible plants."""
         for name in ("mass", "inertia", "thrust"):

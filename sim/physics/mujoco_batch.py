@@ -23,6 +23,7 @@ import mujoco
 import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
@@ -90,11 +91,15 @@ class MujocoEngine:
         self._batch = Batch(model, num_worlds, threads, persistent=cached)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
+        self._state = torch.from_numpy(self._batch.state)
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
         """Generalised positions, (N, nq)."""
         self.qvel = torch.from_numpy(self._batch.bind("qvel"))
         """Generalised velocities, (N, nv)."""
+        first = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_TIME.value)
+        self.motion = self._state[:, first : first + model.nq + model.nv]
+        """Positions and velocities side by side, (N, nq + nv), as MuJoCo's state has them."""
         self._inputs = self._batch.bind("ctrl")
         self.control = torch.from_numpy(self._inputs)
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
@@ -136,15 +141,16 @@ class MujocoEngine:
             self._batch.step(nstep=self.decimation, stage=self._stage)
         except SimulationError as error:  # these worlds stood still, the others were stepped
             self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
-        if self._warnings.any() or not all(math.isfinite(part.sum()) for part in self._moving):
+        # A sum is finite if and only if its parts are.
+        if np.count_nonzero(self._batch.warning) or not math.isfinite(self.motion.sum()):
             self._take_out_of_service()
 
     def reset(
         self,
         rows: Rows,
-        qpos: Tensor,
-        qvel: Tensor,
-        control: Tensor,
+        qpos: ArrayLike,
+        qvel: ArrayLike,
+        control: ArrayLike,
         *,
         fixtures: Mapping[int, Tensor] | None = None,
     ) -> None:
@@ -159,18 +165,18 @@ class MujocoEngine:
             fixtures: Poses of mocap bodies by their number, (count, 7), position and quaternion
                 wxyz; those left out stand where the model has them.
         """
-        ids = _ids(rows.mask)
+        ids = rows.ids
         if ids.size == 0:
             return
         self._batch.state[ids] = self._untouched
         self._batch.warning[ids] = 0
         for part, values in zip((*self._moving, self._inputs), (qpos, qvel, control), strict=True):
-            part[ids] = values.numpy()
+            part[ids] = values
         for body, pose in (fixtures or {}).items():
             for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
                 rows.put(part[:, body], pose[:, columns].to(part.dtype))
         if self._waiting.size:  # delayed controls too: nothing of the past is on its way
-            self._history[ids[:, None], self._waiting] = control.numpy()[:, self._waiting_for]
+            self._history[ids[:, None], self._waiting] = np.asarray(control)[:, self._waiting_for]
         rows.put(self.fault, False)
         for some in _in_turn(ids):
             self._batch.forward(some, stage=_FORCES)
@@ -194,7 +200,7 @@ class MujocoEngine:
     def update_constants(self, rows: Rows) -> None:
         """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
         self._derived = True
-        for ids in _in_turn(_ids(rows.mask)):
+        for ids in _in_turn(rows.ids):
             self._batch.set_const(ids)
 
     def sensor(self, name: str) -> Tensor:
@@ -222,7 +228,7 @@ class MujocoEngine:
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future of the worlds, copied."""
         return {
-            "state": torch.from_numpy(self._batch.state.copy()),
+            "state": self._state.clone(),
             "fault": self.fault.clone(),
             "sensordata": self.sensordata.clone(),
             "actuator_force": self.actuator_force.clone(),
@@ -232,19 +238,19 @@ class MujocoEngine:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict` of an engine with the same model and number of worlds."""
-        rows = torch.from_numpy(self._batch.state)
-        if state["state"].shape != rows.shape:
+        if state["state"].shape != self._state.shape:
             raise ShapeError(
-                f"saved worlds: expected {tuple(rows.shape)}, got {tuple(state['state'].shape)}"
+                f"saved worlds: expected {tuple(self._state.shape)}, "
+                f"got {tuple(state['state'].shape)}"
             )
         for name in self._fields.keys() | state["fields"].keys():
             values = self.model_field(name)
             values.copy_(state["fields"].get(name, self._shared[name]))
         if state["derived"] or self._derived:
             self.update_constants(Rows(torch.ones_like(self.fault)))
-        rows.copy_(state["state"])
+        self._state.copy_(state["state"])
         self.fault.copy_(state["fault"])
-        self._warnings[:] = 0
+        self._batch.warning[:] = 0
         self._batch.forward(stage=_CURRENT)
         self.sensordata.copy_(state["sensordata"])
         self.actuator_force.copy_(state["actuator_force"])
@@ -253,11 +259,11 @@ class MujocoEngine:
         finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
         bad = torch.from_numpy(self._warnings.any(axis=1)) | ~finite
         self.fault |= bad
-        ids = _ids(bad)
+        ids = np.flatnonzero(bad.numpy())
         for world in ids[: MAX_RECORDS - len(self.fault_records)]:
             self.fault_records.append(self._record(int(world), bool(finite[world])))
         self._batch.reset(ids, stage=_CURRENT)
-        self._warnings[ids] = 0
+        self._batch.warning[ids] = 0
 
     def _record(self, world: int, finite: bool) -> FaultRecord:
         kinds = np.flatnonzero(self._warnings[world])
@@ -282,7 +288,3 @@ def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
 def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
     """All at once, but a few one by one: waking the threads takes longer than they do."""
     return [ids] if ids.size > _FEW else ids[:, None]
-
-
-def _ids(mask: Tensor) -> np.ndarray:
-    return np.flatnonzero(mask.numpy()).astype(np.int32)

@@ -22,37 +22,36 @@ class EndRecord:
         """
         self._first_step = first_step
         self._ones = torch.ones(num_worlds, device=device)
-        self._sums = torch.zeros(num_worlds, 4, device=device)  # error, error^2, speed, count
+        self._sums = torch.zeros(4, num_worlds, device=device)  # error, error^2, speed, count
 
     def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
         """Count one step of all worlds, (N,) each."""
-        counted = (episode_step > self._first_step).to(distance.dtype)
-        entries = torch.stack([distance, distance * distance, speed, self._ones], dim=-1)
-        self._sums.addcmul_(entries, counted[:, None])
+        entries = torch.stack([distance, distance * distance, speed, self._ones])
+        self._sums.addcmul_(entries, episode_step > self._first_step)
 
     def clear(self, rows: Rows) -> None:
         """Forget the picked worlds."""
-        rows.put(self._sums, 0.0)
+        rows.put(self._sums.T, 0.0)
 
     @property
     def mean_distance(self) -> Tensor:
         """(N,), [m]; NaN before the first counted step."""
-        return self._sums[:, 0] / self._sums[:, 3]
+        return self._sums[0] / self._sums[3]
 
     @property
     def rms_distance(self) -> Tensor:
         """(N,), [m]; NaN before the first counted step."""
-        return (self._sums[:, 1] / self._sums[:, 3]).sqrt()
+        return (self._sums[1] / self._sums[3]).sqrt()
 
     @property
     def mean_speed(self) -> Tensor:
         """(N,), [m/s]; NaN before the first counted step."""
-        return self._sums[:, 2] / self._sums[:, 3]
+        return self._sums[2] / self._sums[3]
 
     def state_dict(self) -> dict[str, Any]:
         """Running sums."""
-        return {"sums": self._sums.clone()}
+        return {"sums": self._sums.T.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
-        self._sums.copy_(state["sums"])
+        self._sums.copy_(state["sums"].T)

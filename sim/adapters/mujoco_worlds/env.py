@@ -137,7 +137,7 @@ class MujocoWorldsEnv:
         self._observe(self._shown, engine.qvel, self._seen)
 
         watched = {"actor": self._next_obs, "reward": self._terms, "action": asked}
-        valid = self._flags.watch(watched, excused=engine.fault) & ~engine.fault
+        valid = self._flags.watch(watched, excused=engine.fault)
         terminated = ~healthy & valid
         truncated = ((self._age >= self._episode_steps) | ~valid) & ~terminated
         self._obs.copy_(self._next_obs)

@@ -101,14 +101,19 @@ class ReachTask:
         window = round(config.success_window / control_dt)
         self._record = EndRecord(num_worlds, device, self.episode_steps - window)
         self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
-        joints = robot.joints
-        self._default = torch.tensor([joint.default_position for joint in joints], device=device)
-        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
-        self._lowest, self._highest = limits[:, 0], limits[:, 1]
-        self._speed_limit = torch.tensor([joint.velocity_limit for joint in joints], device=device)
-        self._goal_low = torch.tensor(config.goal_low, device=device)
-        self._goal_size = torch.tensor(config.goal_high, device=device) - self._goal_low
+        self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
+        limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
+        default = torch.tensor([joint.default_position for joint in robot.joints], device=device)
+        spread = torch.full_like(default, config.start_position)
+        # Goal (3), joint positions (J): drawn together, a goal is clipped by its own box.
+        low, high = (torch.tensor(c, device=device) for c in (config.goal_low, config.goal_high))
+        self._draw_low = torch.cat([low, default - spread])
+        self._draw_size = torch.cat([high - low, 2 * spread])
+        self._lowest = torch.cat([low, limits[:, 0]])
+        self._highest = torch.cat([high, limits[:, 1]])
+        self._sharpness = 1 / config.close**2
         self._alive = torch.ones(num_worlds, device=device)
+        self._still = torch.zeros(num_worlds, len(default), device=device)
         self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
 
     def reward_weights(self, world_steps: int) -> list[float]:
@@ -118,13 +123,13 @@ class ReachTask:
     def start(self, rows: Rows, generator: torch.Generator) -> Start:
         """Draw goals in the box, and poses around the default one, at rest."""
         self._record.clear(rows)
-        size = len(self._default)
-        unit = torch.rand((rows.count, 3 + size), generator=generator, device=generator.device)
-        rows.put(self.goal[GOAL], self._goal_low + self._goal_size * unit[:, :3])
-        offset = self.config.start_position * (2 * unit[:, 3:] - 1)
-        position = torch.clamp(self._default + offset, self._lowest, self._highest)
-        still = torch.zeros_like(position)
-        return Start(robot=RobotState({"joint_position": position, "joint_velocity": still}))
+        shape = (rows.count, len(self._draw_low))
+        unit = torch.rand(shape, generator=generator, device=generator.device)
+        drawn = torch.addcmul(self._draw_low, self._draw_size, unit)
+        drawn = drawn.clamp_(self._lowest, self._highest)
+        rows.put(self.goal[GOAL], drawn[:, :3])
+        position, velocity = drawn[:, 3:], self._still[: rows.count]
+        return Start(robot=RobotState({"joint_position": position, "joint_velocity": velocity}))
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""
@@ -133,29 +138,26 @@ class ReachTask:
         self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> Judgement:
         """Reward closeness and calm; terminate near the floor."""
-        error = truth.end_effector_position_b - self.goal[GOAL]
-        square = square_sum(error)
-        distance = square.sqrt()
-        rates = truth.joint_velocity
-        speed = square_sum(rates)
-        excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
+        position, rates = truth.end_effector_position_b, truth.joint_velocity
+        distance = torch.linalg.vector_norm(position - self.goal[GOAL], dim=-1)
+        joint_speed = torch.linalg.vector_norm(rates, dim=-1)
+        excess = (rates.abs() / self._speed_limit - 1).clamp_(0.0, 1.0)
         terms = torch.stack(
             [
                 self._alive,  # an end by the floor must not pay
-                (1 + square / self.config.close**2).reciprocal(),
+                torch.addcmul(self._alive, distance, distance, value=self._sharpness).reciprocal(),
                 distance,  # [m]
-                speed,  # [rad^2/s^2]
+                joint_speed * joint_speed,  # [rad^2/s^2]
                 excess.sum(-1),  # over the limits, as their fraction; one per joint at most
                 square_sum(action - last_action),
             ],
             dim=-1,
         )
-        joint_speed = speed.sqrt()
         self._record.add(distance, joint_speed, episode_step)
         mean_distance = self._record.mean_distance
         return Judgement(
             reward_terms=terms,
-            terminated=truth.end_effector_position_b[:, 2] < self.config.lowest_height,
+            terminated=position[:, 2] < self.config.lowest_height,
             success=mean_distance < self.config.success_distance,
             metrics={
                 "distance": distance,

@@ -12,6 +12,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.curriculum import CurriculumConfig
+from sim.joints.joint_plant import AHEAD
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
@@ -93,6 +94,31 @@ def test_equal_seeds_draw_equal_robots_episode_by_episode() -> None:
     assert_same(seen[0], seen[1])
     assert not torch.equal(seen[0][0]["payload"], seen[2][0]["payload"])
     assert not torch.equal(seen[0][0]["payload"], seen[0][1]["payload"])
+
+
+def test_plants_drawn_ahead_are_saved_and_another_seed_forgets_them() -> None:
+    one, two = arms(2, randomization=EVERYTHING), arms(2, randomization=EVERYTHING, seed=5)
+    two.load_state_dict(one.state_dict())
+    for simulation, seed in ((one, 11), (two, 12)):  # not drawn from: there are plants left
+        begin(simulation, torch.tensor([True, True]), seed=seed)
+    assert_same(one.drawn_parameters(), two.drawn_parameters())
+    assert_same(one.engine.state_dict()["fields"], two.engine.state_dict()["fields"])
+    for simulation in (one, two):
+        simulation.reseed(3)
+        begin(simulation, torch.tensor([True, True]), seed=11)
+    fresh = arms(2, randomization=EVERYTHING, seed=11)
+    payload = fresh.drawn_parameters()["payload"]
+    assert torch.equal(one.drawn_parameters()["payload"], payload)
+    assert torch.equal(two.drawn_parameters()["payload"], payload)
+
+
+def test_more_robots_than_are_drawn_at_a_time_get_masses_of_their_own() -> None:
+    simulation = arms(AHEAD + 9, randomization=JointRandomization(link_mass=0.1))
+    model = simulation.engine.model
+    mass = simulation.engine.model_field("body_mass")
+    everything = simulation.engine.model_field("body_subtreemass")[:, 0]  # hangs on the world
+    torch.testing.assert_close(everything, mass.sum(-1))
+    assert len(set(mass[:, model.nbody - 1].tolist())) == AHEAD + 9
 
 
 def test_nothing_is_drawn_where_no_range_has_an_extent() -> None:

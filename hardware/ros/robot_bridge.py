@@ -1,0 +1,245 @@
+"""The neighbour of a robot process that speaks ROS 2: mailboxes on one side, topics on the other.
+
+| topic or service | type | what |
+|---|---|---|
+| measurements | see `state_messages` | every new state of the loop |
+| `joint_command` and the like | see `command_messages` | a policy's commands, to the loop |
+| `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip |
+| `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
+| `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
+| `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | acts of people |
+| `~/arm` | std_srvs/SetBool | arm, or stop softly |
+
+It may be killed at any time: the robot then hears no commands any more and stops by itself.
+"""
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hardware.control.acts_mail import ActsSender
+from hardware.control.clock import Clock
+from hardware.control.command_mail import CommandLayout, CommandSender
+from hardware.control.commanded import StampedCommand
+from hardware.control.fields_mail import FieldsReceiver
+from hardware.control.robot_process import Mailboxes
+from hardware.control.safety import Condition, SafetyState
+from hardware.control.status_mail import StatusReceiver, ToldStatus
+from hardware.ros.command_messages import CommandMessages, Gains
+from hardware.ros.compat import message
+from hardware.ros.session import RosSession
+from hardware.ros.stamps import put_stamp
+from hardware.ros.state_messages import state_topics
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+
+_TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
+_OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
+_LEVELS = {SafetyState.SAFE_STOP: _WARN, SafetyState.HOLD: _WARN, SafetyState.ESTOP: _ERROR}
+
+
+class RobotBridge:
+    """A robot process's topics and services."""
+
+    def __init__(
+        self,
+        session: RosSession,
+        spec: RobotSpec,
+        *,
+        name: str,
+        clock: Clock,
+        gain_sets: Mapping[str, Gains],
+        world: Mapping[str, int] | None = None,
+    ) -> None:
+        """Open mailboxes, topics and services.
+
+        Args:
+            session: A node in the robot's namespace.
+            spec: The robot.
+            name: Of the robot's mailboxes.
+            clock: The kind of clock that the loop has.
+            gain_sets: As the robot process knows them, in the same order.
+            world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
+                their widths.
+        """
+        boxes = Mailboxes(name)
+        self._session, self._clock = session, clock
+        self._states, self._status = (
+            FieldsReceiver(boxes.state, spec.state_widths),
+            StatusReceiver(boxes.status),
+        )
+        self._acts = ActsSender(boxes.acts)
+        self._commands = CommandSender(
+            boxes.policy, CommandLayout(spec, spec.command, [*gain_sets] or [""])
+        )
+        self._messages = CommandMessages(spec, gain_sets)
+        kind = message(self._messages.package, self._messages.message)
+        self._heard = session.newest(self._messages.topic, kind)
+        self._topics = [
+            (topic, kind, session.publisher(topic.name, kind))
+            for topic in state_topics(spec)
+            for kind in [message(topic.package, topic.message)]
+        ]
+        self._status_kind = message("diagnostic_msgs", "DiagnosticStatus")
+        self._value_kind = message("diagnostic_msgs", "KeyValue")
+        self._array_kind = message("diagnostic_msgs", "DiagnosticArray")
+        self._bool_kind = message("std_msgs", "Bool")
+        self._safety = session.publisher("safety/state", self._status_kind, latched=True)
+        self._estop = session.publisher("safety/estop", self._bool_kind, latched=True)
+        self._diagnostics = session.publisher("/diagnostics", self._array_kind)
+        self._world = FieldsReceiver(boxes.world, world or {}) if world else None
+        self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
+        self._tell_at = self._diagnose_at = clock.now()
+        self._told: SafetyState | None = None
+        self.refused = ""
+        """Why the last command that could not be read was not one."""
+        self._offer_services()
+
+    @property
+    def status(self) -> ToldStatus | None:
+        """What the loop told last."""
+        return self._status.newest()
+
+    def look(self) -> None:
+        """Carry over what has come on either side; call it about as often as the loop ticks."""
+        offset = self._session.now() - round(self._clock.now() * 1e9)  # of the two clocks [ns]
+        self._publish_state(offset)
+        self._publish_world(offset)
+        self._hand_on_command(offset)
+        self._session.serve()
+        now = self._clock.now()
+        status = self._status.newest()
+        if status is not None and (now >= self._tell_at or status.safety is not self._told):
+            self._tell(status)
+            self._tell_at = now + _TELL_SECONDS
+        if status is not None and now >= self._diagnose_at:
+            self._diagnose(status)
+            self._diagnose_at = now + _DIAGNOSE_SECONDS
+
+    def close(self) -> None:
+        """Let go of the mailboxes; allowed more than once."""
+        for box in (self._states, self._status, self._acts, self._commands, self._world):
+            if box is not None:
+                box.close()
+
+    def _publish_state(self, offset: int) -> None:
+        found = self._states.newer()
+        if found is None:
+            return
+        fields, stamp = found
+        for topic, kind, publisher in self._topics:
+            packed = kind()
+            topic.pack(fields, packed, round(stamp * 1e9) + offset)
+            publisher.publish(packed)
+
+    def _publish_world(self, offset: int) -> None:
+        found = self._world.newer() if self._world else None
+        if found is None:
+            return
+        fields, stamp = found
+        for name, value in fields.items():
+            self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
+
+    def _hand_on_command(self, offset: int) -> None:
+        packed = self._heard.take()
+        if packed is None:
+            return
+        try:
+            command, stamp = self._messages.unpack(packed)
+        except SpecMismatchError as error:
+            self.refused = str(error)
+            self._commands.refuse(self._clock.now())
+            return
+        self._commands.send(
+            StampedCommand(
+                command=command,
+                stamp=(stamp - offset) * 1e-9,
+                gains=packed.header.frame_id,
+            )
+        )
+
+    def _tell(self, status: ToldStatus) -> None:
+        """Latched state of the safety machine, and how many send commands, for the loop."""
+        self._acts.tell(heartbeat=0.0, publishers=self._heard.publishers, estop_down=False)
+        packed = self._status_kind()
+        packed.level = _LEVELS.get(status.safety, _OK)
+        packed.name = "safety"
+        packed.message = status.safety.value
+        packed.hardware_id = self._session.node.get_namespace()
+        held = ", ".join(sorted(condition.value for condition in status.conditions))
+        texts = {
+            "conditions": held, "last_trip": status.trip, "refused_act": status.refused,
+            "refused_command": self.refused, "clamped_ticks": str(status.clamped),
+        }  # fmt: skip
+        packed.values = [self._pair(name, text) for name, text in texts.items()]
+        self._safety.publish(packed)
+        if (status.safety is SafetyState.ESTOP) != (self._told is SafetyState.ESTOP) or (
+            self._told is None
+        ):
+            latched = self._bool_kind()
+            latched.data = status.safety is SafetyState.ESTOP
+            self._estop.publish(latched)
+        self._told = status.safety
+
+    def _diagnose(self, status: ToldStatus) -> None:
+        packed = self._status_kind()
+        packed.level = _WARN if status.missed else _OK
+        packed.name = "control loop"
+        packed.message = f"{status.ticks} ticks, {status.missed} periods missed"
+        packed.hardware_id = self._session.node.get_namespace()
+        packed.values = [
+            self._pair(f"{stage} {what} [us]", f"{1e6 * seconds:.0f}")
+            for stage, one in status.latencies.items()
+            for what, seconds in (("p50", one.p50), ("p99", one.p99), ("max", one.longest))
+        ]
+        array = self._array_kind()
+        array.header.stamp = self._session.node.get_clock().now().to_msg()
+        array.status = [packed]
+        self._diagnostics.publish(array)
+
+    def _pair(self, name: str, text: str) -> Any:
+        pair = self._value_kind()
+        pair.key, pair.value = name, text
+        return pair
+
+    def _offer_services(self) -> None:
+        acts = {
+            "estop": Condition.ESTOP_PRESSED, "reset_estop": Condition.RESET,
+            "hold": Condition.HOLD, "policy": Condition.ENABLE_POLICY,
+        }  # fmt: skip
+        for name, act in acts.items():
+            self._session.trigger(f"~/{name}", lambda act=act: self._ask(act))
+        self._session.switch(
+            "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
+        )
+
+    def _ask(self, act: Condition) -> tuple[bool, str]:
+        """Hand an act to the loop; whether it is done is told on `safety/state`."""
+        status = self._status.newest()
+        if status is None:
+            return False, "no robot process answers"
+        self._acts.ask(act)
+        return True, f"asked for '{act.value}' in '{status.safety.value}'; see safety/state"
+
+
+class _WorldTopic:
+    """A goal, latched, or a further input, with its time: as `robot_inputs` reads them."""
+
+    def __init__(self, session: RosSession, name: str) -> None:
+        self._latched = name.startswith("goal/")
+        package, kind = (
+            ("std_msgs", "Float64MultiArray") if self._latched else ("sensor_msgs", "JointState")
+        )
+        self._kind = message(package, kind)
+        self._publisher = session.publisher(name, self._kind, latched=self._latched)
+
+    def publish(self, value: np.ndarray, stamp: int) -> None:
+        packed = self._kind()
+        if self._latched:
+            packed.data = array("d", value.ravel())
+        else:
+            packed.position = array("d", value.ravel())
+            put_stamp(packed.header, stamp)
+        self._publisher.publish(packed)

@@ -1,0 +1,145 @@
+"""What a policy needs to know now, gathered from topics: state, goals, further inputs, and ages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.ros.compat import message
+from hardware.ros.session import Newest, RosSession
+from hardware.ros.stamps import to_nanoseconds
+from hardware.ros.state_messages import StateTopic, state_topics
+from robot_rl.core.errors import ShapeError, StaleStateError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+
+_LEAST_AGE = 0.1
+"""No measurement counts as stale before this [s]."""
+_PERIODS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    topic: StateTopic
+    newest: Newest
+    oldest_allowed: float
+    """Age at which it counts as stale [s]."""
+
+
+class RobotInputs:
+    """Subscribes to a robot's measurements, to goals and to further inputs.
+
+    Goals come as `std_msgs/Float64MultiArray` on `goal/<name>` and stay until the next one, or are
+    given once and for all. Further inputs come as `sensor_msgs/JointState` on `sensed/<name>`: the
+    positions are the numbers, the stamp is the time of the measurement.
+    """
+
+    def __init__(
+        self,
+        session: RosSession,
+        robot: RobotSpec,
+        *,
+        goal_widths: Mapping[str, int],
+        sensed_widths: Mapping[str, int],
+        goals: Mapping[str, np.ndarray] | None = None,
+        oldest_sensed: float = 0.5,
+    ) -> None:
+        """Subscribe.
+
+        Args:
+            session: The node.
+            robot: Whose measurements.
+            goal_widths: Goals that are needed, with their widths.
+            sensed_widths: Further inputs that are needed.
+            goals: Values that goals have until a message changes them, (1, width).
+            oldest_sensed: Age at which a further input counts as stale [s].
+        """
+        self._session = session
+        widths = robot.state_widths
+        self.state = {name: np.zeros((1, width)) for name, width in widths.items()}
+        self.goal = {name: np.full((1, width), np.nan) for name, width in goal_widths.items()}
+        self.sensed = {name: np.full((1, width), np.nan) for name, width in sensed_widths.items()}
+        self._sources = [
+            _Source(
+                topic=topic,
+                newest=session.newest(topic.name, message(topic.package, topic.message)),
+                oldest_allowed=max(
+                    _LEAST_AGE, _PERIODS / min(robot.sensors[f].rate_hz for f in topic.fields)
+                ),
+            )
+            for topic in state_topics(robot)
+        ]
+        numbers = message("std_msgs", "Float64MultiArray")
+        self._goals = {
+            name: session.newest(f"goal/{name}", numbers, latched=True) for name in self.goal
+        }
+        stamped = message("sensor_msgs", "JointState")
+        self._sensed = {name: session.newest(f"sensed/{name}", stamped) for name in self.sensed}
+        self._oldest_sensed = oldest_sensed
+        self._stamps: dict[str, int] = {}
+        for name, value in (goals or {}).items():
+            if name in self.goal:
+                _put(self.goal[name], value, f"goal '{name}'")
+
+    @property
+    def stamp(self) -> int:
+        """When the robot's first topic (joints or IMU) was measured [ns]; 0 before it ever was."""
+        return self._stamps.get(self._sources[0].topic.name, 0)
+
+    def look(self) -> None:
+        """Take what has come since the last look; waits for nothing.
+
+        Raises:
+            SpecMismatchError: A message's names do not fit the robot.
+            ShapeError: A goal or a further input has another width than the policy's.
+        """
+        for source in self._sources:
+            found = source.newest.take()
+            if found is not None:
+                self._stamps[source.topic.name] = source.topic.unpack(found, self.state)
+        for name, newest in self._goals.items():
+            found = newest.take()
+            if found is not None:
+                _put(self.goal[name], found.data, f"goal '{name}'")
+        for name, newest in self._sensed.items():
+            found = newest.take()
+            if found is not None:
+                _put(self.sensed[name], found.position, f"sensed input '{name}'")
+                self._stamps[f"sensed/{name}"] = to_nanoseconds(found.header.stamp)
+
+    def missing(self) -> list[str]:
+        """Topics that nothing has come from yet."""
+        topics = [source.topic.name for source in self._sources]
+        topics += [f"sensed/{name}" for name in self.sensed]
+        silent = [topic for topic in topics if topic not in self._stamps]
+        return silent + [f"goal/{n}" for n, value in self.goal.items() if np.isnan(value).any()]
+
+    def stale(self, now: int) -> dict[str, float]:
+        """Topics whose newest measurement is too old at a time [ns], with its age [s]."""
+        oldest = {source.topic.name: source.oldest_allowed for source in self._sources}
+        oldest |= {f"sensed/{name}": self._oldest_sensed for name in self.sensed}
+        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in self._stamps.items()}
+        return {topic: age for topic, age in ages.items() if age > oldest[topic]}
+
+    def robot_state(self, now: int) -> RobotState:
+        """The robot's state as the policy takes it, float32.
+
+        Args:
+            now: Time [ns].
+
+        Raises:
+            StaleStateError: Something never came or is too old; names every such topic.
+        """
+        if silent := self.missing():
+            raise StaleStateError(f"nothing has come yet on {', '.join(silent)}")
+        if late := self.stale(now):
+            told = ", ".join(f"{topic} ({age:.3f} s)" for topic, age in late.items())
+            raise StaleStateError(f"measurements are too old: {told}; is the robot's driver alive?")
+        return RobotState({name: value.astype(np.float32) for name, value in self.state.items()})
+
+
+def _put(into: np.ndarray, values: object, what: str) -> None:
+    row = np.asarray(values, dtype=np.float64).ravel()
+    if row.shape[0] != into.shape[1]:
+        raise ShapeError(f"{what} has {row.shape[0]} numbers, the policy takes {into.shape[1]}")
+    into[0] = row

@@ -1,0 +1,166 @@
+"""The observation terms of a bundle as C99: `robot_rl.core.observation_terms`, entry by entry.
+
+The observation of an instance is its memory too: a term's frames lie in it, oldest first, and move
+up by one in every step.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from policies.c99.literals import check_name, number, remark
+from policies.runner import PolicySpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import GOAL_PREFIX, SENSED_PREFIX, STATE_PREFIX
+from robot_rl.core.robot_state import STATE_FIELDS
+
+ENTRIES = {
+    # term: its entry i; `rotation` is the rotation matrix of the base
+    "position_error_w": "in->state.position_w[i] - in->goal.position_w[i]",
+    "velocity_error_w": "in->state.linear_velocity_w[i] - in->goal.linear_velocity_w[i]",
+    "preview_w": "in->goal.preview_w[i] - in->state.position_w[i % 3]",
+    "orientation_matrix": "rotation[i]",
+    "projected_gravity_b": "-rotation[6 + i]",
+    "linear_velocity_w": "in->state.linear_velocity_w[i]",
+    "angular_velocity_b": "in->state.angular_velocity_b[i]",
+    "joint_position": "in->state.joint_position[i]",
+    "joint_velocity": "in->state.joint_velocity[i]",
+    "end_effector_error_b":
+        "in->state.end_effector_position_b[i] - in->goal.end_effector_position_b[i]",
+    "last_action": "s->last_action[i]",
+}  # fmt: skip
+"""Terms by name as the core defines them; a term of a task's own has no form in C99."""
+_PREFIXES = {STATE_PREFIX: "state", GOAL_PREFIX: "goal", SENSED_PREFIX: "sensed"}
+_READ = re.compile(r"in->(state|goal|sensed)\.(\w+)")
+_BATCH = re.compile(r",? ?\(N, \w+\)|^, ")
+"""Shapes in the descriptions of `STATE_FIELDS`."""
+_ROTATION = [
+    "/* Rotation matrix body to world of a unit quaternion wxyz, row-major. */",
+    "static void rotation_matrix(const float *q, float *matrix)",
+    "{",
+    "    const float w = 2.0f * q[0], x = 2.0f * q[1], y = 2.0f * q[2], z = 2.0f * q[3];",
+    "    const float wx = w * q[1], wy = w * q[2], wz = w * q[3];",
+    "    const float xx = x * q[1], xy = x * q[2], xz = x * q[3];",
+    "    const float yy = y * q[2], yz = y * q[3], zz = z * q[3];",
+    "    matrix[0] = 1.0f - (yy + zz);",
+    "    matrix[1] = xy - wz;",
+    "    matrix[2] = xz + wy;",
+    "    matrix[3] = xy + wz;",
+    "    matrix[4] = 1.0f - (xx + zz);",
+    "    matrix[5] = yz - wx;",
+    "    matrix[6] = xz - wy;",
+    "    matrix[7] = yz + wx;",
+    "    matrix[8] = 1.0f - (xx + yy);",
+    "}",
+    "",
+]
+_PUSH = [
+    "/* Put a frame behind the others of a term; at an episode's start all frames are this one. */",
+    "static void push(float *frames, const float *frame, int width, int count, int starting)",
+    "{",
+    "    const int newest = (count - 1) * width;",
+    "    for (int i = 0; i < newest; ++i) {",
+    "        frames[i] = starting ? frame[i % width] : frames[i + width];",
+    "    }",
+    "    for (int i = 0; i < width; ++i) {",
+    "        frames[newest + i] = frame[i];",
+    "    }",
+    "}",
+    "",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One array that the caller fills."""
+
+    group: str
+    """state, goal or sensed."""
+    name: str
+    """Its name there, and in C."""
+    width: int
+    """Number of entries."""
+    meaning: str
+    """Unit and axes, as far as the bundle knows them."""
+
+
+def inputs_of(spec: PolicySpec) -> list[Input]:
+    """What the terms of a policy read, in the order of the bundle; other sensors are not asked for.
+
+    Raises:
+        ConfigError: A term has no form in C99, a name cannot stand in C, or nothing is read.
+    """
+    widths = {
+        "state": spec.robot.state_widths,
+        "goal": spec.goal_widths,
+        "sensed": spec.sensed_widths,
+    }
+    text = " ".join(_entry(term.term) for term in spec.terms)
+    read = set(_READ.findall(text))
+    if "rotation[" in text:
+        read.add(("state", "orientation_w"))
+    if not read:
+        raise ConfigError("the policy reads neither sensors nor goals; C99 is not written for that")
+    return [
+        Input(
+            group=group,
+            name=check_name(name, f"the {group} entry"),
+            width=width,
+            meaning=_meaning(group, name),
+        )
+        for group, entries in widths.items()
+        for name, width in entries.items()
+        if (group, name) in read
+    ]
+
+
+def observation_lines(spec: PolicySpec, name: str) -> list[str]:
+    """Function `observe(state, inputs)` in C, and what it calls.
+
+    Args:
+        spec: What the policy sees.
+        name: Name of the policy in C.
+    """
+    rotation = any("rotation[" in _entry(term.term) for term in spec.terms)
+    head = f"static void observe({name}_state *s, const {name}_inputs *in)"
+    lines = [*(_ROTATION if rotation else []), *_PUSH, head, "{"]
+    lines += [f"    float frame[{max(spec.widths)}];"]
+    if rotation:
+        lines += ["    float rotation[9];"]
+        lines += ["    rotation_matrix(in->state.orientation_w, rotation);"]
+    start = 0
+    for term, width in zip(spec.terms, spec.widths, strict=True):
+        entry = _entry(term.term)
+        if term.scale != 1.0:
+            entry = f"({entry}) * {number(term.scale)}"
+        lines += [
+            f"    /* {remark(term.term)} */",
+            f"    for (int i = 0; i < {width}; ++i) {{",
+            f"        frame[i] = {entry};",
+            "    }",
+            f"    push(s->observation + {start}, frame, {width}, {term.history}, s->starting);",
+        ]
+        start += width * term.history
+    return [*lines, "}"]
+
+
+def _entry(term: str) -> str:
+    for prefix, group in _PREFIXES.items():
+        if term.startswith(prefix):
+            return f"in->{group}.{term.removeprefix(prefix)}[i]"
+    if term not in ENTRIES:
+        raise ConfigError(
+            f"observation term '{term}' has no form in C99 here; known: {', '.join(ENTRIES)} and "
+            f"{', '.join(f'{prefix}<name>' for prefix in _PREFIXES)}"
+        )
+    return ENTRIES[term]
+
+
+def _meaning(group: str, name: str) -> str:
+    described: Mapping[str, str] = STATE_FIELDS
+    if group != "sensed" and name in described:
+        asked = "asked-for " if group == "goal" else ""
+        return asked + _BATCH.sub("", described[name]).removeprefix(", ")
+    if name == "preview_w":
+        return "future goal positions, three entries each, soonest first, [m], world axes"
+    return "as the task gave it in training, SI units"

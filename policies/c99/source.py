@@ -1,0 +1,220 @@
+"""Writes a policy bundle as C99: one header and one source file that need nothing but math.h.
+
+Everything is read from the bundle, which is checked and replayed first: terms and action map from
+its `spec.json`, the network from its ONNX graph, the self-test from its golden sequences.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from policies.bundle import load_bundle
+from policies.c99.command import command_fields, command_lines
+from policies.c99.literals import check_name, number, quoted, remark, strings
+from policies.c99.network.function import NetworkSource, NetworkWriter
+from policies.c99.network.graph import read_graph
+from policies.c99.observation import Input, inputs_of, observation_lines
+from policies.c99.self_test import self_test_lines
+from policies.runner import PolicySpec
+from robot_rl.core.errors import StorageError
+
+COMPILE = "gcc -std=c99 -O2 -Wall -Wextra -Werror -pedantic -DPOLICY_SELF_TEST {name}.c -lm"
+"""Command that makes the self-test."""
+
+
+def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
+    """Write `<name>.h` and `<name>.c`.
+
+    Args:
+        bundle: Folder of a bundle; nothing else is needed.
+        folder: Where to write; is made if it is not there, older files of these names go.
+        name: Begins the names of the files and of everything that they declare.
+
+    Returns:
+        The files, header first.
+
+    Raises:
+        BundleError: The bundle is damaged.
+        ConfigError: It has a term, an operation or a name that has no form in C99 here.
+        StorageError: The folder cannot be written.
+    """
+    check_name(name, "the policy's name")
+    spec = load_bundle(bundle).spec
+    with np.load(io.BytesIO((bundle / "golden.npz").read_bytes()), allow_pickle=False) as archive:
+        golden = dict(archive)
+    network = NetworkWriter(read_graph((bundle / "policy.onnx").read_bytes()), name).write()
+    digest = json.loads((bundle / "spec.json").read_bytes())["digest"]
+    texts = {
+        f"{name}.h": _header(spec, network, name, digest),
+        f"{name}.c": [*_source(spec, network, name), "", *self_test_lines(spec, golden, name)],
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, lines in texts.items():
+            draft = folder / f".{file}.partial"
+            draft.write_text("\n".join(lines) + "\n", encoding="ascii")
+            draft.replace(folder / file)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written: {error.strerror}; free space or choose another folder"
+        ) from error
+    return [folder / file for file in texts]
+
+
+def _header(spec: PolicySpec, network: NetworkSource, name: str, digest: str) -> list[str]:
+    prefix, robot = name.upper(), spec.robot
+    names = {"joint": robot.joint_names, "rotor": robot.rotors}
+    return [
+        f"/* A policy for robot '{remark(robot.name)}' in C99, written by robot_rl from the bundle",
+        f"   {digest}.",
+        "",
+        f"       static {name}_state state;",
+        f"       {name}_reset(&state);                          an episode starts",
+        f"       {name}_step(&state, &inputs, &command);        every {spec.control_dt:g} s",
+        "",
+        "   All memory is in the state; instances do not know of each other. Nothing is allocated,",
+        "   nothing blocks, no loop is of unknown length. All numbers are floats of 32 bits. */",
+        f"#ifndef {prefix}_H",
+        f"#define {prefix}_H",
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        f"#define {prefix}_ROBOT {quoted(robot.name)}",
+        f"#define {prefix}_ROBOT_VERSION {robot.version}",
+        f"#define {prefix}_BUNDLE {quoted(digest)}",
+        f"#define {prefix}_PERIOD {number(spec.control_dt)} /* [s] from one step to the next */",
+        f"#define {prefix}_OBSERVATION_SIZE {spec.observation_size}",
+        f"#define {prefix}_ACTION_SIZE {spec.action_map.size}",
+        *(f"#define {prefix}_{k.upper()}_COUNT {len(v)}" for k, v in names.items() if v),
+        *(f"extern const char *const {name}_{k}_names[{len(v)}];" for k, v in names.items() if v),
+        "",
+        *_declared_inputs(inputs_of(spec), name),
+        "",
+        "typedef struct {",
+        *(
+            f"    float {one.name}[{one.size}]; /* {remark(one.meaning)} */"
+            for one in command_fields(spec.action_map, name)
+        ),
+        f"}} {name}_command;",
+        "",
+        "/* One instance; to be read, if at all, through the functions only. */",
+        "typedef struct {",
+        f"    float observation[{prefix}_OBSERVATION_SIZE]; /* with all histories */",
+        f"    float last_action[{prefix}_ACTION_SIZE]; /* in [-1, 1] */",
+        *([f"    float recurrent[{len(spec.initial_state)}];"] if spec.initial_state else []),
+        *(f"    float work_{i}[{size}];" for i, size in enumerate(network.work)),
+        "    int starting; /* the next step is the first of an episode */",
+        f"}} {name}_state;",
+        "",
+        "/* What a step answers; unless it is OK the command is left as it was: stop the robot,",
+        "   look at its state estimate and reset. */",
+        f"enum {{ {prefix}_OK = 0, {prefix}_BAD_OBSERVATION = 1, {prefix}_BAD_ACTION = 2 }};",
+        "",
+        "/* Start an episode: the next step fills the histories with its inputs. Comes first. */",
+        f"void {name}_reset({name}_state *s);",
+        "",
+        "/* From inputs to a command; call it once every period. */",
+        f"int {name}_step({name}_state *s, const {name}_inputs *in, {name}_command *command);",
+        "",
+        "/* Say what the robot really did where safety or a person changed the command: the next",
+        "   observation shows it as the last action. */",
+        f"void {name}_accept({name}_state *s, const {name}_command *command);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "",
+        f"#endif /* {prefix}_H */",
+    ]
+
+
+def _declared_inputs(inputs: Sequence[Input], name: str) -> list[str]:
+    joints = f"order of {name}_joint_names"
+    lines = ["/* Everything that the policy reads. */", "typedef struct {"]
+    for group in dict.fromkeys(one.group for one in inputs):
+        lines.append("    struct {")
+        lines += [
+            f"        float {one.name}[{one.width}]; "
+            f"/* {remark(one.meaning.replace('joint order of the spec', joints))} */"
+            for one in inputs
+            if one.group == group
+        ]
+        lines.append(f"    }} {group};")
+    return [*lines, f"}} {name}_inputs;"]
+
+
+def _source(spec: PolicySpec, network: NetworkSource, name: str) -> list[str]:
+    names = {"joint": spec.robot.joint_names, "rotor": spec.robot.rotors}
+    return [
+        f"/* See {name}.h. Self-test, which prints the first difference:",
+        f"   {COMPILE.format(name=name)} */",
+        f'#include "{name}.h"',
+        "",
+        "#include <math.h>",
+        "",
+        "#ifdef __FAST_MATH__",
+        '#error "compile without -ffast-math: it removes the checks for NaN"',
+        "#endif",
+        "",
+        *(line for k, v in names.items() if v for line in strings(f"{name}_{k}_names", v)),
+        "",
+        *network.constants,
+        "",
+        *network.functions,
+        "",
+        *observation_lines(spec, name),
+        "",
+        *command_lines(spec.action_map, name),
+        "",
+        *_steps(spec, name),
+    ]
+
+
+def _steps(spec: PolicySpec, name: str) -> list[str]:
+    prefix = name.upper()
+    fills = {"last_action": spec.initial_action, "recurrent": spec.initial_state}
+    return [
+        "static int all_finite(const float *values, int size)",
+        "{",
+        "    for (int i = 0; i < size; ++i) {",
+        "        if (!isfinite(values[i])) {",
+        "            return 0;",
+        "        }",
+        "    }",
+        "    return 1;",
+        "}",
+        "",
+        f"void {name}_reset({name}_state *s)",
+        "{",
+        *(
+            f"    s->{field}[{i}] = {number(value)};"
+            for field, values in fills.items()
+            for i, value in enumerate(values)
+        ),
+        "    s->starting = 1;",
+        "}",
+        "",
+        f"int {name}_step({name}_state *s, const {name}_inputs *in, {name}_command *command)",
+        "{",
+        f"    float action[{prefix}_ACTION_SIZE];",
+        "    observe(s, in);",
+        "    s->starting = 0;",
+        f"    if (!all_finite(s->observation, {prefix}_OBSERVATION_SIZE)) {{",
+        f"        return {prefix}_BAD_OBSERVATION;",
+        "    }",
+        "    run_network(s, action);",
+        f"    if (!all_finite(action, {prefix}_ACTION_SIZE)) {{",
+        f"        return {prefix}_BAD_ACTION;",
+        "    }",
+        f"    for (int i = 0; i < {prefix}_ACTION_SIZE; ++i) {{",
+        "        s->last_action[i] = clip(action[i], -1.0f, 1.0f);",
+        "    }",
+        "    make_command(action, command);",
+        f"    return {prefix}_OK;",
+        "}",
+    ]

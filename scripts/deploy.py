@@ -1,0 +1,64 @@
+"""Deploys a policy on a robot: `python scripts/deploy.py bundle=...`; `--help` says more."""
+
+import os
+from collections.abc import Sequence
+
+from cli import exit_with_sentence, read_overrides
+from robot_rl.core.process import check_one_root
+
+_HELP = """Lets a trained policy move a robot over ROS 2, with every limit kept on the robot's side.
+
+usage: python scripts/deploy.py bundle=runs/<run>/bundle [option=value ...]
+
+options:
+  bundle=          folder of the policy
+  robot=           the robot at hand; the bundle's own if empty. Another one's bundle is refused
+  driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one
+  mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
+  seconds=0        how long the policy is in charge; 0 until Ctrl-C
+  seed=0           of the twin's start, goals and noise
+  domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
+  namespace=       of all topics; the robot's name if empty
+
+It starts three processes: the robot's loop with its limits and watchdog, its ROS 2 topics, and the
+policy. It arms the robot, waits until it stands, hands it over, and prints one line every half
+second. Ctrl-C, the end of the time or a fault stop the robot softly. This stop is software: it is
+no safety-rated emergency stop, which a real robot needs besides.
+
+While it runs, any ROS 2 tool can stop the robot:
+  ros2 service call /go2/loop/estop std_srvs/srv/Trigger
+
+examples:
+  python scripts/deploy.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
+  python scripts/deploy.py bundle=runs/.../bundle mode=shadow seconds=10"""
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Deploy what the command line says."""
+    overrides, _ = read_overrides(arguments, lambda: _HELP)
+    check_one_root()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from configs.compose import read_options
+    from deploying.operator import Operator
+    from deploying.plan import DeployOptions
+    from robot_rl.core.errors import ConfigError
+
+    options, rest = read_options(DeployOptions, overrides)
+    if rest:
+        raise ConfigError(f"'{rest[0]}' is no option of deploy; see --help")
+    operator = Operator(options)
+    try:
+        operator.arm()
+        if options.mode == "policy":
+            operator.hand_over()
+        operator.watch(options.seconds)
+    except KeyboardInterrupt:
+        print()
+    finally:
+        operator.stop()
+
+
+if __name__ == "__main__":
+    main()

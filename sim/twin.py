@@ -1,0 +1,227 @@
+"""A simulated robot behind the door of a real one: what a driver reads and writes is one world.
+
+Time passes with `write`: one physics step each, whoever calls it and when. A robot process that
+ticks at the physics' rate therefore simulates in real time, and a test that ticks as fast as it can
+gets the same motion bit for bit. The world has no idea of episodes: a robot that has fallen lies
+there until somebody begins anew.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from robot_rl.core.seeding import derive_seed
+from sim.simulation import Simulation
+from sim.task import Task
+
+Command = TypeVar("Command", bound=RobotCommand)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the task says of the episode so far."""
+
+    steps: int
+    """Control steps since it began."""
+    total_return: float
+    """Undiscounted sum of rewards."""
+    terminated: bool
+    """The task ended it; what happened since does not count."""
+    success: bool
+    """It would count as a success if it ended now by its time limit."""
+
+
+class Twin:
+    """One simulated robot as a `RobotDriver`, and the task that it would be trained for."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        task: Task,
+        *,
+        action_map: ActionMap,
+        initial_action: float,
+        steps_per_control: int,
+        seed: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Join the parts; `connect` begins the first episode.
+
+        Args:
+            simulation: One world that simulates one physics step at a time.
+            task: Gives starts and goals, and values what is done.
+            action_map: Of the policies that are trained for the task; turns commands into the
+                actions that rewards look at.
+            initial_action: Every entry of the "last action" at an episode's start.
+            steps_per_control: Physics steps per control step of the task.
+            seed: Of starts, parameters and noise.
+            now: Clock of whoever reads and writes [s].
+
+        Raises:
+            SpecMismatchError: There is more than one world.
+        """
+        if simulation.num_worlds != 1:
+            raise SpecMismatchError(
+                f"a twin is one robot, but the simulation has {simulation.num_worlds} worlds"
+            )
+        self.simulation = simulation
+        self.task = task
+        self._action_map = action_map
+        self._initial_action = initial_action
+        self.steps_per_control = steps_per_control
+        """Physics steps per control step of the task."""
+        self._seed = seed
+        self._generator = torch.Generator(device=simulation.device)
+        self._all = Rows(torch.ones(1, dtype=torch.bool, device=simulation.device))
+        self._weights = torch.tensor(task.reward_weights(0), device=simulation.device)
+        self._now = now
+        self.stamp = -math.inf
+        """When what `read` gives was measured, by the clock [s]."""
+        self._connected = False
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The robot in the world."""
+        return self.simulation.robot
+
+    @property
+    def period(self) -> float:
+        """Time that a `write` simulates [s]."""
+        return self.simulation.control_dt
+
+    @property
+    def control_dt(self) -> float:
+        """Time of a control step of the task [s]."""
+        return self.period * self.steps_per_control
+
+    @property
+    def goal(self) -> Mapping[str, np.ndarray]:
+        """What is asked for now, by name, each (1, width)."""
+        return {name: _to_numpy(value) for name, value in self.task.goal.items()}
+
+    @property
+    def sensed(self) -> Mapping[str, np.ndarray]:
+        """What is measured beside the robot's own state, by name, each (1, width)."""
+        return {name: _to_numpy(value) for name, value in self.simulation.sensed.items()}
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of the episode so far."""
+        return Outcome(
+            steps=int(self._step), total_return=self._return, terminated=self._terminated,
+            success=self._success,
+        )  # fmt: skip
+
+    def connect(self) -> None:
+        """Begin the first episode; later calls do nothing."""
+        if not self._connected:
+            self.begin(self._seed)
+            self._connected = True
+
+    def begin(self, seed: int) -> None:
+        """Begin an episode at the start that a training world with this seed begins at."""
+        self._generator.manual_seed(derive_seed(seed, "episodes"))
+        self.simulation.reseed(seed)
+        start = self.task.start(self._all, self._generator)
+        self.simulation.reset(self._all, start, self._generator)
+        size = self._action_map.size
+        self._last_action = torch.full(
+            (1, size), self._initial_action, device=self.simulation.device
+        )
+        self._step = torch.zeros(1, dtype=torch.int64, device=self.simulation.device)
+        self._physics_steps = 0
+        self.stamp = self._now()
+        self._applied = self.safe_command()
+        self._return, self._terminated, self._success = 0.0, False, False
+        self._stands = bool(self.spec.rotors)
+
+    def read(self) -> RobotState:
+        """What the sensors say, (1, width) each; copies."""
+        return RobotState(
+            {name: _to_numpy(value) for name, value in self.simulation.measured.fields.items()}
+        )
+
+    def write(self, command: RobotCommand) -> RobotCommand:
+        """Apply a command for one physics step.
+
+        Returns:
+            The command that was applied: the one before, where this one is not finite, as motors
+            that check what they get would have it.
+        """
+        applied = command if _is_finite(command) else self._applied
+        self._applied = applied
+        self.stamp = self._now()
+        if self._stands and not self._lifts(applied):
+            return applied
+        self._stands = False
+        self.simulation.step(_to_torch(applied, self.simulation.device))
+        self._physics_steps += 1
+        if self._physics_steps % self.steps_per_control == 0:
+            self._judge(applied)
+        return applied
+
+    def stop(self) -> None:
+        """The robot's safe command for one step: joints damped, rotors still."""
+        if self._connected:
+            self.write(self.safe_command())
+
+    def close(self) -> None:
+        """Stop; nothing is held beyond memory."""
+        self.stop()
+
+    def safe_command(self) -> RobotCommand:
+        """Joints that are damped and nothing else, or rotors that stand still."""
+        joints = self.spec.joints
+        if not joints:
+            return RotorCommand(speed=np.zeros((1, len(self.spec.rotors))))
+        zero = np.zeros((1, len(joints)))
+        damping = np.array([[joint.damping for joint in joints]])
+        return JointCommand(q=zero, dq=zero, tau=zero, kp=zero, kd=damping)
+
+    def _lifts(self, command: RobotCommand) -> bool:
+        """A drone stands where it is until its rotors are switched on: the sky has no ground."""
+        return isinstance(command, RotorCommand) and bool(np.any(np.asarray(command.speed) > 0))
+
+    def _judge(self, command: RobotCommand) -> None:
+        """Let the task value the control step that is over."""
+        action = self._action_map.from_command(_to_torch(command, self.simulation.device))
+        action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
+        self._step += 1
+        self.task.advance(self._step)
+        judged = self.task.judge(self.simulation.truth, action, self._last_action, self._step)
+        self._last_action = action
+        if not self._terminated:
+            self._return += float((judged.reward_terms @ self._weights)[0])
+            self._success = bool(judged.success[0])
+            self._terminated = bool(judged.terminated[0]) or bool(self.simulation.fault[0])
+
+
+def _is_finite(command: RobotCommand) -> bool:
+    values = (getattr(command, entry.name) for entry in fields(command))
+    return all(bool(np.isfinite(value).all()) for value in values if value is not None)
+
+
+def _to_numpy(value: Tensor) -> np.ndarray:
+    return value.detach().cpu().numpy().astype(np.float64)
+
+
+def _to_torch(command: Command, device: torch.device) -> Command:
+    values: dict[str, Any] = {}
+    for entry in fields(command):
+        value = getattr(command, entry.name)
+        values[entry.name] = (
+            None if value is None else torch.tensor(value, dtype=torch.float32, device=device)
+        )
+    return type(command)(**values)

@@ -1,0 +1,29 @@
+"""Sessions in a domain of their own, and bundles of untrained policies."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from hardware.ros.session import RosSession
+
+
+@pytest.fixture
+def sessions(worker_id: str) -> Iterator[Callable[..., RosSession]]:
+    """Make nodes that nobody outside this test process hears."""
+    # 1 to 101 are free of the ports that Linux hands out; the others belong to other workers.
+    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
+    made: list[RosSession] = []
+
+    def make(name: str, namespace: str = "/robot") -> RosSession:
+        made.append(RosSession(name, namespace=namespace, domain=40 + number % 40))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,102 @@
+"""Nodes of real ROS 2: newest messages, latched ones, services, sentences for what is missing."""
+
+import threading
+
+import pytest
+
+from hardware.ros.compat import RosError, message
+from hardware.ros.session import RosSession
+
+JointState, Bool = message("sensor_msgs", "JointState"), message("std_msgs", "Bool")
+Trigger, SetBool = message("std_srvs", "Trigger"), message("std_srvs", "SetBool")
+
+
+def numbered(number: float):
+    one = JointState()
+    one.position = [number]
+    return one
+
+
+def test_only_the_newest_message_counts(sessions):
+    here, there = sessions("here"), sessions("there")
+    publisher, newest = here.publisher("states", JointState), there.newest("states", JointState)
+    here.wait_until(lambda: publisher.get_subscription_count() == 1, "a subscriber")
+    there.wait_until(lambda: newest.publishers == 1, "a publisher")
+    assert newest.take() is None
+    got: list[float] = []
+
+    def arrives() -> bool:
+        found = newest.take()
+        got.extend(found.position if found else [])
+        return bool(got) and got[-1] == 9.0
+
+    for number in range(10):
+        publisher.publish(numbered(number))
+    there.wait_until(arrives, "the last message")
+    assert got == sorted(got)
+    assert newest.take() is None
+
+
+def test_who_comes_late_gets_what_is_latched(sessions):
+    here, there = sessions("here"), sessions("there")
+    publisher = here.publisher("estop", Bool, latched=True)
+    message_sent = Bool()
+    message_sent.data = True
+    publisher.publish(message_sent)
+    newest = there.newest("estop", Bool, latched=True)
+    assert newest.wait(there, "the latched message").data is True
+
+
+def serving(session: RosSession, until: threading.Event) -> threading.Thread:
+    def work() -> None:
+        while not until.wait(0.002):
+            session.serve()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_services_answer_in_words(sessions):
+    robot, operator = sessions("robot"), sessions("operator")
+    asked: list[bool] = []
+
+    def arm(wanted: bool) -> tuple[bool, str]:
+        asked.append(wanted)
+        return wanted, "armed" if wanted else "not armed"
+
+    robot.switch("arm", arm)
+    robot.trigger("estop", lambda: (True, "stopped"))
+    over = threading.Event()
+    thread = serving(robot, over)
+    try:
+        request = SetBool.Request()
+        request.data = True
+        answer = operator.call(SetBool, "arm", request)
+        assert (answer.success, answer.message) == (True, "armed")
+        assert operator.call(Trigger, "estop", Trigger.Request()).message == "stopped"
+    finally:
+        over.set()
+        thread.join()
+    assert asked == [True]
+
+
+def test_what_does_not_come_is_named(sessions):
+    alone = sessions("alone")
+    with pytest.raises(RosError, match=r"nobody offers .* /robot/arm within 0.1 s"):
+        alone.call(SetBool, "arm", SetBool.Request(), timeout=0.1)
+    with pytest.raises(RosError, match=r"waited 0.1 s for a driver; .*namespace .here /robot"):
+        alone.wait_until(lambda: False, "a driver", timeout=0.1)
+
+
+def test_domains_do_not_hear_each_other(sessions):
+    here = sessions("here")
+    stranger = RosSession("stranger", namespace="/robot", domain=99)
+    try:
+        here.publisher("states", JointState)
+        assert stranger.newest("states", JointState).publishers == 0
+        stranger.close()  # once more below
+    finally:
+        stranger.close()
+    with pytest.raises(RosError, match="must lie in 0 to 232, got 233"):
+        RosSession("nowhere", domain=233)

@@ -1,0 +1,44 @@
+"""Actors of every kind, as they are exported, pass their self-test in C."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from policies.c99.source import write_c99
+from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.export import export_bundle
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.mlp import Activation
+from policies.trunks.kinds import NetworkKind
+
+OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
+
+pytestmark = pytest.mark.slow  # each export takes a second or more
+
+
+def check(actor: GaussianActor | DeterministicActor, tmp_path: Path, arguments, self_test) -> None:
+    with torch.no_grad():
+        for parameter in actor.parameters():  # norms and biases away from one and zero
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    for _ in range(3):
+        actor.update_statistics({"actor": 0.5 * torch.randn(64, OBS_SIZE) + 0.2})
+    bundle = export_bundle(tmp_path / "bundle", **arguments(policy=actor))
+    _, source = write_c99(bundle, tmp_path / "c")
+    done = self_test(source)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("kind", list(NetworkKind))
+def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
+    torch.manual_seed(0)
+    normalize = kind is not NetworkKind.flash  # which has a batch norm of its own
+    config = GaussianActorConfig(kind=kind, hidden=[16, 12], width=16, normalize=normalize)
+    check(GaussianActor(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
+
+
+@pytest.mark.parametrize("activation", list(Activation))
+def test_activation_passes(activation, tmp_path, arguments, self_test) -> None:
+    torch.manual_seed(0)
+    config = DeterministicActorConfig(hidden=[9, 6], activation=activation, layer_norm=True)
+    check(DeterministicActor(config, OBS_SIZE, 4), tmp_path, arguments, self_test)

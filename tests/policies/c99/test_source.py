@@ -1,0 +1,273 @@
+"""A policy in C does step for step what its runner does, and says so when it does not."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from policies.bundle import load_bundle
+from policies.c99.observation import ENTRIES, inputs_of
+from policies.c99.source import write_c99
+from policies.export import export_bundle
+from policies.runner import PolicyRunner
+from robot_rl.core import observation_terms, quaternion
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation_terms import TERMS
+from robot_rl.core.robot_command import CommandKind
+from robot_rl.core.robot_gripper import GripperSpec
+from robot_rl.core.robot_parts import JointSpec, SensorSpec
+from robot_rl.core.robot_state import RobotState
+
+Arguments = Callable[..., dict[str, Any]]
+SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
+
+STEPS, ROBOTS = 200, 3
+TOLERANCE = 1e-5
+CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation_terms.__name__]
+SIZES = {"orientation_matrix": 9, "preview_w": 6, "joint_position": 2, "joint_velocity": 2}
+
+
+class Walk:
+    """The same random inputs for a runner and for instances in C, with resets of single robots."""
+
+    def __init__(self, runner: PolicyRunner) -> None:
+        self._spec, self._rng = runner.spec, np.random.default_rng(1)
+
+    def draw(self) -> dict[str, dict[str, np.ndarray]]:
+        """One step: group -> name -> (N, width)."""
+        spec = self._spec
+        widths = {
+            "state": spec.robot.state_widths,
+            "goal": spec.goal_widths,
+            "sensed": spec.sensed_widths,
+        }
+        drawn = {
+            group: {
+                name: self._rng.standard_normal((ROBOTS, width)).astype(np.float32)
+                for name, width in entries.items()
+            }
+            for group, entries in widths.items()
+        }
+        turn = drawn["state"]["orientation_w"][:, :3]
+        drawn["state"]["orientation_w"] = quaternion.from_rotation_vector(turn)
+        return drawn
+
+    def resets(self, step: int) -> np.ndarray:
+        return self._rng.random(ROBOTS) < (1.0 if step == 0 else 0.05)
+
+
+def check_against_the_runner(bundle: Path, folder: Path, c_policy: Any) -> None:
+    write_c99(bundle, folder)
+    runner = load_bundle(bundle, num_robots=ROBOTS)
+    in_c, walk = c_policy(folder, "policy", count=ROBOTS), Walk(runner)
+    span = np.subtract(runner.spec.action_map.high, runner.spec.action_map.low)
+    order, size = inputs_of(runner.spec), runner.spec.observation_size
+    for step in range(STEPS):
+        starting, drawn = walk.resets(step), walk.draw()
+        runner.reset(starting)
+        for i in np.flatnonzero(starting):
+            in_c.reset(i)
+        in_c.inputs[:] = np.concatenate([drawn[one.group][one.name] for one in order], axis=1)
+        command = runner.act(RobotState(drawn["state"]), drawn["goal"], drawn["sensed"])
+        assert [in_c.step(i) for i in range(ROBOTS)] == [0] * ROBOTS
+        expected = np.concatenate([v for v in vars(command).values() if v is not None], axis=1)
+        unit = span if span.size == expected.shape[1] else 1.0  # the arm's ranges are 1
+        assert (np.abs(in_c.commands - expected) <= TOLERANCE * unit).all()
+        actions = in_c.states[:, size : size + span.size]
+        np.testing.assert_allclose(actions, runner.last_action, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            in_c.states[:, :size], runner.last_observation, rtol=TOLERANCE, atol=TOLERANCE
+        )
+        if step % 3 == 0:  # a person moved the setpoints
+            in_c.commands += 0.1
+            runner.accept(type(command)(**_named(in_c.commands, vars(command))))
+            for i in range(ROBOTS):
+                in_c.accept(i)
+
+
+def _named(values: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a command from its entries in order."""
+    widths = [0 if value is None else value.shape[1] for value in like.values()]
+    parts = np.split(values, np.cumsum(widths)[:-1], axis=1)
+    return {name: part if part.size else None for name, part in zip(like, parts, strict=True)}
+
+
+def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+    """Every kind of term, with histories and scales; body rates."""
+    plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
+             "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
+             "wrench_ee")  # fmt: skip
+    names = [*CORE_TERMS, "state/joint_effort", "goal/yaw", "sensed/scan"]
+    terms = [
+        TermConfig(term=name, scale=[1.0, 0.5, -2.0][i % 3], history=1 + i % 4)
+        for i, name in enumerate(names)
+    ]
+    widths = SIZES | {"last_action": 4, "state/joint_effort": 2, "goal/yaw": 1, "sensed/scan": 5}
+    size = sum(widths.get(term.term, 3) * term.history for term in terms)
+    goals = {"position_w": 3, "linear_velocity_w": 3, "end_effector_position_b": 3}
+    return export_bundle(
+        path,
+        **arguments(
+            policy=policy_class(size, 4),
+            terms=terms,
+            robot=robot(command=CommandKind.body_rates, sensors={n: SensorSpec() for n in plain}),
+            action_map=ActionMap(
+                kind=CommandKind.body_rates, low=[-6, -6, -3, 0], high=[6, 6, 3, 0.9]
+            ),
+            goal_widths={**goals, "preview_w": 6, "yaw": 1},
+            sensed_widths={"scan": 5},
+        ),
+    )
+
+
+def arm_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
+    """Joint targets that leave the limits, gains, a gripper, and a recurrent state."""
+    joints = [
+        JointSpec(name=name, position_limit=[-0.2, 0.4], default_position=0.1, stiffness=40.0,
+                  damping=damping)
+        for name, damping in (("pan", 2.0), ("tilt", 3.0))
+    ]  # fmt: skip
+    arm = robot(
+        joints=joints, rotors=[], command=CommandKind.joint,
+        gripper=GripperSpec(joints=["finger"]),
+    )  # fmt: skip
+    return export_bundle(
+        path,
+        **arguments(
+            policy=policy_class(29 - 2, 3, memory=5),
+            robot=arm,
+            action_map=ActionMap.joint_positions(arm, scale=0.5, gripper=True),
+            initial_action=[0.0, 0.1, -0.2],
+            initial_state=[0.1, 0.2, 0.3, 0.4, 0.5],
+        ),
+    )
+
+
+def test_rotors_follow_the_runner(exported, tmp_path, c_policy) -> None:
+    check_against_the_runner(exported, tmp_path, c_policy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [kite_bundle, arm_bundle])
+def test_every_term_and_command_follows_the_runner(
+    make, tmp_path, arguments, policy_class, robot, c_policy, self_test
+) -> None:
+    bundle = make(tmp_path / "bundle", arguments, policy_class, robot)
+    check_against_the_runner(bundle, tmp_path / "c", c_policy)
+    done = self_test(tmp_path / "c" / "policy.c")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_term_of_the_core_has_a_form() -> None:
+    assert set(ENTRIES) == set(CORE_TERMS)
+
+
+def test_header_names_units_and_constants(exported, tmp_path) -> None:
+    header, source = write_c99(exported, tmp_path, "kite_hover")
+    text = header.read_text()
+    assert "float linear_velocity_w[3]; /* velocity of the base, [m/s], world axes */" in text
+    assert "angular_velocity_b" not in text, "no term reads it"
+    assert "float speed[4]; /* fraction of the largest rotor speed, in [0, 1]" in text
+    assert "#define KITE_HOVER_PERIOD 0.01f" in text
+    assert '#define KITE_HOVER_ROBOT "kite"' in text
+    assert "void kite_hover_reset(kite_hover_state *s);" in text
+    assert '"front",\n    "left",' in source.read_text()
+    includes = re.findall(r"#include .*", source.read_text())
+    assert includes == ['#include "kite_hover.h"', "#include <math.h>", "#include <stdio.h>"]
+
+
+def test_self_test_passes_and_says_how_closely(exported, tmp_path, self_test) -> None:
+    _, source = write_c99(exported, tmp_path)
+    done = self_test(source)
+    assert done.returncode == 0
+    assert done.stdout.startswith("96 steps in 4 sequences agree; the largest difference is 0.0")
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        ("golden_action", "action, entry 0: step 0 of sequence 0: got "),
+        ("golden_command_speed", "command speed, entry 0: step 0 of sequence 0: got "),
+        ("golden_observation", "observation term 'position_error_w', entry 0: step 0"),
+        ("golden_state_orientation_w", "observation term 'orientation_matrix', entry 1: step 0"),
+        ("w_out_weights", "action, entry 0: step 1 of sequence 0: got "),
+    ],
+)
+def test_self_test_finds_a_changed_number(array, told, exported, tmp_path, self_test) -> None:
+    _, source = write_c99(exported, tmp_path)
+    first = rf"(static const float {array}\[.*\n\s*\{{?)\S+f"
+    text, changed = re.subn(first, r"\g<1>0.0123f", source.read_text())
+    assert changed == 1
+    source.write_text(text)
+    done = self_test(source)
+    assert done.returncode == 1
+    assert told in done.stdout
+
+
+def test_histories_are_tested_too(exported, tmp_path, self_test) -> None:
+    _, source = write_c99(exported, tmp_path)
+    filled = "starting ? frame[i % width]"
+    assert filled in source.read_text()
+    source.write_text(source.read_text().replace(filled, "starting ? 0.0f"))
+    assert "observation term 'linear_velocity_w', entry 0: step 0" in self_test(source).stdout
+
+
+def test_nan_is_answered_and_the_command_left_alone(exported, tmp_path, c_policy) -> None:
+    write_c99(exported, tmp_path)
+    in_c = c_policy(tmp_path, "policy", count=1)
+    in_c.reset(0)
+    in_c.inputs[0, 4] = np.nan  # of the attitude
+    in_c.commands[:] = 0.25
+    assert in_c.step(0) == 1
+    assert (in_c.commands == 0.25).all()
+    in_c.inputs[0, 3:7] = 1, 0, 0, 0
+    in_c.reset(0)
+    assert in_c.step(0) == 0
+
+
+def test_fast_math_is_refused(exported, tmp_path, compile_c) -> None:
+    _, source = write_c99(exported, tmp_path)
+    with pytest.raises(AssertionError, match="compile without -ffast-math"):
+        compile_c(source, "-ffast-math", "-c")
+
+
+def test_name_and_folder_are_checked(exported, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="the policy's name 'my-policy' cannot be a name in C"):
+        write_c99(exported, tmp_path, "my-policy")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StorageError, match="taken cannot be written"):
+        write_c99(exported, tmp_path / "taken")
+
+
+class Sorting(nn.Module):
+    """A policy with an operation that has no form in C."""
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        return torch.tanh(obs["actor"].cumsum(-1)[:, :4])
+
+
+@pytest.mark.slow
+def test_operation_without_a_form_leaves_no_file(tmp_path, arguments) -> None:
+    bundle = export_bundle(tmp_path / "bundle", **arguments(policy=Sorting()))
+    with pytest.raises(ConfigError, match=r"operation CumSum .* has no form in C99 here; known"):
+        write_c99(bundle, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.slow
+def test_term_of_a_task_is_named(tmp_path, arguments, monkeypatch) -> None:
+    monkeypatch.setitem(TERMS, "kite_line", lambda inputs: inputs.state.position_w)
+    changed = arguments(
+        terms=[TermConfig(term="kite_line", history=3), TermConfig(term="last_action", history=5)]
+    )
+    bundle = export_bundle(tmp_path / "bundle", **changed)
+    with pytest.raises(ConfigError, match="term 'kite_line' has no form in C99 here; known: pos"):
+        write_c99(bundle, tmp_path / "c")

@@ -22,7 +22,7 @@ ALLOWED = {
     "robot_rl.training": ("robot_rl.core", "robot_rl.buffers"),  # learners only as their protocol
     "policies": ("robot_rl.core",),
     "sim": ("robot_rl.core",),
-    "hardware": ("robot_rl", "policies.bundle"),
+    "hardware": ("robot_rl", "policies.bundle", "policies.runner"),
     "configs": ("robot_rl", "sim", "hardware", "policies"),
     "scripts": ("robot_rl", "sim", "hardware", "policies", "configs"),
 }

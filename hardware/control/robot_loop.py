@@ -4,6 +4,7 @@ The loop never raises outward. What fails becomes a condition, the robot is stop
 is in the status. Every limit is enforced here, after any policy and any person.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -100,18 +101,10 @@ class RobotLoop:
             until: Whether to end; asked once per tick.
             stop_time: Longest time that the soft stop may take [s].
         """
-        deadline = self._clock.now()
-        end: float | None = None
-        while end is None or not (self._at_rest() or self._clock.now() > end):
-            try:
-                deadline = self.tick_after(deadline)
-                if end is None and until():
-                    end = self._ask_to_stop(stop_time)
-            except KeyboardInterrupt:
-                if end is not None:
-                    break
-                end = self._ask_to_stop(stop_time)
-        self._stop_driver()
+        try:
+            self._keep_time(until, stop_time)
+        finally:
+            self._stop_driver()
 
     def tick_after(self, deadline: float) -> float:
         """Sleep for a period after a deadline and tick; returns the deadline that was kept.
@@ -140,11 +133,11 @@ class RobotLoop:
         self._ticks += 1
         self._missed += missed
         faults, self._faults = self._faults, {}
-        state = self._tried(self._read, Condition.DRIVER_FAULT, None)
+        sample = self._tried(self._read, Condition.DRIVER_FAULT, (None, -math.inf))
         latencies.add("read", (read := clock.now()) - begin)
         faults |= self._faults
         self._faults = {}
-        self._decide(begin, state, faults, missed)
+        self._decide(begin, sample, faults, missed)
         latencies.add("decide", (decided := clock.now()) - read)
         command = self._command(begin)
         latencies.add("control", (controlled := clock.now()) - decided)
@@ -155,31 +148,48 @@ class RobotLoop:
         latencies.add("write", (written := clock.now()) - controlled)
         latencies.add("tick", written - begin)
 
-    def _read(self) -> RobotState | None:
+    def _keep_time(self, until: Callable[[], bool], stop_time: float) -> None:
+        deadline = self._clock.now()
+        end: float | None = None
+        while end is None or not (self._at_rest() or self._clock.now() > end):
+            try:
+                deadline = self.tick_after(deadline)
+                if end is None and until():
+                    end = self._ask_to_stop(stop_time)
+            except KeyboardInterrupt:
+                if end is not None:
+                    break
+                end = self._ask_to_stop(stop_time)
+
+    def _read(self) -> tuple[RobotState | None, float]:
+        """The newest sample and its stamp."""
         try:
-            return self._driver.read()
+            return self._driver.read(), self._driver.stamp
         except StaleStateError:
-            return None
+            return None, -math.inf
 
     def _newest(self, who: SafetyState) -> StampedCommand | None:
         fault = Condition.COMMAND_INVALID if who is self.safety else Condition.POLICY_SILENT
         return self._tried(self._sources[who].newest, fault, None)
 
     def _decide(
-        self, now: float, state: RobotState | None, faults: Mapping[Condition, str], missed: int
-    ) -> None:
+        self, now: float, sample: tuple[RobotState | None, float],
+        faults: Mapping[Condition, str], missed: int,
+    ) -> None:  # fmt: skip
         """Conditions of this tick, and the state that follows from them."""
         seen = Observed(
-            now=now, safety=self.safety, state=state, stamp=self._driver.stamp,
+            now=now, safety=self.safety, state=sample[0], stamp=sample[1],
             commands={who: self._newest(who) for who in self._sources},
             heartbeat=self.acts.heartbeat, followed=self._path.followed, missed=missed,
             publishers=self.acts.publishers,
         )  # fmt: skip
         found = self._tried(lambda: self._watch.update(seen), Condition.DRIVER_FAULT, frozenset())
+        found |= self._tried(
+            lambda: self._stopping.conditions(self.safety, now), Condition.DRIVER_FAULT, frozenset()
+        )
         faults = {**faults, **self._faults}  # a source or the watch itself may have failed
         self._faults = {}
-        found |= self._stopping.conditions(self.safety, now) | self.acts.take()
-        self._conditions = found | faults.keys()
+        self._conditions = found | self.acts.take() | faults.keys()
         self._details = {**self._watch.details, **faults}
         if refused := refusals(self.safety, self._conditions):
             self._refused = refusal_words(refused, self.safety, self._details)
@@ -194,6 +204,9 @@ class RobotLoop:
             self._trip = Trip(now, before, after, causes, words)
         else:
             self._refused = ""
+        self._tried(lambda: self._begin(now, before, after), Condition.CONTROLLER_FAULT, None)
+
+    def _begin(self, now: float, before: SafetyState, after: SafetyState) -> None:
         state = self._watch.measured.state
         if after is SafetyState.ARMING and state is not None:
             self._path.start(state)
@@ -209,9 +222,6 @@ class RobotLoop:
         state = self._watch.measured.state
         if state is None:
             return None
-        if not self._started:
-            self._path.start(state)
-            self._started = True
         self._tried(lambda: self._follow(now, state), Condition.CONTROLLER_FAULT, None)
         if Condition.CONTROLLER_FAULT in self._faults and self.safety not in IN_CHARGE:
             # The stop itself failed: nothing milder is left.
@@ -220,6 +230,9 @@ class RobotLoop:
         return self._path.sent  # of the tick before, where this one's failed
 
     def _follow(self, now: float, state: RobotState) -> None:
+        if not self._started:
+            self._path.start(state)
+            self._started = True
         good = self._watch.commanded.good.get(self.safety)
         stops = good is None
         if good is None:

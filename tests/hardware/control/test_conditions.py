@@ -91,6 +91,14 @@ class TestState:
         watched.tick(joints())
         assert watched.first(C.STATE_LATE, joints(), stamp=watched.now) == 0.022
 
+    def test_a_sample_that_was_overtaken_is_not_used(self):
+        watched = Watched()
+        watched.tick(joints(q=(0.1, 0)))
+        watched.tick(joints(q=(0.2, 0)), stamp=watched.now - 0.01)
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.1
+
     def test_a_slow_loop_allows_three_of_its_periods(self):
         watch = Watch(two_joints(), SafetyLimits(), 0.02)
         watch.update(Observed(now=0.0, safety=S.READY, state=joints(), stamp=0.0))

@@ -72,13 +72,14 @@ def test_the_loop_at_500_hz_is_hardly_later_than_a_bare_one():
     """
     code = f"import {__name__} as this; this.measure()"
     environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
+    told = ["inf"]
     for _ in range(2):  # another program may take whole windows: retried once
-        told = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True,
-                              text=True, check=True)  # fmt: skip
-        ratio, *words = told.stdout.splitlines()
-        if float(ratio) <= 1.5:
+        child = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True,
+                               text=True, check=True)  # fmt: skip
+        told = child.stdout.splitlines()
+        if float(told[0]) <= 1.5:
             return
-    raise AssertionError("\n".join([f"median ratio {ratio}", *words]))
+    raise AssertionError("\n".join(["median ratio:", *told]))
 
 
 def measure():

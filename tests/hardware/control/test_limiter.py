@@ -218,6 +218,16 @@ def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream
         q, speed = sent.q[0], new_speed
 
 
+@pytest.mark.parametrize("acceleration", [10.0, 20.0, 500.0])
+def test_a_joint_at_full_speed_brakes_ahead_of_its_limit(acceleration):
+    limits = limiter(acceleration=acceleration)
+    limits.start(measured())
+    sent = [joint(limits.limit(command(q=(9, -9)), measured(), DT)).q[0] for _ in range(400)]
+    speed = np.diff(sent, axis=0) / DT
+    assert np.all(abs(np.diff(speed, axis=0)) <= acceleration * DT + 1e-9)
+    np.testing.assert_allclose(sent[-1], [1, -2], atol=0.02)
+
+
 @settings(max_examples=5)
 @given(pose)
 def test_a_target_within_limits_is_reached(target):

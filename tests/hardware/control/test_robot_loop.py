@@ -45,6 +45,14 @@ class TestStandingUp:
         np.testing.assert_allclose(process.q, DEFAULT, atol=2e-3)
         assert within(JointLimits.of(two_joints()), process.driver.received)
 
+    def test_arming_starts_where_somebody_moved_the_robot_to(self):
+        process = joints()
+        process.ticks(5)
+        process.driver.body.q = np.array([[-0.6, 0.3]])  # by hand, faster than any command
+        process.ticks()
+        process.act(C.ARM)
+        np.testing.assert_allclose(last(process).q, [[-0.6, 0.3]], atol=1e-3)
+
     def test_it_does_not_arm_before_the_robot_was_heard(self):
         process = joints()
         process.driver.close()
@@ -215,8 +223,13 @@ class TestPerson:
         process = joints().in_policy(to(0.3, -0.4))
         process.ticks(5, command=to(0.3, -0.4), person=to(0.25, -0.4))
         said: dict[str, Any] = {"command": to(0.3, -0.4), "person": to(0.25, -0.4)}
+        process.ticks(300, **said)
         assert process.act(C.HAND_TO_HUMAN, **said) is S.HUMAN
+        before = len(process.driver.received) - 2
         process.ticks(seconds=1.0, **said)
+        way = [command.q[0, 0] for command in process.driver.received[before:]]
+        # from 0.3 to 0.25 in 0.4 s, its steepest step the one in the middle
+        assert max(abs(np.diff(way))) == pytest.approx(1.875 * 0.05 / 0.4 * PERIOD, rel=0.01)
         np.testing.assert_allclose(process.q, [0.25, -0.4], atol=2e-3)
         assert process.act(C.ENABLE_POLICY, **said) is S.POLICY
 

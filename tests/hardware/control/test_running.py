@@ -53,6 +53,15 @@ class TestRunning:
         # 0.1 s of standing, 0.2 s of fading, and the ticks that begin and end both
         assert process.clock.now() - begin == pytest.approx(0.3, abs=4 * PERIOD)
 
+    def test_whatever_ends_it_the_driver_is_stopped(self):
+        def broken():
+            raise RuntimeError("of the caller")
+
+        process = joints().ready()
+        with pytest.raises(RuntimeError, match="of the caller"):
+            process.loop.run(until=broken)
+        assert process.driver.stops == 1
+
     def test_a_passive_robot_ends_at_once(self):
         process = joints()
         process.loop.run(until=lambda: True)

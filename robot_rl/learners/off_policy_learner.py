@@ -3,32 +3,34 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
-from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, Network
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
 
 AnyLearner = TypeVar("AnyLearner", bound="OffPolicyLearner")
-Updated = tuple[dict[str, Tensor], Tensor]
+Arguments = ParamSpec("Arguments")
+Updated = TypeVar("Updated")
 
 
 def with_fast_products(
-    update: Callable[[AnyLearner, Batch], Updated],
-) -> Callable[[AnyLearner, Batch], Updated]:
+    update: Callable[Concatenate[AnyLearner, Arguments], Updated],
+) -> Callable[Concatenate[AnyLearner, Arguments], Updated]:
     """Let the products of an update go to the faster library, forward and backward."""
 
     @functools.wraps(update)
-    def faster(self: AnyLearner, batch: Batch) -> Updated:
+    def faster(
+        self: AnyLearner, /, *arguments: Arguments.args, **keywords: Arguments.kwargs
+    ) -> Updated:
         with self.products:
-            return update(self, batch)
+            return update(self, *arguments, **keywords)
 
     return faster
 

@@ -17,6 +17,8 @@ options:
   mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
+  patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
+                   for a simulated robot on a busy machine
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
   namespace=       of all topics; the robot's name if empty
 
@@ -43,11 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from configs.compose import read_options
     from deploying.operator import Operator
     from deploying.plan import DeployOptions
-    from robot_rl.core.errors import ConfigError
 
-    options, rest = read_options(DeployOptions, overrides)
-    if rest:
-        raise ConfigError(f"'{rest[0]}' is no option of deploy; see --help")
+    options, _ = read_options(DeployOptions, overrides)
     operator = Operator(options)
     try:
         operator.arm()

@@ -1,7 +1,7 @@
 """What a deployment consists of, worked out before anything is started."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from robot_rl.core.robot import RobotSpec
 from sim.twin import Twin
 
 DRIVERS, MODES = ("twin",), ("policy", "shadow")
+_RESTING = 0.15
+"""How far a walking robot that lies on its own stops presses into them [rad]."""
 LOOP_NODE = "loop"
 """Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
 
@@ -42,6 +44,9 @@ class DeployOptions:
     """How long the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
     """Of the twin's start, goals and noise."""
+    patience: float = 1.0
+    """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
+    simulated robot on a busy machine."""
     domain: int = -1
     """ROS_DOMAIN_ID; -1 takes the environment's."""
     namespace: str = ""
@@ -54,8 +59,9 @@ class DeployOptions:
                 raise ConfigError(unknown_name(name, getattr(self, name), known))
         if not self.bundle:
             raise ConfigError("which policy? bundle=runs/<run>/bundle")
-        if self.seconds < 0:
-            raise ConfigError(f"seconds must be >= 0, got {self.seconds}")
+        for name, lowest in (("seconds", 0.0), ("patience", 1.0)):
+            if not getattr(self, name) >= lowest:
+                raise ConfigError(f"{name} must be >= {lowest:g}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -78,14 +84,9 @@ class Deployment:
             ) from None
         config = from_plain(plain)
         if self.options.robot and self.options.robot != config.robot.spec.name:
-            config.robot = compose(
-                [f"task={self._task(plain)}", f"robot={self.options.robot}"]
-            ).config.robot
+            task = f"task={plain['schemas']['task']}"
+            config.robot = compose([task, f"robot={self.options.robot}"]).config.robot
         return config
-
-    @staticmethod
-    def _task(plain: dict[str, Any]) -> str:
-        return str(plain["schemas"]["task"])
 
     @property
     def robot(self) -> RobotSpec:
@@ -158,12 +159,21 @@ class Deployment:
         A policy that drives joints by stiffness asks for targets that its joints never reach: as a
         jump counts what lies beyond the reach of its actions.
         """
+        return _patient(self._limits, self.options.patience)
+
+    @property
+    def _limits(self) -> SafetyLimits:
         if self.robot.rotors:
             return SafetyLimits.for_flight()
         action_map, joints = self.runner.spec.action_map, self.robot.num_joints
         ranges = zip(action_map.low[:joints], action_map.high[:joints], strict=True)
         reach = max((high - low) / 2 for low, high in ranges)
-        return SafetyLimits(first_command_jump=reach + SafetyLimits().first_command_jump)
+        usual = SafetyLimits()
+        return replace(
+            usual,
+            first_command_jump=reach + usual.first_command_jump,
+            range_tolerance=_RESTING if self.robot.feet else usual.range_tolerance,
+        )
 
     @property
     def hover_thrust(self) -> float:
@@ -176,3 +186,14 @@ class Deployment:
         from configs.twin_builder import build_twin
 
         return build_twin(self.config, seed=self.options.seed)
+
+
+def _patient(limits: SafetyLimits, factor: float) -> SafetyLimits:
+    """The same limits with longer times."""
+    times = ("command_late", "command_lost", "state_late", "state_lost")
+    return replace(
+        limits,
+        **{name: factor * getattr(limits, name) for name in times},
+        overrun_share=min(1.0, factor * limits.overrun_share),
+        overrun_ticks=round(factor * limits.overrun_ticks),
+    )

@@ -44,9 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_options
     from deploying.operator import Operator
-    from deploying.plan import DeployOptions
+    from deploying.plan import DeployOptions, refuse_others
 
-    options, _ = read_options(DeployOptions, overrides)
+    options, rest = read_options(DeployOptions, overrides)
+    refuse_others(DeployOptions, rest)
     operator = Operator(options)
     try:
         operator.arm()

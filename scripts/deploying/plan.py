@@ -1,13 +1,15 @@
 """What a deployment consists of, worked out before anything is started."""
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from configs.compose import compose, from_plain
 from configs.schema import RunConfig
+from configs.twin_builder import build_twin
 from hardware.control.command_path import Laws
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety_limits import SafetyLimits
@@ -29,8 +31,8 @@ LOOP_NODE = "loop"
 
 
 @dataclass(kw_only=True)
-class DeployOptions:
-    """What `scripts/deploy.py` takes."""
+class RobotOptions:
+    """Which policy, which robot, and where it is heard."""
 
     bundle: str = ""
     """Folder of the policy."""
@@ -38,12 +40,6 @@ class DeployOptions:
     """Name of the robot; the bundle's own if empty."""
     driver: str = "twin"
     """Who moves the robot: twin, a simulated one."""
-    mode: str = "policy"
-    """`policy` lets it move; `shadow` computes and holds."""
-    seconds: float = 0.0
-    """How long the policy is in charge [s]; 0 until Ctrl-C."""
-    seed: int = 0
-    """Of the twin's start, goals and noise."""
     patience: float = 1.0
     """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
     simulated robot on a busy machine."""
@@ -54,21 +50,58 @@ class DeployOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be deployed."""
-        for name, known in (("driver", DRIVERS), ("mode", MODES)):
-            if getattr(self, name) not in known:
-                raise ConfigError(unknown_name(name, getattr(self, name), known))
+        if self.driver not in DRIVERS:
+            raise ConfigError(unknown_name("driver", self.driver, DRIVERS))
+        if not self.patience >= 1:
+            raise ConfigError(f"patience must be >= 1, got {self.patience}")
+
+
+@dataclass(kw_only=True)
+class DoctorOptions(RobotOptions):
+    """What `scripts/doctor.py` takes."""
+
+    listen: float = 3.0
+    """How long to listen to the robot's topics [s]."""
+
+
+@dataclass(kw_only=True)
+class DeployOptions(RobotOptions):
+    """What `scripts/deploy.py` takes."""
+
+    mode: str = "policy"
+    """`policy` lets it move; `shadow` computes and holds."""
+    seconds: float = 0.0
+    """How long the policy is in charge [s]; 0 until Ctrl-C."""
+    seed: int = 0
+    """Of the twin's start, goals and noise."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be deployed."""
+        super().__post_init__()
+        if self.mode not in MODES:
+            raise ConfigError(unknown_name("mode", self.mode, MODES))
         if not self.bundle:
             raise ConfigError("which policy? bundle=runs/<run>/bundle")
-        for name, lowest in (("seconds", 0.0), ("patience", 1.0)):
-            if not getattr(self, name) >= lowest:
-                raise ConfigError(f"{name} must be >= {lowest:g}, got {getattr(self, name)}")
+        if not self.seconds >= 0:
+            raise ConfigError(f"seconds must be >= 0, got {self.seconds}")
+
+
+def refuse_others(options: type[RobotOptions], rest: Sequence[str]) -> None:
+    """Refuse fields of a run, which a bundle has settled, and whatever else is no option.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    if rest:
+        name = rest[0].partition("=")[0]
+        raise ConfigError(unknown_name("option", name, [one.name for one in fields(options)]))
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A bundle, a robot, and what joins them; every process makes its own from the options."""
 
-    options: DeployOptions
+    options: RobotOptions
 
     @cached_property
     def config(self) -> RunConfig:
@@ -181,11 +214,9 @@ class Deployment:
         plant = self.config.robot.model
         return 9.81 * plant.mass / (len(self.robot.rotors) * sum(plant.thrust_curve))
 
-    def make_twin(self) -> Twin:
-        """The simulated robot."""
-        from configs.twin_builder import build_twin
-
-        return build_twin(self.config, seed=self.options.seed)
+    def make_twin(self, seed: int) -> Twin:
+        """The simulated robot, with a seed of its start, goals and noise."""
+        return build_twin(self.config, seed=seed)
 
 
 def _patient(limits: SafetyLimits, factor: float) -> SafetyLimits:

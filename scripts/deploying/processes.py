@@ -27,7 +27,7 @@ def run_robot(options: DeployOptions) -> None:
 
     torch.set_num_threads(1)
     plan = Deployment(options)
-    twin = plan.make_twin()
+    twin = plan.make_twin(options.seed)
     process = RobotProcess(
         twin, name=plan.mailboxes.robot, clock=MonotonicClock(), period=plan.period,
         gain_sets=plan.gain_names, laws=plan.laws(), limits=plan.limits(),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.scripts.standing_policy import write_standing_policy
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 
@@ -69,3 +70,16 @@ def finished_run(tmp_path_factory) -> Path:
             importlib.import_module("train").main([*TINY, f"runs={root}"])
     assert not ended.value.code
     return next(root.iterdir())
+
+
+@pytest.fixture(scope="session")
+def go2_bundle(tmp_path_factory) -> Path:
+    """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
+    return write_standing_policy(tmp_path_factory.mktemp("go2") / "bundle")
+
+
+@pytest.fixture
+def domain(worker_id: str) -> int:
+    """A ROS domain of this test process; others of these tests take other ones."""
+    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
+    return 82 + number % 10

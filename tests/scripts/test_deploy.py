@@ -2,20 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
-from configs.compose import compose, to_plain
-from configs.twin_builder import build_twin
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import look_around, message
 from hardware.ros.session import RosSession
-from policies.export import export_bundle
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
@@ -23,40 +17,6 @@ pytestmark = [
 ]
 PATIENT = 40.0
 """Nobody promises a test machine that a policy is on time."""
-
-
-class Still(nn.Module):
-    """Keeps every joint at its default position."""
-
-    def __init__(self, actions: int) -> None:
-        super().__init__()
-        self.zero = nn.Parameter(torch.zeros(1, actions))
-
-    def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        return self.zero * obs["actor"][:, :1]
-
-
-@pytest.fixture(scope="session")
-def go2_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
-    config = compose(["task=velocity", "robot=go2"]).config
-    twin = build_twin(config, seed=0)
-    twin.connect()
-    action_map = config.robot.action_map(config.task)
-    return export_bundle(
-        tmp_path_factory.mktemp("deploy") / "bundle", policy=Still(action_map.size),
-        terms=config.task.actor, robot=twin.spec, action_map=action_map,
-        control_dt=twin.control_dt,
-        goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
-        sensed_widths={}, initial_action=[0.0] * action_map.size,
-        provenance={"config": to_plain(config)},
-    )  # fmt: skip
-
-
-@pytest.fixture
-def domain(worker_id: str) -> int:
-    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
-    return 82 + number % 10
 
 
 @pytest.fixture

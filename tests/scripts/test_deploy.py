@@ -105,6 +105,23 @@ def test_anybody_can_stop_it_and_nobody_moves_it_before_a_reset(deploying, deplo
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_robot_holds_when_somebody_else_commands_too(deploying, deployed, domain):
+    operator = deployed()
+    operator.arm()
+    operator.hand_over()
+    somebody = RosSession("somebody", namespace="/go2", domain=domain)
+    try:
+        somebody.publisher("joint_command", message("sensor_msgs", "JointState"))
+        with pytest.raises(
+            deploying.operator.DeploymentError, match=r"second_publisher .2 send commands"
+        ):
+            operator.watch(30.0)
+    finally:
+        somebody.close()
+
+
+@pytest.mark.slow
 def test_bundle_of_another_robot_is_refused(refused, go2_bundle):
     said = refused("deploy", f"bundle={go2_bundle}", "robot=go1")
     assert "made for robot 'go2'" in said

@@ -6,6 +6,7 @@ Hydra's own runner is not used, as it leaves with exit code 1 and writes folders
 """
 
 import difflib
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,10 +54,7 @@ def compose(overrides: Sequence[str]) -> Composition:
     groups = [one for one in parsed if one.key_or_group in GROUPS]
     for one in groups:
         _check_choice(one)
-    for component in COMPONENTS:
-        name = f"{component.name}_schema"
-        ConfigStore.instance().store(group=component.group, name=name, node=component.config)
-    ConfigStore.instance().store(name="run_schema", node=RunConfig)
+    _store_schemas()
     lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
     try:
         with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
@@ -69,6 +67,15 @@ def compose(overrides: Sequence[str]) -> Composition:
     _check_parts(tree, chosen, parsed)
     config = _finish(tree, [one for one in parsed if one not in groups])
     return Composition(config=config, chosen={g: chosen[g] for g in GROUPS if g in chosen})
+
+
+@functools.cache
+def _store_schemas() -> None:
+    """Tell Hydra the schemas that the YAML files extend: once, as it takes half a composition."""
+    for component in COMPONENTS:
+        name = f"{component.name}_schema"
+        ConfigStore.instance().store(group=component.group, name=name, node=component.config)
+    ConfigStore.instance().store(name="run_schema", node=RunConfig)
 
 
 def _robot_of_the_task(groups: Sequence[Override]) -> list[str]:
@@ -170,6 +177,18 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
     for one in _parse(mine):
         _assign(tree, one)
     return _typed(tree), [text for text in overrides if text not in mine]
+
+
+def read_only_options(schema: type[Options], overrides: Sequence[str]) -> Options:
+    """The options of a script that takes nothing else, no field of a run either.
+
+    Raises:
+        ConfigError: An option is unknown, misspelt or has a wrong value.
+    """
+    options, rest = read_options(schema, overrides)
+    if rest:
+        raise ConfigError(unknown_name("option", rest[0].partition("=")[0], vars(options)))
+    return options
 
 
 def changed_keys(overrides: Sequence[str]) -> list[str]:

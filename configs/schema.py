@@ -29,7 +29,8 @@ from robot_rl.training.trainer import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.multirotors.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import MultirotorConfig
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask

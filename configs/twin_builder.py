@@ -9,13 +9,24 @@ from robot_rl.core.errors import ConfigError
 from sim.twin import Twin
 
 
-def build_twin(config: RunConfig, *, seed: int, nominal: bool = True) -> Twin:
-    """One robot of a run's worlds, at one physics step per command.
+def exactly_measured(config: RunConfig) -> RunConfig:
+    """The same run of a robot whose sensors have no errors."""
+    spec = config.robot.spec
+    none = {"noise": 0.0, "bias": 0.0, "bias_walk": 0.0, "jitter": 0.0, "dropout": 0.0}
+    sensors = {name: replace(sensor, **none) for name, sensor in spec.sensors.items()}
+    return replace(config, robot=replace(config.robot, spec=replace(spec, sensors=sensors)))
+
+
+def build_twin(config: RunConfig, *, seed: int, nominal: bool = True, exact: bool = False) -> Twin:
+    """One robot of a run's worlds, at one physics step per command of its loop (`loop_dt`).
 
     Args:
         config: The run; its task gives starts and goals.
         seed: Of starts, parameters and noise.
         nominal: Draw no physical parameter and push nobody: the plant as it is described.
+        exact: Measure without errors. With `nominal`, an episode then begins as in one world of
+            `make_env` with the same seed, built from `exactly_measured`, and where the loop has the
+            period of the physics it goes like it too.
 
     Raises:
         ConfigError: The run is not of our own worlds.
@@ -26,11 +37,13 @@ def build_twin(config: RunConfig, *, seed: int, nominal: bool = True) -> Twin:
             "a twin needs a task and a robot of our own; the run's environment is "
             f"'{component_of(config.env).name}', which has none"
         )
+    if exact:
+        robot = exactly_measured(config).robot
     if nominal:
         task = replace(task, randomization=task.randomization.nominal())
     device = torch.device("cpu")
-    steps = robot.decimation
-    single = replace(robot, decimation=1)
+    single = robot.behind_a_loop()
+    steps = round(robot.physics_dt * robot.decimation / single.physics_dt)
     simulation = component_of(robot).build(
         single, task.randomization, num_worlds=1, device=device, seed=seed,
         **single.simulation_arguments(task, evaluation=True),

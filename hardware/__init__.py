@@ -1,1 +1,1 @@
-"""The wing for real robots: not built yet, see README.md."""
+"""The wing for real robots: control loop, safety, controllers, drivers, ROS 2; see README.md."""

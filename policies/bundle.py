@@ -75,6 +75,15 @@ def load_bundle(
     return PolicyRunner(spec, network, num_robots=num_robots)
 
 
+def bundle_digest(path: Path | str) -> str:
+    """What tells a bundle from every other one: SHA-256 over all of its content.
+
+    Raises:
+        BundleError: The folder is no bundle, or is damaged.
+    """
+    return str(_read_sealed(Path(path))[0]["digest"])
+
+
 def read_bundle(folder: Path, *, verify: bool) -> tuple[PolicySpec, InferenceSession]:
     """Check a folder, finished or being written, and open what a `PolicyRunner` needs."""
     content, files = _read_sealed(folder)

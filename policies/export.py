@@ -35,6 +35,7 @@ from robot_rl.core.errors import (
     ShapeError,
     StorageError,
 )
+from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 
@@ -56,6 +57,7 @@ def export_bundle(
     initial_action: Sequence[float],
     provenance: Mapping[str, Any],
     sensed_widths: Mapping[str, int] | None = None,
+    clocks: Mapping[str, ClockSpec] | None = None,
     initial_state: Sequence[float] = (),
     seed: int = 0,
 ) -> Path:
@@ -74,6 +76,7 @@ def export_bundle(
         initial_action: Last action at an episode's start, (A,).
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
         sensed_widths: Further named inputs of the terms, with their widths.
+        clocks: Goals that run by themselves where nobody sends them.
         initial_state: Recurrent state at an episode's start, (S,).
         seed: Of the golden sequences.
 
@@ -107,6 +110,7 @@ def export_bundle(
         action_map=action_map,
         initial_action=[float(value) for value in initial_action],
         initial_state=[float(value) for value in initial_state],
+        clocks=dict(clocks or {}),
     )
     network = _Network(copy.deepcopy(policy).cpu().eval())
     with torch.no_grad():

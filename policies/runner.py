@@ -1,7 +1,7 @@
 """Runs a trained policy with numpy and onnxruntime: from a measured state to a robot command."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import onnxruntime
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
+from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
@@ -42,6 +43,8 @@ class PolicySpec:
     """Actions that one run of the network gives."""
     replan_interval: int = 1
     """Actions that are used before the network runs again."""
+    clocks: dict[str, ClockSpec] = field(default_factory=dict)
+    """Goals that run by themselves where nobody sends them."""
 
     @property
     def observation_size(self) -> int:
@@ -64,6 +67,7 @@ class PolicySpec:
             "initial_state": self.initial_state,
             "chunk_length": self.chunk_length,
             "replan_interval": self.replan_interval,
+            "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
             "robot": self.robot.to_dict(),
         }
 
@@ -75,6 +79,8 @@ class PolicySpec:
         plain = {name: value for name, value in values.items() if name != "groups"}
         plain["robot"] = RobotSpec.from_dict(values["robot"])
         plain["action_map"] = ActionMap.from_dict(values["action_map"])
+        clocks = values.get("clocks", {})  # bundles of before have none
+        plain["clocks"] = {name: ClockSpec(**clock) for name, clock in clocks.items()}
         return cls(terms=[TermConfig(**term) for term in layout], widths=widths, **plain)
 
 
@@ -188,6 +194,10 @@ class PolicyRunner:
         The next observation then shows it as the last action, as in training. Real-time.
         """
         action = self.spec.action_map.from_command(command)
+        np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
+
+    def remember(self, action: np.ndarray) -> None:
+        """Take an action (N, A) as the last one; for a replay that begins within an episode."""
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
 
     def _observe(self) -> np.ndarray:

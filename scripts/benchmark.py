@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _PARTS = ("physics", "env", "sim", "tasks", "learner")
+"""What `all` measures: a deployment needs ROS 2, minutes, and a machine that does nothing else."""
 _ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
@@ -22,7 +24,9 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   learner    collecting (act, step, store), updates of SAC, and the share of each in training; a
              sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
              they are installed
-  all        everything; the default
+  all        everything above; the default
+  deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
+             stops; with --bundle the returns of a policy deployed and in its training environment
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
 _L2F_BAR = 8.0
@@ -33,6 +37,8 @@ _L2F_BAR = 8.0
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line says."""
     options = _parser().parse_args(arguments)
+    if options.part != "deploy" and options.bundle:
+        raise ConfigError(f"--bundle is for the part deploy, got the part {options.part}")
     if options.rounds < 1 or options.threads < 1 or min(options.num_envs) < 1:
         raise ConfigError("--rounds, --threads and --num-envs must be at least 1")
     check_one_root()
@@ -147,14 +153,34 @@ def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
-_MEASURE = {"physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner}
+def _deploy(options: argparse.Namespace) -> dict[str, Any]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of its processes
+    for number in (signal.SIGTERM, signal.SIGHUP):  # they end too, whatever ends this one
+        signal.signal(number, signal.default_int_handler)
+    from benchmarks.deployment.loop_figures import Windows
+    from benchmarks.deployment.measure import DeploymentBench
+
+    sizes: dict[str, Any] = {}
+    if options.quick:
+        sizes = {"windows": Windows(count=1, seconds=0.2), "presses": 2, "kills": 1}
+    bench = DeploymentBench(
+        bundles=options.bundle, episodes=options.episodes, seconds=options.seconds,
+        times=not options.returns_only, patience=options.patience, domain=options.domain, **sizes,
+    )  # fmt: skip
+    return bench.measure(lambda line: print(line, flush=True))
+
+
+_MEASURE = {
+    "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
+    "deploy": _deploy,
+}  # fmt: skip
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all"])
+    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all", "deploy"])
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to this file")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (5)")
     parser.add_argument(
@@ -171,6 +197,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
+    )
+    deploy = parser.add_argument_group("deploy")
+    deploy.add_argument(
+        "--bundle", type=Path, nargs="+", default=[], help="policies whose returns are compared"
+    )
+    deploy.add_argument("--episodes", type=int, default=50, help="pairs of each policy (50)")
+    deploy.add_argument(
+        "--seconds", type=float, default=0.0, help="longest episode [s]; 0 for the task's own (0)"
+    )
+    deploy.add_argument(
+        "--returns-only", action="store_true", help="leave out what needs no trained policy"
+    )
+    deploy.add_argument(
+        "--patience", type=float, default=1.0,
+        help="factor on the times that the robot waits; more on a busy machine (1)",
+    )  # fmt: skip
+    deploy.add_argument(
+        "--domain", type=int, default=77, help="ROS_DOMAIN_ID, one that nobody else has (77)"
     )
     return parser
 

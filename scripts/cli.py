@@ -25,7 +25,6 @@ _EXTRAS = {
     "omegaconf": ("omegaconf", "train"),
     "yaml": ("pyyaml", "train"),
     "rich": ("rich", "train"),
-    "scipy": ("scipy", "train"),
     "psutil": ("psutil", "train"),
     "safetensors": ("safetensors", "train"),
     "matplotlib": ("matplotlib", "train"),
@@ -37,6 +36,7 @@ _EXTRAS = {
     "av": ("av", "sim"),
     "gymnasium": ("gymnasium", "sim"),
     "viser": ("viser", "ui"),
+    "rosbags": ("rosbags", "record"),
 }
 
 

@@ -1,6 +1,7 @@
 """Deploys a policy on a robot: `python scripts/deploy.py bundle=...`; `--help` says more."""
 
 import os
+import signal
 from collections.abc import Sequence
 
 from cli import exit_with_sentence, read_overrides
@@ -13,26 +14,40 @@ usage: python scripts/deploy.py bundle=runs/<run>/bundle [option=value ...]
 options:
   bundle=          folder of the policy
   robot=           the robot at hand; the bundle's own if empty. Another one's bundle is refused
-  driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one
+  driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one;
+                   ros2, somebody else's node; fake, nobody: ideal joints or a flying point
   mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
+  goal={}          goals that hold until a message on goal/<name> changes them, such as
+                   'goal={velocity_b:[0.5,0,0]}'; with ros2 nobody else may have any
   patience=1       factor on the times that the robot waits for policy, samples and loop; above 1
                    for a simulated robot on a busy machine
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
   namespace=       of all topics; the robot's name if empty
+  record=          a new folder: records everything, for scripts/replay.py
 
-It starts three processes: the robot's loop with its limits and watchdog, its ROS 2 topics, and the
-policy. It arms the robot, waits until it stands, hands it over, and prints one line every half
-second. Ctrl-C, the end of the time or a fault stop the robot softly. This stop is software: it is
-no safety-rated emergency stop, which a real robot needs besides.
+of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic:
+  source=/         namespace of their topics
+  topics={}        theirs with other names: 'topics={joint_states:/arm/states,command:/arm/go}'
+  command=         form of commands: joint_state, trajectory, positions or efforts
+  joints=[]        order of the joints in positions and efforts; the robot's own if empty
+of driver=fake:
+  delay=0 noise=0 dropout=0   age of samples [s], times the declared noise, share that is lost
+
+It starts a process each for the robot's loop with its limits and watchdog, its ROS 2 topics, and
+the policy; with ros2 one more that talks to the other node. It arms the robot, waits until it
+stands, hands it over, and prints one line every half second. Ctrl-C, the end of the time, a fault
+or the death of this program stop the robot softly. This stop is software: it is no safety-rated
+emergency stop, which a real robot needs besides.
 
 While it runs, any ROS 2 tool can stop the robot:
   ros2 service call /go2/loop/estop std_srvs/srv/Trigger
 
 examples:
   python scripts/deploy.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
-  python scripts/deploy.py bundle=runs/.../bundle mode=shadow seconds=10"""
+  python scripts/deploy.py bundle=runs/.../bundle mode=shadow seconds=10
+  python scripts/deploy.py bundle=runs/.../bundle driver=ros2 command=trajectory"""
 
 
 @exit_with_sentence()
@@ -42,12 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from configs.compose import read_options
+    from configs.compose import read_only_options
     from deploying.operator import Operator
-    from deploying.plan import DeployOptions, refuse_others
+    from deploying.options import DeployOptions
 
-    options, rest = read_options(DeployOptions, overrides)
-    refuse_others(DeployOptions, rest)
+    options = read_only_options(DeployOptions, overrides)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal is a Ctrl-C too
+        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody stands by a robot in his sleep
     operator = Operator(options)
     try:
         operator.arm()

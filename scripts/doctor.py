@@ -12,16 +12,19 @@ usage: python scripts/doctor.py [bundle=runs/<run>/bundle] [option=value ...]
 It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
 memory); the bundle, whether it is for this robot, and its recorded sequences; other robot
 processes; others who send commands; rate, names and clocks of the robot's topics, if somebody
-publishes them.
+publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
+cameras.
 
-options are those of scripts/deploy.py: robot, driver, domain, namespace; and
+options are those of scripts/deploy.py: robot, driver, source, topics, command, joints, domain,
+namespace; and
   listen=3         how long to listen to the robot's topics [s]
 
 Exit code 0: deployment may go on, warnings or not. 1: it may not.
 
 examples:
   python scripts/doctor.py
-  python scripts/doctor.py bundle=runs/.../bundle robot=go2"""
+  python scripts/doctor.py bundle=runs/.../bundle robot=go2
+  python scripts/doctor.py bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
 
 
 @exit_with_sentence()
@@ -29,12 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Examine what the command line says."""
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
-    from configs.compose import read_options
-    from deploying.checkup import Level, examine
-    from deploying.plan import Deployment, DoctorOptions, refuse_others
+    from configs.compose import read_only_options
+    from deploying.options import DoctorOptions
+    from deploying.plan import Deployment
+    from doctoring.checkup import examine
+    from doctoring.findings import Level
 
-    options, rest = read_options(DoctorOptions, overrides)
-    refuse_others(DoctorOptions, rest)
+    options = read_only_options(DoctorOptions, overrides)
     worst = Level.good
     for finding in examine(Deployment(options), listen=options.listen):
         print(finding.line, flush=True)

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from cli import exit_with_sentence, read_overrides
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root
 
 _HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
@@ -70,12 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Export what the command line says."""
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
-    from configs.compose import read_options
+    from configs.compose import read_only_options
 
-    options, rest = read_options(ExportOptions, overrides)
-    if rest:
-        name = rest[0].partition("=")[0]
-        raise ConfigError(unknown_name("option", name, ExportOptions.__dataclass_fields__))
+    options = read_only_options(ExportOptions, overrides)
     bundle = Path(options.bundle) if options.bundle else _write_bundle(options)
     if options.target is ExportTarget.c99:
         _write_c99(options, bundle)

@@ -111,7 +111,7 @@ def _prove(
 ) -> list[bool]:
     """Train, fly, write; returns whether each proof has passed its bars."""
     from proofs.measurement import measure
-    from proofs.record import save_record
+    from proofs.results import save_results
     from proofs.training import train_all
 
     load_average = os.getloadavg()[0]
@@ -139,7 +139,7 @@ def _prove(
     for (proof, plan), record in zip(plans.items(), records, strict=True):
         _draw(proof, plan, found, folder)
         bars = [{**asdict(bar), "passed": bar.passed} for bar in proof.bars(record)]
-        save_record(folder / f"{proof.name}.json", replace(record, bars=bars))
+        save_results(folder / f"{proof.name}.json", replace(record, bars=bars))
     return [_write(*one, folder) for one in zip(plans, records, strict=True)]
 
 
@@ -163,37 +163,27 @@ def _draw(
 def _report(proof: "Proof", options: ProofOptions) -> bool:
     """Write the page again; refuses results of another configuration."""
     from proofs.record import load_record
+    from proofs.results import refuse_changed
 
     folder = Path(options.out or "docs/proofs")
     path = folder / f"{proof.name}.json"
     record = load_record(path)
     jobs = proof.jobs(seeds=1, overrides=record.overrides, runs=Path(options.runs))
     for name, group in record.groups.items():
-        now = jobs[name][0].identity if name in jobs else "none"
-        if now != group.config_sha256:
-            raise ConfigError(
-                f"{path} holds results of '{name}' with the configuration "
-                f"{group.config_sha256[:12]}, but the present one is {now[:12]}; prove it anew "
-                f"with: python scripts/proof.py {proof.name}"
-            )
+        job = next(iter(jobs.get(name, [])), None)
+        again = f"python scripts/proof.py {proof.name}"
+        refuse_changed(path, f"'{name}'", group, job, again=again)
     return _write(proof, record, folder)
 
 
 def _write(proof: "Proof", record: "ProofRecord", folder: Path) -> bool:
     """Write the page and say the verdict; returns whether all bars are passed."""
     from proofs.page import write_page
-    from robot_rl.training.storage.durable import replace_file, storage_errors
+    from proofs.results import publish
 
-    page, picture = folder / f"{proof.name}.md", folder / f"{proof.name}.png"
+    picture = folder / f"{proof.name}.png"
     text = write_page(proof, record, picture=picture.name if picture.is_file() else None)
-    with storage_errors("write the page", page):
-        replace_file(page, text.encode())
-    bars = proof.bars(record)
-    for bar in bars:
-        sign = ">=" if bar.at_least else "<="
-        _say(f"{'PASS' if bar.passed else 'FAIL'} {bar.what}: {bar.value:.4g} {sign} {bar.limit:g}")
-    _say(f"written: {page}")
-    return all(bar.passed for bar in bars)
+    return publish(folder / f"{proof.name}.md", text, proof.bars(record), _say)
 
 
 def _say(line: str) -> None:

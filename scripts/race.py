@@ -37,8 +37,9 @@ options:
 Any field of a run can be changed, to try the race itself: training.total_steps=1e4
 
 Seeds take turns, so that all learners meet the same load. A seed that is finished is not trained
-again while its configuration is the same. Ours go on where they were stopped, guests begin anew:
-Ctrl-C at any time, then give the same command again. Exit code 1 if a bar is missed.
+again while its configuration is the same, nor one whose results are in the folder of the results
+already, from another machine maybe. Ours go on where they were stopped, guests begin anew: Ctrl-C
+at any time, then give the same command again. Exit code 1 if a bar is missed.
 
 examples:
   python scripts/race.py gymnasium
@@ -114,27 +115,33 @@ def _run(
 ) -> bool:
     """Train, read, write; returns whether all bars are passed."""
     from proofs.training import train_all
-    from races.measurement import measure_race
+    from races.measurement import measure_race, measured_before
     from races.plan import in_turns
 
     load_average, runs = os.getloadavg()[0], Path(options.runs)
     jobs = race.jobs(seeds=options.seeds, tracks=tracks, overrides=changes, runs=runs)
+    whole = not (changes or tracks or options.seeds)
+    folder = Path(options.out or ("docs/races" if whole else runs / "tables"))
+    kept = measured_before(folder / f"{race.name}.json", jobs)
+    if kept:
+        _say(f"{len(kept)} trainings were measured before: {folder / race.name}.json")
+    missing = [job for job in in_turns([*jobs.values()]) if job not in kept]
     try:
-        found = train_all(in_turns([*jobs.values()]), workers=options.jobs, say=_say)
+        found = train_all(missing, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
         _say(f"stopped; go on with: {command}")
         raise
     record = measure_race(
         race, jobs, found, command=command, overrides=changes, workers=options.jobs,
-        load_average=load_average,
+        load_average=load_average, kept=kept,
     )  # fmt: skip
     record = replace(record, bars=[{**asdict(b), "passed": b.passed} for b in race.bars(record)])
-    whole = not (changes or tracks or options.seeds)
-    return _write(race, record, Path(options.out or ("docs/races" if whole else runs / "tables")))
+    return _write(race, record, folder)
 
 
 def _report(race: "Race", options: RaceOptions) -> bool:
     """Write the page again; refuses results of another configuration."""
+    from proofs.results import refuse_changed
     from races.record import load_race
 
     folder = Path(options.out or "docs/races")
@@ -143,34 +150,22 @@ def _report(race: "Race", options: RaceOptions) -> bool:
     jobs = race.jobs(seeds=1, tracks=(), overrides=record.overrides, runs=Path(options.runs))
     for track, entrants in record.tracks.items():
         for entrant, result in entrants.items():
-            now = jobs[track, entrant][0].identity if (track, entrant) in jobs else "none"
-            if now != result.config_sha256:
-                raise ConfigError(
-                    f"{path} holds results of '{entrant}' on '{track}' with the configuration "
-                    f"{result.config_sha256[:12]}, but the present one is {now[:12]}; race anew "
-                    f"with: python scripts/race.py {race.name}"
-                )
+            job = next(iter(jobs.get((track, entrant), [])), None)
+            again = f"python scripts/race.py {race.name}"
+            refuse_changed(path, f"'{entrant}' on '{track}'", result, job, again=again)
     return _write(race, record, folder)
 
 
 def _write(race: "Race", record: "RaceRecord", folder: Path) -> bool:
     """Write results, picture and page, and say the verdict."""
+    from proofs.results import publish, save_results
     from races.page import write_page
     from races.picture import draw_race
-    from races.record import save_race
-    from robot_rl.training.storage.durable import replace_file, storage_errors
 
-    save_race(folder / f"{race.name}.json", record)
+    save_results(folder / f"{race.name}.json", record)
     draw_race(race, record, folder / f"{race.name}.png")
     page = folder / f"{race.name}.md"
-    with storage_errors("write the page", page):
-        replace_file(page, write_page(race, record).encode())
-    bars = race.bars(record)
-    for bar in bars:
-        sign = ">=" if bar.at_least else "<="
-        _say(f"{'PASS' if bar.passed else 'FAIL'} {bar.what}: {bar.value:.4g} {sign} {bar.limit:g}")
-    _say(f"written: {page}")
-    return all(bar.passed for bar in bars)
+    return publish(page, write_page(race, record), race.bars(record), _say)
 
 
 def _say(line: str) -> None:

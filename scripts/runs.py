@@ -101,7 +101,7 @@ def show_run(options: argparse.Namespace) -> None:
 def compare_runs(options: argparse.Namespace) -> None:
     """Draw runs in groups and print a table of their final values."""
     from robot_rl.training.reporting.curves import (
-        plot_comparison,  # matplotlib and scipy take a second
+        plot_comparison,  # matplotlib takes a second
     )
 
     groups: dict[str, list] = {}

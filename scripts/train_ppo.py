@@ -1,10 +1,9 @@
 """Trains rsl_rl's PPO on our tasks, to compare with: `python scripts/train_ppo.py --help`."""
 
-import os
 from collections.abc import Sequence
 
-from cli import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root, keep_freed_memory
+from cli import exit_with_sentence
+from runtime.guest_command import run_guest
 
 _HELP = """Trains PPO of the package rsl_rl in the worlds of a task, to compare our learners with.
 
@@ -36,17 +35,7 @@ examples:
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    keep_freed_memory()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from runtime.guest_settings import PPOSettings, compose_guest
-
-    settings, composition = compose_guest(PPOSettings, overrides)
-    from runtime.guests import train_guest
-    from runtime.ppo import PPOTraining
-
-    train_guest(PPOTraining, settings, composition)
+    run_guest(arguments, _HELP, "train_ppo")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Trains SAC of Stable-Baselines3, to compare with: `python scripts/train_sb3.py --help`."""
 
-import os
 from collections.abc import Sequence
 
-from cli import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root, keep_freed_memory
+from cli import exit_with_sentence
+from runtime.guest_command import run_guest
 
 _HELP = """Trains SAC of Stable-Baselines3 in a Gymnasium environment, to compare our learners with.
 
@@ -35,17 +34,7 @@ examples:
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    keep_freed_memory()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from runtime.guest_settings import SB3Settings, compose_guest
-
-    settings, composition = compose_guest(SB3Settings, overrides)
-    from runtime.guests import train_guest
-    from runtime.sb3 import SB3Training
-
-    train_guest(SB3Training, settings, composition)
+    run_guest(arguments, _HELP, "train_sb3")
 
 
 if __name__ == "__main__":

@@ -124,13 +124,11 @@ class SimEnv:
         if state is not None:
             self.load_state_dict(state)
             return self._observe_again()
-        rows = Rows(self._all if mask is None else mask)
-        obs = self._observe_again()
-        self._begin(rows)
+        self._begin(Rows(self._all if mask is None else mask))
         if self._stagger and mask is None:
             share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
             self._episode_limit.copy_(1 + share * (self.task.episode_steps - 1))
-        return obs
+        return self._observe_again()
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the worlds whose episode ended."""
@@ -162,11 +160,10 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
-        for name, group in self._obs.items():
-            group.copy_(next_obs[name])
-        self._begin(Rows(terminated | truncated))
+        beginning = Rows(terminated | truncated)
+        self._begin(beginning)
         return EnvStep(
-            obs=self._obs,
+            obs=self._observe_again() if beginning.count else self._copied(next_obs),
             next_obs=next_obs,
             reward=reward,
             terminated=terminated,
@@ -242,7 +239,7 @@ class SimEnv:
         """Nothing is held beyond memory."""
 
     def _begin(self, rows: Rows) -> None:
-        """Start episodes in the picked worlds and put their first observations in place."""
+        """Start episodes in the picked worlds."""
         if rows.count == 0:
             return
         start = self.task.start(rows, self._generator)
@@ -252,11 +249,10 @@ class SimEnv:
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
-        inputs = self._inputs(self.simulation.measured, self.sensed)
-        rows.put(self._obs["actor"], self._actor.reset(rows, inputs))
+        self._actor.begin(rows, self._inputs(self.simulation.measured, self.sensed))
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            rows.put(self._obs["critic"], self._critic.reset(rows, inputs))
+            self._critic.begin(rows, inputs)
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""
@@ -282,6 +278,11 @@ class SimEnv:
         if self._critic is not None:
             inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
             self._critic.look(inputs, out=self._obs["critic"])
+        return self._obs
+
+    def _copied(self, obs: Obs) -> Obs:
+        for name, group in self._obs.items():
+            group.copy_(obs[name])
         return self._obs
 
     def _inputs(self, state: RobotState, sensed: Mapping[str, Tensor]) -> ObservationInputs:

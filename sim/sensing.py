@@ -105,7 +105,7 @@ class SimulatedSensors:
         """Take a sample of all worlds.
 
         Args:
-            truth: True value of every sensor in the order of `columns`, each (N, width).
+            truth: True values in the order of `columns`, (N, W) in one tensor or several.
         """
         if not self.columns:
             return
@@ -119,8 +119,7 @@ class SimulatedSensors:
         sample = self._samples[self._newest]
         fresh = self._fresh() if self._slow or self._lossy else None
         kept = before.clone() if fresh is not None else before
-        torch.cat(list(truth), dim=-1, out=sample)
-        self._spoil(sample, self._normals, self.noise_factor, self.bias)
+        self._spoil(_joined(truth), self._normals, self.noise_factor, self.bias, out=sample)
         if fresh is not None:
             sample.copy_(torch.where(fresh[:, self._owner], sample, kept))
         if self._late:
@@ -142,10 +141,12 @@ class SimulatedSensors:
                 self.bias.shape, generator=self._generator, device=self._device
             )
             rows.put(self.bias, rows.take(drawn * self.bias_factor[:, None]))
-        sample = rows.take(torch.cat(list(truth), dim=-1))  # a row of each would cost more
+        started = rows.take(_joined(truth))  # a row of each would cost more
+        sample = torch.empty_like(started)
         # The normals of the last step serve again: nobody sees both samples of a world.
         normals, factor = rows.take(self._normals), rows.take(self.noise_factor)
-        self._spoil(sample, normals, factor, rows.take(self.bias) if self._biased else self.bias)
+        bias = rows.take(self.bias) if self._biased else self.bias
+        self._spoil(started, normals, factor, bias, out=sample)
         for slot in self._samples:
             rows.put(slot, sample)
         if self._late:
@@ -180,26 +181,30 @@ class SimulatedSensors:
         self._newest = int(state["newest"])
         self._generator.set_state(state["generator"])
 
-    def _spoil(self, sample: Tensor, normals: Tensor, factor: Tensor, bias: Tensor) -> None:
-        """Add bias and noise to true values (count, W), in place."""
+    def _spoil(
+        self, truth: Tensor, normals: Tensor, factor: Tensor, bias: Tensor, *, out: Tensor
+    ) -> None:
+        """Add bias and noise to true values (count, W), written to `out`."""
         if self._noisy or self._biased:
             error = (factor[:, None] * normals).mul_(self._noise)
             if self._biased:
                 error += bias
             turned = [
                 quaternion.multiply(
-                    sample[:, columns],
+                    truth[:, columns],
                     quaternion.from_rotation_vector(error[:, columns.start : columns.start + 3]),
                 )
                 for columns in self._turned
             ]
-            sample += error
+            torch.add(truth, error, out=out)
             for columns, attitude in zip(self._turned, turned, strict=True):
-                sample[:, columns] = attitude
+                out[:, columns] = attitude
+        else:
+            out.copy_(truth)
         if self._stepped:
             step = torch.where(self._resolution > 0, self._resolution, 1.0)
-            rounded = (sample / step).round() * step
-            sample.copy_(torch.where(self._resolution > 0, rounded, sample))
+            rounded = (out / step).round() * step
+            out.copy_(torch.where(self._resolution > 0, rounded, out))
 
     def _fresh(self) -> Tensor:
         """Sensors whose new sample arrives, (N, S) bool."""
@@ -234,6 +239,10 @@ class SimulatedSensors:
         each = zip(self._sensors, widths.values(), strict=True)
         values = [getattr(s, name) for s, width in each for _ in range(width)]
         return torch.tensor(values, device=self._device)
+
+
+def _joined(truth: Sequence[Tensor]) -> Tensor:
+    return truth[0] if len(truth) == 1 else torch.cat(list(truth), dim=-1)
 
 
 _KEPT = ("values", "extra_latency", "noise_factor", "bias_factor", "jitter_factor", "bias",

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 
@@ -70,6 +71,21 @@ class Task(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         ...
+
+
+@runtime_checkable
+class ClockedTask(Protocol):
+    """A task some of whose goals are clocks."""
+
+    @property
+    def clocks(self) -> Mapping[str, ClockSpec]:
+        """By the name of the goal, (N, 2)."""
+        ...
+
+
+def clocks_of(task: Task) -> dict[str, ClockSpec]:
+    """The clocks among a task's goals."""
+    return dict(task.clocks) if isinstance(task, ClockedTask) else {}
 
 
 @dataclass(frozen=True, kw_only=True)

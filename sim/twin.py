@@ -87,8 +87,9 @@ class Twin:
         self._all = Rows(torch.ones(1, dtype=torch.bool, device=simulation.device))
         self._weights = torch.tensor(task.reward_weights(0), device=simulation.device)
         self._now = now
-        self.stamp = -math.inf
-        """When what `read` gives was measured, by the clock [s]."""
+        self._stamp = -math.inf
+        self.frozen = False
+        """While true the world stands still whatever is written; it is measured all the same."""
         self._connected = False
 
     @property
@@ -105,6 +106,20 @@ class Twin:
     def control_dt(self) -> float:
         """Time of a control step of the task [s]."""
         return self.period * self.steps_per_control
+
+    @property
+    def stamp(self) -> float:
+        """When what `read` gives was measured, by the clock [s].
+
+        A `write` moves the world a period on, to where a real robot is a period later: that is when
+        the next sample counts as measured, or now for those who cannot wait.
+        """
+        return min(self._stamp, self._now())
+
+    @stamp.setter
+    def stamp(self, stamp: float) -> None:
+        """Let the sample be as old as that, until the next `write`: as if sensors had paused."""
+        self._stamp = stamp
 
     @property
     def goal(self) -> Mapping[str, np.ndarray]:
@@ -124,6 +139,11 @@ class Twin:
             success=self._success,
         )  # fmt: skip
 
+    @property
+    def applied(self) -> RobotCommand:
+        """The command that was applied last."""
+        return self._applied
+
     def connect(self) -> None:
         """Begin the first episode; later calls do nothing."""
         if not self._connected:
@@ -142,8 +162,9 @@ class Twin:
         )
         self._step = torch.zeros(1, dtype=torch.int64, device=self.simulation.device)
         self._physics_steps = 0
-        self.stamp = self._now()
+        self._stamp = self._now()
         self._applied = self.safe_command()
+        self._heard: RobotCommand | None = None
         self._return, self._terminated, self._success = 0.0, False, False
         self._stands = bool(self.spec.rotors)
 
@@ -162,7 +183,9 @@ class Twin:
         """
         applied = command if _is_finite(command) else self._applied
         self._applied = applied
-        self.stamp = self._now()
+        self._stamp = self._now() + self.period
+        if self.frozen:
+            return applied
         if self._stands and not self._lifts(applied):
             return applied
         self._stands = False
@@ -171,6 +194,13 @@ class Twin:
         if self._physics_steps % self.steps_per_control == 0:
             self._judge(applied)
         return applied
+
+    def hear(self, setpoint: RobotCommand) -> None:
+        """What the policy asks for, before limits and laws make another command of it.
+
+        Rewards of this control step look at it; without it they look at what is written.
+        """
+        self._heard = setpoint
 
     def stop(self) -> None:
         """The robot's safe command for one step: joints damped, rotors still."""
@@ -192,12 +222,17 @@ class Twin:
 
     def _lifts(self, command: RobotCommand) -> bool:
         """A drone stands where it is until its rotors are switched on: the sky has no ground."""
-        return isinstance(command, RotorCommand) and bool(np.any(np.asarray(command.speed) > 0))
+        lift = getattr(command, "speed", getattr(command, "thrust", 0.0))
+        return bool(np.any(np.asarray(lift) > 0))
 
     def _judge(self, command: RobotCommand) -> None:
         """Let the task value the control step that is over."""
-        action = self._action_map.from_command(_to_torch(command, self.simulation.device))
-        action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
+        given = command if self._heard is None else self._heard
+        action = self._last_action  # stays while a law flies that follows no policy
+        if self._action_map.makes(given):
+            action = self._action_map.from_command(_to_torch(given, self.simulation.device))
+            action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
+        self._heard = None
         self._step += 1
         self.task.advance(self._step)
         judged = self.task.judge(self.simulation.truth, action, self._last_action, self._step)

@@ -1,4 +1,8 @@
-"""Settings of every test: one thread, fixed examples, no network, and what is skipped where."""
+"""Settings of every test: one thread, fixed examples, no network, and what is skipped where.
+
+Coverage of `robot_rl` and `policies` is what their own tests reach: others run untraced, as tracing
+makes them up to twice as long and adds nothing.
+"""
 
 import importlib.util
 import os
@@ -36,9 +40,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, and say why."""
+    """Skip what this machine cannot run, and say why; trace what coverage is measured by."""
     reasons: dict[str, str | None] = {}
     for item in items:
+        if not item.nodeid.startswith(_MEASURED):
+            item.add_marker(pytest.mark.no_cover)
         for marker, reason_to_skip in _REASONS.items():
             if item.get_closest_marker(marker) is None:
                 continue
@@ -92,4 +98,5 @@ def _no_robot() -> str | None:
     return None if allowed else "moves real hardware: set ROBOT_RL_TEST_ROBOT=1 beside the robot"
 
 
+_MEASURED = ("tests/robot_rl/", "tests/policies/")
 _REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no_robot}

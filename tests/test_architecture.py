@@ -41,9 +41,9 @@ ON_THE_ROBOT = {
     "policies.c99.source": {"numpy", "array_api_compat", "onnxruntime", "onnx"},
 }
 
-ON_THE_ROBOT |= {  # the loop, every control law and the fake robot, also those to come
+ON_THE_ROBOT |= {  # the loop, every control law and driver, also those to come
     f"hardware.{path.parent.name}.{path.stem}": {"numpy", "array_api_compat"}
-    for room in ("control/[a-z]*", "controllers/[a-z]*", "drivers/fake*")
+    for room in ("control/[a-z]*", "controllers/[a-z]*", "drivers/[a-z]*")
     for path in sorted((ROOT / "hardware").glob(f"{room}.py"))
 }
 
@@ -75,7 +75,6 @@ HOMES = {
     "rsl_rl": {"sim"},
     "safetensors": {"robot_rl", "policies"},
     "sbx": {"scripts"},
-    "scipy": {"robot_rl", "scripts"},
     "stable_baselines3": {"scripts"},
     "tensorboard": {"robot_rl"},
     "tensordict": {"sim"},

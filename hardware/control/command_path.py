@@ -1,6 +1,6 @@
 """The way of a setpoint to the motors: its limits, controller, blend, limits of the command."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hardware.control.clipping import Limiter
@@ -23,6 +23,9 @@ class Laws:
     """Of setpoints before their controller: pose targets, joint targets of a torque law."""
     blend_time: float = 0.4
     """Time to hand over to a policy or a person [s]."""
+    hear: Callable[[RobotCommand], None] | None = None
+    """Is told every setpoint of a policy or a person before anything is done to it: a simulated
+    robot, whose rewards look at what a policy asks for. Must not block."""
 
 
 class CommandPath:
@@ -91,6 +94,8 @@ class CommandPath:
         """
         clamped = replaced = False
         kind = kind_of(setpoint)
+        if self._laws.hear is not None and not stops:
+            self._laws.hear(setpoint)
         if kind in self._laws.limiters:
             setpoint, clamped, replaced = self._laws.limiters[kind].limit(setpoint, state, dt)
         if stops and kind in (self._stops, self._accepted):

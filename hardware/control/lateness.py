@@ -3,6 +3,7 @@
 On a shared machine only the ratio means something, and only where both are measured in turns.
 """
 
+from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
@@ -20,11 +21,14 @@ class Lateness(NamedTuple):
     """Of the robot's loop."""
     work: Latency
     """Of its ticks."""
+    stages: Latencies
+    """Every sample of the loop's window."""
 
 
 def compare_lateness(
-    loop: RobotLoop, clock: Clock, period: float, *, seconds: float = 1.0, windows: int = 5
-) -> list[Lateness]:
+    loop: RobotLoop, clock: Clock, period: float, *, seconds: float = 1.0, windows: int = 5,
+    between: Callable[[], object] = lambda: None,
+) -> list[Lateness]:  # fmt: skip
     """Run both in alternating windows; the loop's state and the robot's are left as they come.
 
     Args:
@@ -33,6 +37,7 @@ def compare_lateness(
         period: Between two ticks [s].
         seconds: Length of one window.
         windows: How many pairs.
+        between: What the loop's process does after every tick.
     """
     ticks = max(1, round(seconds / period))
     pairs = []
@@ -43,8 +48,9 @@ def compare_lateness(
         loop.latencies = Latencies(STAGES, remembered=ticks)
         for _ in range(ticks):
             deadline = loop.tick_after(deadline)
+            between()
         found = loop.latencies.summary()
-        pairs.append(Lateness(bare, found["lateness"], found["tick"]))
+        pairs.append(Lateness(bare, found["lateness"], found["tick"], loop.latencies))
     return pairs
 
 

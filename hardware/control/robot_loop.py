@@ -33,8 +33,9 @@ from robot_rl.core.errors import ConfigError, StaleStateError
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
 
-STAGES = ("lateness", "read", "decide", "control", "write", "tick")
-"""Stages that are timed: how late a tick began, its four parts, and all of it."""
+STAGES = ("lateness", "read", "decide", "control", "write", "tick", "answer")
+"""What is timed: how late a tick began, its four parts, all of it; and how old the measurement was
+that a command answers when that command was written for the first time."""
 
 _TROUBLE = EMERGENCIES | FAULTS | PAUSES | {Condition.ESTOP_PRESSED, Condition.LEASE_LOST}
 _Result = TypeVar("_Result")
@@ -81,6 +82,8 @@ class RobotLoop:
         self._ticks = self._clamped = self._replaced = self._missed = 0
         self._time = clock.now()
         self._started = False
+        self.answered = -math.inf
+        """When that was measured which the command in use answers [s]; -inf while nobody's is."""
 
     @property
     def status(self) -> RobotStatus:
@@ -88,7 +91,7 @@ class RobotLoop:
         return RobotStatus(
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
             details=dict(self._details), trip=self._trip, refused=self._refused,
-            state_age=self._time - self._watch.measured.stamp, clamped=self._clamped,
+            state_age=max(0.0, self._time - self._watch.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed,
         )  # fmt: skip
 
@@ -98,13 +101,20 @@ class RobotLoop:
         Ctrl-C asks to end too; pressed again, it stops the robot at once.
 
         Args:
-            until: Whether to end; asked once per tick.
+            until: Whether to end; asked once per tick, while the robot stops too.
             stop_time: Longest time that the soft stop may take [s].
         """
         try:
             self._keep_time(until, stop_time)
         finally:
             self._stop_driver()
+
+    def begin_anew(self) -> None:
+        """Let laws and limiters start at the state that is measured next.
+
+        For a simulated robot that is put elsewhere: a target would else come slowly from there.
+        """
+        self._started = False
 
     def tick_after(self, deadline: float) -> float:
         """Sleep for a period after a deadline and tick; returns the deadline that was kept.
@@ -147,6 +157,11 @@ class RobotLoop:
             self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
         latencies.add("write", (written := clock.now()) - controlled)
         latencies.add("tick", written - begin)
+        good = self._watch.commanded.good.get(self.safety)
+        stamp = -math.inf if good is None else good.stamp
+        if stamp > self.answered:
+            latencies.add("answer", written - stamp)
+        self.answered = stamp
 
     def _keep_time(self, until: Callable[[], bool], stop_time: float) -> None:
         deadline = self._clock.now()
@@ -154,7 +169,8 @@ class RobotLoop:
         while end is None or not (self._at_rest() or self._clock.now() > end):
             try:
                 deadline = self.tick_after(deadline)
-                if end is None and until():
+                asked = until()
+                if asked and end is None:
                     end = self._ask_to_stop(stop_time)
             except KeyboardInterrupt:
                 if end is not None:

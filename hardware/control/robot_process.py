@@ -23,7 +23,7 @@ from hardware.control.status_mail import StatusSender
 from hardware.control.stopping import StopConfig, make_stopping
 from hardware.drivers.driver import StampedDriver
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_command import CommandKind, RobotCommand
 from robot_rl.core.robot_state import RobotState
 
 _SUM_UP_SECONDS = 1.0
@@ -57,6 +57,16 @@ class Mailboxes:
         return f"{self.robot}.state"
 
     @property
+    def measured(self) -> str:
+        """Samples of a robot that a neighbour talks to."""
+        return f"{self.robot}.measured"
+
+    @property
+    def sent(self) -> str:
+        """Commands on their way to it."""
+        return f"{self.robot}.sent"
+
+    @property
     def world(self) -> str:
         """What a simulated robot's world tells: goals and further inputs."""
         return f"{self.robot}.world"
@@ -74,6 +84,7 @@ class RobotProcess:
         self, driver: StampedDriver, *, name: str, clock: Clock, period: float,
         gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
         stop: StopConfig | None = None, laws: Laws | None = None,
+        setpoint: CommandKind | None = None,
     ) -> None:  # fmt: skip
         """Join the parts and connect the driver.
 
@@ -87,9 +98,11 @@ class RobotProcess:
             limits: Thresholds; by the kind of robot if None.
             stop: How it stands up and stops.
             laws: Controllers between setpoints and the driver's commands.
+            setpoint: Kind of command that policies and people send; the robot's own if None.
 
         Raises:
             MailboxBusyError: Another process runs this robot.
+            Exception: What the driver's `connect` raises.
         """
         spec = driver.spec
         boxes = Mailboxes(name)
@@ -99,30 +112,35 @@ class RobotProcess:
         )  # first: refuses a second process
         self._status = StatusSender(boxes.status)
         self._driver = _Told(driver, self._states)
-        layout = CommandLayout(spec, spec.command, gain_sets)
+        kind = setpoint or spec.command
+        layout = CommandLayout(spec, kind, gain_sets)
         self._sources = {
             SafetyState.POLICY: CommandReceiver(boxes.policy, layout),
             SafetyState.HUMAN: CommandReceiver(boxes.human, layout),
         }
         self.loop = RobotLoop(
             self._driver, clock=clock, period=period,
-            watch=Watch(spec, limits, period, gain_sets=gain_sets),
+            watch=Watch(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
             limiter=make_limiter(spec), stopping=make_stopping(spec, stop), laws=laws,
             sources=self._sources,
         )  # fmt: skip
         self._acts = ActsReceiver(boxes.acts, self.loop.acts)
         self._clock = clock
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
-        driver.connect()
+        try:
+            driver.connect()
+        except BaseException:  # Ctrl-C too: no mailbox may stay behind
+            self.close()
+            raise
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Tick until asked to end or Ctrl-C, then stop the robot softly and let go of it.
 
         Args:
-            until: Whether to end; asked once per tick.
+            until: Whether to end; asked once per tick, while the robot stops too.
         """
         try:
-            self.loop.run(lambda: self._between_ticks() or until())
+            self.loop.run(lambda: self.between_ticks() or until())
         finally:
             self._status.send(self.loop.status)
             self.close()
@@ -133,7 +151,8 @@ class RobotProcess:
         for box in (self._states, self._status, self._acts, *self._sources.values()):
             box.close()
 
-    def _between_ticks(self) -> bool:
+    def between_ticks(self) -> bool:
+        """Hear of acts and tell the status; `run` does it after every tick. Never asks to end."""
         self._acts.look()
         now = self._clock.now()
         if now >= self._sum_up_at:

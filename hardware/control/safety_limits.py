@@ -28,8 +28,9 @@ class SafetyLimits:
     """How far outside its hard limits a joint may be measured [rad]."""
     velocity_factor: float = 1.2
     """Largest measured speed, as a multiple of the joint's limit."""
-    effort_factor: float = 1.0
-    """Largest measured torque, as a multiple of the joint's limit."""
+    effort_factor: float = 1.05
+    """Largest measured torque, as a multiple of the joint's limit; a motor that saturates measures
+    its limit, give or take noise, and does what it was built for."""
     load_time: float = 0.05
     """How long speed or torque must be too large [s]."""
     tracking_error: float = 1.0

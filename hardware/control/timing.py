@@ -42,13 +42,17 @@ class Latencies:
         self._counts[row] += 1
         self._longest[row] = max(self._longest[row], seconds)
 
+    def samples(self, stage: str) -> np.ndarray:
+        """Those of a stage that are remembered, in no order [s]; a copy."""
+        row = self._rows[stage]
+        return self._samples[row, : min(int(self._counts[row]), self._samples.shape[1])].copy()
+
     def summary(self) -> dict[str, Latency]:
         """Every stage that has samples; takes a millisecond, so not within a tick."""
         found: dict[str, Latency] = {}
         for stage, row in self._rows.items():
             count = int(self._counts[row])
             if count:
-                seen = self._samples[row, : min(count, self._samples.shape[1])]
-                p50, p99 = np.percentile(seen, [50, 99])
+                p50, p99 = np.percentile(self.samples(stage), [50, 99])
                 found[stage] = Latency(count, float(p50), float(p99), float(self._longest[row]))
         return found

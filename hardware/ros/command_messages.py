@@ -44,24 +44,28 @@ class Gains:
 class CommandMessages:
     """Commands of one robot as messages of one topic."""
 
-    def __init__(self, robot: RobotSpec, gain_sets: Mapping[str, Gains]) -> None:
+    def __init__(
+        self, robot: RobotSpec, gain_sets: Mapping[str, Gains], kind: CommandKind | None = None
+    ) -> None:
         """Prepare the lists.
 
         Args:
             robot: Whose commands these are.
             gain_sets: Gains by name; used by joint commands only.
+            kind: Of the commands, where a law of the robot process follows another than the
+                driver's own.
 
         Raises:
-            SpecMismatchError: The robot's kind of command has no message here.
+            SpecMismatchError: The kind of command has no message here.
         """
-        if robot.command not in _TOPICS:
+        self._kind = kind or robot.command
+        if self._kind not in _TOPICS:
             known = ", ".join(kind.value for kind in _TOPICS)
             raise SpecMismatchError(
-                f"robot '{robot.name}' takes '{robot.command.value}' commands, for which there is "
+                f"robot '{robot.name}' takes '{self._kind.value}' commands, for which there is "
                 f"no message here; known: {known}"
             )
-        self.topic, self.package, self.message = _TOPICS[robot.command]
-        self._kind = robot.command
+        self.topic, self.package, self.message = _TOPICS[self._kind]
         self._gripper = robot.gripper is not None
         self._joints = NamedValues("joint", robot.joint_names)
         self._fingers = NamedValues("gripper", [GRIPPER])

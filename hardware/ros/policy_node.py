@@ -10,13 +10,20 @@ from hashlib import sha256
 
 import numpy as np
 
+from hardware.control.clock import Clock
+from hardware.control.safety import SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
+from hardware.ros.pace import Pace
+from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, StepMessages, decide
 from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
 from policies.runner import PolicyRunner, PolicySpec
 from robot_rl.core.errors import StaleStateError
+from robot_rl.core.goal_clock import GoalClock
 from robot_rl.core.robot_command import RobotCommand
+
+_SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +54,11 @@ def gains_of(spec: PolicySpec) -> dict[str, Gains]:
     return {f"policy:{digest[:8]}": gains}
 
 
+def command_messages(spec: PolicySpec) -> CommandMessages:
+    """How the commands of a policy travel."""
+    return CommandMessages(spec.robot, gains_of(spec), spec.action_map.kind)
+
+
 class PolicyNode:
     """A policy between a robot's topics."""
 
@@ -72,44 +84,90 @@ class PolicyNode:
             session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
             goals=goals,
         )  # fmt: skip
+        self._clocks = {
+            name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
+        }
         self._session = session
-        gains = gains_of(spec)
-        self._gain_set = next(iter(gains), "")
-        self._messages = CommandMessages(spec.robot, gains)
+        self._gain_set = next(iter(gains_of(spec)), "")
+        self._messages = command_messages(spec)
         self._kind = message(self._messages.package, self._messages.message)
         self.topic = f"{'shadow/' if shadow else ''}{self._messages.topic}"
         self._publisher = session.publisher(self.topic, self._kind)
-        self._running = False
+        self._step_kind = message(*STEP_TYPE)
+        self._steps = StepMessages(spec, message("std_msgs", "MultiArrayDimension"))
+        self._step_publisher = session.publisher(STEP_TOPIC, self._step_kind)
+        self._safety = session.listen("safety/state", *_SAFETY_TYPE, latched=True)
+        self._in_charge = True
+        self._ended, self._number = True, 0
+        self._pace = Pace(spec.control_dt, self.inputs.rates)
+
+    def wait(self, clock: Clock) -> bool:
+        """Sleep until a message has come that may end a control period, or none came in time.
+
+        Returns:
+            Whether the period is over: then `tick`.
+
+        Raises:
+            SpecMismatchError: Messages do not fit the robot that the policy was trained for.
+        """
+        clock.sleep_until((now := clock.now()) + self._pace.rest(now))
+        self._session.wait(self._pace.left(clock.now()))
+        self.inputs.look()
+        return self._pace.is_over(self.inputs.stamps, clock.now())
 
     def tick(self) -> PolicyTick:
         """Look, decide, publish; once per control period.
 
-        After a pause in the measurements an episode begins anew: histories of before would be
-        mixed with what came after.
+        After a pause in the measurements, or one that is not finite, an episode begins anew:
+        histories of before would be mixed with what came after. And until the policy is in charge,
+        every step is the first one: what it would have done has not been done.
 
         Raises:
             NonFiniteError: An observation or the action is not finite; nothing was published.
             SpecMismatchError: Messages do not fit the robot that the policy was trained for.
         """
         self.inputs.look()
-        now = self._session.now()
+        if (told := self._safety.take()) is not None:  # no robot of ours, if nothing ever comes
+            self._in_charge = told.message == SafetyState.POLICY.value
+        starts, self._ended = self._ended or not self._in_charge, True
+        self._run_clocks(starts)
         try:
-            state = self.inputs.robot_state(now)
+            command = decide(self.runner, self.inputs, now=self._session.now(), starts=starts)
         except StaleStateError as error:
-            self._running = False
             return PolicyTick(command=None, waits_for=str(error))
-        if not self._running:
-            self.runner.reset()
-            self._running = True
-        goal = {name: value.astype(np.float32) for name, value in self.inputs.goal.items()}
-        sensed = {name: value.astype(np.float32) for name, value in self.inputs.sensed.items()}
-        command = self.runner.act(state, goal, sensed)
+        self._ended = False
         stamp = self.inputs.stamp
         packed = self._kind()
         self._messages.pack(command, packed, stamp=stamp, gains=self._gain_set)
         self._publisher.publish(packed)
         age = (self._session.now() - stamp) * 1e-9
+        self._tell_step(starts)
         return PolicyTick(command=command, stamp=stamp, age=age)
+
+    def _run_clocks(self, starts: bool) -> None:
+        """Goals that run by themselves, where nobody sends them."""
+        for name, clock in self._clocks.items():
+            if name in self.inputs.sent_goals:
+                continue
+            if starts:
+                clock.reset()
+            else:
+                clock.tick()
+            self.inputs.goal[name][:] = clock.value(self.inputs.goal)
+
+    def _tell_step(self, starts: bool) -> None:
+        """Say what the command came from, where somebody listens: a recorder."""
+        self._number += 1
+        if not self.recorders:
+            return
+        packed = self._step_kind()
+        self._steps.pack(PolicyStep.of(self._number, starts, self.inputs, self.runner), packed)
+        self._step_publisher.publish(packed)
+
+    @property
+    def recorders(self) -> int:
+        """Who hears what the commands came from."""
+        return int(self._step_publisher.get_subscription_count())
 
     @property
     def listeners(self) -> int:

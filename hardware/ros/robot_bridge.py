@@ -4,6 +4,7 @@
 |---|---|---|
 | measurements | see `state_messages` | every new state of the loop |
 | `joint_command` and the like | see `command_messages` | a policy's commands, to the loop |
+| `gain_sets` | std_msgs/String, JSON, latched | stiffness and damping of each joint, by set |
 | `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip |
 | `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
@@ -13,6 +14,7 @@
 It may be killed at any time: the robot then hears no commands any more and stops by itself.
 """
 
+import json
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +36,7 @@ from hardware.ros.stamps import put_stamp
 from hardware.ros.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind
 
 _TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
 _OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
@@ -52,6 +55,7 @@ class RobotBridge:
         clock: Clock,
         gain_sets: Mapping[str, Gains],
         world: Mapping[str, int] | None = None,
+        setpoint: CommandKind | None = None,
     ) -> None:
         """Open mailboxes, topics and services.
 
@@ -63,6 +67,7 @@ class RobotBridge:
             gain_sets: As the robot process knows them, in the same order.
             world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
                 their widths.
+            setpoint: Kind of command that the robot process takes; the robot's own if None.
         """
         boxes = Mailboxes(name)
         self._session, self._clock = session, clock
@@ -72,9 +77,9 @@ class RobotBridge:
         )
         self._acts = ActsSender(boxes.acts)
         self._commands = CommandSender(
-            boxes.policy, CommandLayout(spec, spec.command, [*gain_sets] or [""])
+            boxes.policy, CommandLayout(spec, setpoint or spec.command, [*gain_sets] or [""])
         )
-        self._messages = CommandMessages(spec, gain_sets)
+        self._messages = CommandMessages(spec, gain_sets, setpoint)
         kind = message(self._messages.package, self._messages.message)
         self._heard = session.newest(self._messages.topic, kind)
         self._topics = [
@@ -93,8 +98,10 @@ class RobotBridge:
         self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
+        self._senders = -1
         self.refused = ""
         """Why the last command that could not be read was not one."""
+        self._tell_gains(spec, gain_sets)
         self._offer_services()
 
     @property
@@ -105,8 +112,9 @@ class RobotBridge:
     def look(self) -> None:
         """Carry over what has come on either side; call it about as often as the loop ticks."""
         offset = self._session.now() - round(self._clock.now() * 1e9)  # of the two clocks [ns]
+        self._publish_world(offset)  # first: a policy decides when the state has come
         self._publish_state(offset)
-        self._publish_world(offset)
+        self._count_senders()
         self._hand_on_command(offset)
         self._session.serve()
         now = self._clock.now()
@@ -142,6 +150,13 @@ class RobotBridge:
         for name, value in fields.items():
             self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
 
+    def _count_senders(self) -> None:
+        """How many send commands; told to the loop as soon as it changes."""
+        senders = self._heard.publishers
+        if senders != self._senders:
+            self._senders = senders
+            self._acts.tell(heartbeat=0.0, publishers=senders, estop_down=False)
+
     def _hand_on_command(self, offset: int) -> None:
         packed = self._heard.take()
         if packed is None:
@@ -161,8 +176,7 @@ class RobotBridge:
         )
 
     def _tell(self, status: ToldStatus) -> None:
-        """Latched state of the safety machine, and how many send commands, for the loop."""
-        self._acts.tell(heartbeat=0.0, publishers=self._heard.publishers, estop_down=False)
+        """Latched state of the safety machine."""
         packed = self._status_kind()
         packed.level = _LEVELS.get(status.safety, _OK)
         packed.name = "safety"
@@ -203,6 +217,21 @@ class RobotBridge:
         pair = self._value_kind()
         pair.key, pair.value = name, text
         return pair
+
+    def _tell_gains(self, spec: RobotSpec, gain_sets: Mapping[str, Gains]) -> None:
+        """For nodes that command: which names of gains are known, and what they mean."""
+        kind: Any = message("std_msgs", "String")
+        packed, names = kind(), spec.joint_names
+        packed.data = json.dumps(
+            {
+                name: {
+                    "stiffness": dict(zip(names, gains.stiffness[0].tolist(), strict=True)),
+                    "damping": dict(zip(names, gains.damping[0].tolist(), strict=True)),
+                }
+                for name, gains in gain_sets.items()
+            }
+        )
+        self._session.publisher("gain_sets", kind, latched=True).publish(packed)
 
     def _offer_services(self) -> None:
         acts = {

@@ -2,28 +2,50 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from hardware.ros.compat import message
-from hardware.ros.session import Newest, RosSession
 from hardware.ros.stamps import to_nanoseconds
 from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.core.errors import ShapeError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 
+GOAL_TYPE = ("std_msgs", "Float64MultiArray")
+SENSED_TYPE = ("sensor_msgs", "JointState")
 _LEAST_AGE = 0.1
 """No measurement counts as stale before this [s]."""
 _PERIODS = 3.0
+
+
+class Newest(Protocol):
+    """A topic of which only the newest message counts."""
+
+    def take(self) -> Any | None:
+        """The newest message that came since the last call; None if none did."""
+        ...
+
+
+class Topics(Protocol):
+    """Where messages come from: a `RosSession`, or a recording."""
+
+    def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
+        """Hear a topic, of a type such as `sensor_msgs`, `JointState`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     topic: StateTopic
     newest: Newest
-    oldest_allowed: float
-    """Age at which it counts as stale [s]."""
+    rate_hz: float
+    """How often it comes."""
+
+    @property
+    def oldest_allowed(self) -> float:
+        """Age at which it counts as stale [s]."""
+        return max(_LEAST_AGE, _PERIODS / self.rate_hz)
 
 
 class RobotInputs:
@@ -36,7 +58,7 @@ class RobotInputs:
 
     def __init__(
         self,
-        session: RosSession,
+        topics: Topics,
         robot: RobotSpec,
         *,
         goal_widths: Mapping[str, int],
@@ -47,14 +69,13 @@ class RobotInputs:
         """Subscribe.
 
         Args:
-            session: The node.
+            topics: The node, or a recording.
             robot: Whose measurements.
             goal_widths: Goals that are needed, with their widths.
             sensed_widths: Further inputs that are needed.
             goals: Values that goals have until a message changes them, (1, width).
             oldest_sensed: Age at which a further input counts as stale [s].
         """
-        self._session = session
         widths = robot.state_widths
         self.state = {name: np.zeros((1, width)) for name, width in widths.items()}
         self.goal = {name: np.full((1, width), np.nan) for name, width in goal_widths.items()}
@@ -62,29 +83,38 @@ class RobotInputs:
         self._sources = [
             _Source(
                 topic=topic,
-                newest=session.newest(topic.name, message(topic.package, topic.message)),
-                oldest_allowed=max(
-                    _LEAST_AGE, _PERIODS / min(robot.sensors[f].rate_hz for f in topic.fields)
-                ),
+                newest=topics.listen(topic.name, topic.package, topic.message),
+                rate_hz=min(robot.sensors[field].rate_hz for field in topic.fields),
             )
             for topic in state_topics(robot)
         ]
-        numbers = message("std_msgs", "Float64MultiArray")
         self._goals = {
-            name: session.newest(f"goal/{name}", numbers, latched=True) for name in self.goal
+            name: topics.listen(f"goal/{name}", *GOAL_TYPE, latched=True) for name in self.goal
         }
-        stamped = message("sensor_msgs", "JointState")
-        self._sensed = {name: session.newest(f"sensed/{name}", stamped) for name in self.sensed}
+        self._sensed = {name: topics.listen(f"sensed/{name}", *SENSED_TYPE) for name in self.sensed}
         self._oldest_sensed = oldest_sensed
         self._stamps: dict[str, int] = {}
+        self.sent_goals: set[str] = set()
+        """Goals that somebody gave or sent."""
         for name, value in (goals or {}).items():
             if name in self.goal:
+                self.sent_goals.add(name)
                 _put(self.goal[name], value, f"goal '{name}'")
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Topics of the robot's own measurements, and how often each comes [Hz]."""
+        return {source.topic.name: source.rate_hz for source in self._sources}
 
     @property
     def stamp(self) -> int:
         """When the robot's first topic (joints or IMU) was measured [ns]; 0 before it ever was."""
         return self._stamps.get(self._sources[0].topic.name, 0)
+
+    @property
+    def stamps(self) -> dict[str, int]:
+        """When each topic that carries times was measured: what the state consists of [ns]."""
+        return dict(self._stamps)
 
     def look(self) -> None:
         """Take what has come since the last look; waits for nothing.
@@ -100,6 +130,7 @@ class RobotInputs:
         for name, newest in self._goals.items():
             found = newest.take()
             if found is not None:
+                self.sent_goals.add(name)
                 _put(self.goal[name], found.data, f"goal '{name}'")
         for name, newest in self._sensed.items():
             found = newest.take()

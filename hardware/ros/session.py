@@ -1,9 +1,9 @@
-"""One node: publishers, newest messages, services; nothing here waits or runs callbacks by itself.
+"""One node: publishers, newest messages, services; nothing here runs callbacks by itself.
 
 Messages are taken by whoever wants them (`Newest.take`), not handed to callbacks of an executor: a
-loop with a deadline decides when it looks. Services need an executor; a single-threaded one is
-asked once per `serve`. Multi-threaded and events executors are not used: the first loses ticks by
-tens of milliseconds, the second hangs (rclpy 9.1.2).
+loop with a deadline decides when it looks. Services need an executor; a single-threaded one runs
+when one is asked (`serve`). Multi-threaded and events executors are not used: the first loses ticks
+by tens of milliseconds, the second hangs (rclpy 9.1.2).
 """
 
 import time
@@ -11,51 +11,53 @@ from collections.abc import Callable
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
+from hardware.ros.subscriptions import Every, Newest, Waiter
 
 _POLL_SECONDS = 0.01
+_ASK_AGAIN_SECONDS = 1.0
 
 
-class Newest:
-    """A subscription of which only the newest message counts."""
+class Caller:
+    """A service of somebody else, found once; a context that lets go of it."""
 
-    def __init__(self, subscription: Any) -> None:
-        """Wrap what `create_subscription` made."""
-        self._subscription = subscription
-        self.count = 0
-        """Messages that came so far."""
+    def __init__(self, node: Any, executor: Any, kind: type, name: str, timeout: float) -> None:
+        """Find the service; use `RosSession.caller`."""
+        self._node, self._executor, self._timeout = node, executor, timeout
+        self._name = node.resolve_service_name(name)
+        self._client = node.create_client(kind, name)
+        if not self._client.wait_for_service(timeout_sec=timeout):
+            self.close()
+            raise RosError(f"nobody offers the service {self._name} within {timeout:g} s")
 
-    def take(self) -> Any | None:
-        """The newest message that came since the last call; None if none did."""
-        newest = None
-        while (one := self._take_one()) is not None:
-            newest, self.count = one, self.count + 1
-        return newest
+    def __call__(self, request: Any) -> Any:
+        """Ask and wait for the answer; asks again where none comes.
 
-    def wait(self, session: "RosSession", what: str, *, timeout: float = 10.0) -> Any:
-        """The next message, whenever it comes.
+        An answer is lost while the other side has not found this one yet, which `wait_for_service`
+        does not wait for. So a service may be asked more than once: those of this project bear it.
 
         Raises:
-            RosError: None came in time.
+            RosError: Nobody answered in time.
         """
-        found: list[Any] = []
+        end = time.monotonic() + self._timeout
+        while (left := end - time.monotonic()) > 0:
+            future = self._client.call_async(request)
+            self._executor.spin_until_future_complete(
+                future, timeout_sec=min(left, _ASK_AGAIN_SECONDS)
+            )
+            if future.done():
+                return future.result()
+            self._client.remove_pending_request(future)
+        raise RosError(f"the service {self._name} did not answer in {self._timeout:g} s")
 
-        def came() -> bool:
-            found.append(self.take())
-            return found[-1] is not None
+    def close(self) -> None:
+        """Let go of it."""
+        self._node.destroy_client(self._client)
 
-        session.wait_until(came, what, timeout=timeout)
-        return found[-1]
+    def __enter__(self) -> "Caller":
+        return self
 
-    @property
-    def publishers(self) -> int:
-        """How many publishers are on the topic now."""
-        return int(self._subscription.get_publisher_count())
-
-    def _take_one(self) -> Any | None:
-        subscription = self._subscription
-        with subscription.handle:
-            taken = subscription.handle.take_message(subscription.msg_type, subscription.raw)
-        return None if taken is None else taken[0]
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class RosSession:
@@ -85,20 +87,36 @@ class RosSession:
         )
         self._executor = rclpy("executors").SingleThreadedExecutor(context=self.context)
         self._executor.add_node(self.node)
+        self._waiter = Waiter(self.node)
         self._closed = False
 
-    def publisher(self, topic: str, kind: type, *, latched: bool = False) -> Any:
-        """A publisher: newest sample wins, or kept for those who come late."""
-        return self.node.create_publisher(kind, topic, _qos(latched=latched))
+    def publisher(
+        self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False
+    ) -> Any:
+        """A publisher: newest sample wins, or kept for those who come late.
+
+        A reliable one also reaches subscribers that insist on it; only the newest is sent again.
+        """
+        return self.node.create_publisher(kind, topic, _qos(latched=latched, reliable=reliable))
 
     def newest(self, topic: str, kind: type, *, latched: bool = False) -> Newest:
         """A subscription of which only the newest message counts."""
-        subscription = self.node.create_subscription(
-            kind, topic, _never_called, _qos(latched=latched)
-        )
+        return Newest(self._subscribe(topic, kind, _qos(latched=latched), raw=False))
+
+    def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
+        """As `newest`, for a message type by its name."""
+        return self.newest(topic, message(package, kind), latched=latched)
+
+    def every(self, topic: str, kind: type, *, latched: bool = False, depth: int = 512) -> Every:
+        """A subscription of which every message counts; `depth` may wait to be taken."""
+        return Every(self._subscribe(topic, kind, _qos(latched=latched, depth=depth), raw=True))
+
+    def _subscribe(self, topic: str, kind: type, qos: Any, *, raw: bool) -> Any:
+        subscription = self.node.create_subscription(kind, topic, _never_called, qos, raw=raw)
         # Out of the executor's sight: it would take messages from under our hands.
         self.node._subscriptions.remove(subscription)  # pyright: ignore[reportPrivateUsage]
-        return Newest(subscription)
+        self._waiter.add(subscription)
+        return subscription
 
     def trigger(self, name: str, act: Callable[[], tuple[bool, str]]) -> None:
         """Offer a `std_srvs/Trigger`; `act` returns whether it worked, and a sentence."""
@@ -120,27 +138,36 @@ class RosSession:
         self.node.create_service(message("std_srvs", "SetBool"), name, answer)
 
     def call(self, kind: type, name: str, request: Any, *, timeout: float = 10.0) -> Any:
-        """Call a service and wait for the answer.
+        """Call a service once and wait for the answer.
 
         Raises:
             RosError: Nobody offers it, or nobody answered in time.
         """
-        client = self.node.create_client(kind, name)
-        full = self.node.resolve_service_name(name)
-        try:
-            if not client.wait_for_service(timeout_sec=timeout):
-                raise RosError(f"nobody offers the service {full} within {timeout:g} s")
-            future = client.call_async(request)
-            self._executor.spin_until_future_complete(future, timeout_sec=timeout)
-            if not future.done():
-                raise RosError(f"the service {full} did not answer in {timeout:g} s")
-            return future.result()
-        finally:
-            self.node.destroy_client(client)
+        with self.caller(kind, name, timeout=timeout) as caller:
+            return caller(request)
+
+    def caller(self, kind: type, name: str, *, timeout: float = 10.0) -> "Caller":
+        """Find a service that is to be called more than once.
+
+        Raises:
+            RosError: Nobody offers it in time.
+        """
+        return Caller(self.node, self._executor, kind, name, timeout)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a message on anything that is heard, or for a call of a service.
+
+        What came before and was not taken yet ends the wait at once.
+
+        Returns:
+            Whether a service was asked; `serve` answers.
+        """
+        return self._waiter.wait(seconds)
 
     def serve(self) -> None:
         """Answer waiting service calls; returns at once where there is none."""
-        self._executor.spin_once(timeout_sec=0.0)
+        if self._waiter.wait(0.0):  # a quarter of what asking the executor costs
+            self._executor.spin_once(timeout_sec=0.0)
 
     def now(self) -> int:
         """Time of the ROS clock [ns]."""
@@ -178,13 +205,13 @@ def _never_called(message: Any) -> None:
     raise AssertionError("messages are taken, not delivered")
 
 
-def _qos(*, latched: bool) -> Any:
+def _qos(*, latched: bool, reliable: bool = False, depth: int = 1) -> Any:
     """Streams lose samples rather than wait for somebody; what is latched reaches late joiners."""
     qos = rclpy("qos")
-    reliable, kept = qos.ReliabilityPolicy.RELIABLE, qos.DurabilityPolicy.TRANSIENT_LOCAL
+    surely, kept = qos.ReliabilityPolicy.RELIABLE, qos.DurabilityPolicy.TRANSIENT_LOCAL
     return qos.QoSProfile(
-        depth=1,
+        depth=depth,
         history=qos.HistoryPolicy.KEEP_LAST,
-        reliability=reliable if latched else qos.ReliabilityPolicy.BEST_EFFORT,
+        reliability=surely if latched or reliable else qos.ReliabilityPolicy.BEST_EFFORT,
         durability=kept if latched else qos.DurabilityPolicy.VOLATILE,
     )

@@ -102,8 +102,12 @@ class ActionMap:
         return len(self.low)
 
     def check_robot(self, robot: RobotSpec) -> None:
-        """Refuse a robot that does not accept the commands made here."""
-        if robot.command is not self.kind:
+        """Refuse a robot that does not accept the commands made here.
+
+        Body rates are accepted where rotors are: an inner loop leads from one to the other.
+        """
+        inner = robot.command is CommandKind.rotors and self.kind is CommandKind.body_rates
+        if robot.command is not self.kind and not inner:
             raise SpecMismatchError(
                 f"the action map makes '{self.kind.value}' commands, "
                 f"but robot '{robot.name}' accepts '{robot.command.value}'"
@@ -139,6 +143,10 @@ class ActionMap:
         values = _READERS[self.kind](self, command)
         constants = self._constants(values)
         return (values - constants.middle) / constants.half
+
+    def makes(self, command: RobotCommand) -> bool:
+        """Whether it is of the kind that is made here."""
+        return isinstance(command, _CLASSES[self.kind])
 
     def out_of_range(self, action: Array) -> Array:
         """Worlds whose action leaves [-1, 1] or is not a number, (N,) bool."""
@@ -252,6 +260,11 @@ _MAKERS = {
     CommandKind.rotors: _rotors,
     CommandKind.body_rates: _body_rates,
     CommandKind.joint: _joint,
+}
+_CLASSES = {
+    CommandKind.rotors: RotorCommand,
+    CommandKind.body_rates: BodyRateCommand,
+    CommandKind.joint: JointCommand,
 }
 _READERS = {
     CommandKind.rotors: _read_rotors,

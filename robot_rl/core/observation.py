@@ -115,6 +115,13 @@ class ObservationMap:
         ]
         return self._join(parts, out)
 
+    def begin(self, rows: Rows, inputs: ObservationInputs) -> None:
+        """Start an episode in the picked worlds, as `reset`; `look` then shows it."""
+        picked = inputs.take(rows) if any(self._histories) else inputs
+        for config, function, history in self._each():
+            if history is not None:
+                history.fill(rows, _scaled(function(picked), config.scale))
+
     def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
         """Start an episode in the picked worlds: fill their histories with the current frame.
 

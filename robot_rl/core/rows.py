@@ -6,6 +6,7 @@ wait, every row is computed and the mask decides which are kept. Callers write o
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 from array_api_compat import is_torch_array
@@ -35,7 +36,7 @@ class Rows:
         """Rows that `take` returns and `put` expects: all N on an accelerator."""
         return int(self.mask.shape[0]) if self._ids is None else int(self._ids.shape[0])
 
-    @property
+    @cached_property
     def ids(self) -> NDArray[np.int64]:
         """Numbers of the picked rows, ascending, (count,); not on an accelerator."""
         return np.asarray(self._ids)

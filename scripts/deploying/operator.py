@@ -1,15 +1,15 @@
 """The person's part: start the processes, arm, hand over, watch, stop softly."""
 
 import multiprocessing
-import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from deploying.plan import LOOP_NODE, Deployment, DeployOptions
-from deploying.processes import run_bridge, run_policy, run_robot
+from deploying.processes import run_bridge, run_link, run_policy, run_robot
 from hardware.control.safety import SafetyState
 from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.compat import message
@@ -17,7 +17,8 @@ from hardware.ros.session import RosSession
 from robot_rl.core.errors import RobotRLError
 
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
-_LINE_SECONDS = 0.5
+_LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
 
 
 class DeploymentError(RobotRLError):
@@ -27,32 +28,48 @@ class DeploymentError(RobotRLError):
 class Operator:
     """Starts and ends the processes of a deployment, and asks the robot for things."""
 
-    def __init__(self, options: DeployOptions, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, options: DeployOptions, say: Callable[[str], None] = print,
+        targets: Mapping[str, Callable[[DeployOptions], None]] | None = None,
+    ) -> None:  # fmt: skip
         """Check bundle and robot, then start everything.
+
+        Args:
+            options: Of the deployment.
+            say: Takes lines about the progress.
+            targets: What runs in the place of a process, by its name; measurements look on so.
 
         Raises:
             RobotRLError: The bundle is not for this robot, ROS 2 is missing, and so on.
         """
         self.plan = Deployment(options)
         _ = self.plan.gain_sets  # reads the bundle, refuses another robot's
+        _ = self.plan.goals
+        if options.driver == "ros2":
+            _ = self.plan.wiring
         self._say = say
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
         self._status = StatusReceiver(self.plan.mailboxes.status)
         self._since = time.monotonic()
+        self._wanted = SafetyState.READY
         context = multiprocessing.get_context("spawn")
+        others = {name: (target, options) for name, target in (targets or {}).items()}
         self.processes: dict[str, BaseProcess] = {
-            name: context.Process(target=target, args=(options,), name=name, daemon=True)
-            for name, target in (("robot", run_robot), ("bridge", run_bridge),
-                                 ("policy", run_policy))
-        }  # fmt: skip
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is ours, not the children's
+            name: context.Process(target=target, args=(what,), name=name, daemon=True)
+            for name, (target, what) in {**_targets(self.plan, options), **others}.items()
+        }
+        self.exit_codes: dict[str, int | None] = {}
+        """How processes ended, by name; filled by `stop`."""
+        ours = (signal.SIGINT, signal.SIGHUP)  # from the first moment on: see `leaving`
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ours}
         try:
             for process in self.processes.values():
                 process.start()
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     @property
     def status(self) -> ToldStatus | None:
@@ -66,10 +83,26 @@ class Operator:
         Raises:
             DeploymentError: It does not get there; says why.
         """
-        self._wait(lambda: self.status is not None, "the robot process", _START_SECONDS)
+        self._wait(lambda: self.status is not None, "the robot process", self._patience)
         self._say("robot process is up; arming")
-        self._act("arm", {SafetyState.HOLD, SafetyState.READY}, wanted=True)
-        self._act("arm", {SafetyState.READY}, wanted=True)
+        self._act("arm", SafetyState.READY, wanted=True)
+        self._wanted = SafetyState.READY
+
+    def reset(self) -> None:
+        """Let a robot that was stopped be armed again; it stays passive.
+
+        Raises:
+            DeploymentError: It does not end its stop; says why.
+        """
+        kind = message("std_srvs", "Trigger")
+        end = time.monotonic() + _STOP_SECONDS
+        while (status := self.status) is None or status.safety in _STOPPED:
+            if time.monotonic() > end:
+                why = f"in '{status.safety.value}': {status.refused}" if status else "silent"
+                raise DeploymentError(f"'reset_estop' did not end the stop; the robot is {why}")
+            self._session.call(kind, f"{LOOP_NODE}/reset_estop", kind.Request())
+            self._check_processes()
+            time.sleep(0.05)
 
     def hand_over(self) -> None:
         """Let the policy command.
@@ -77,7 +110,8 @@ class Operator:
         Raises:
             DeploymentError: The robot refuses; says why.
         """
-        self._act("policy", {SafetyState.POLICY})
+        self._act("policy", SafetyState.POLICY)
+        self._wanted = SafetyState.POLICY
         self._say("the policy is in charge; Ctrl-C stops softly")
 
     def watch(self, seconds: float) -> None:
@@ -90,22 +124,21 @@ class Operator:
             DeploymentError: The policy lost the robot, or a process ended.
         """
         end = time.monotonic() + (seconds or float("inf"))
-        wanted = self.status and self.status.safety
         while time.monotonic() < end:
             status = self.status
-            if status is None:
+            if status is None or self.processes["robot"].exitcode is not None:
                 raise DeploymentError("the robot process has ended")
             self._say(line_of(status))
-            if status.safety is not wanted:
+            if status.safety is not self._wanted:
                 raise DeploymentError(f"the robot went to '{status.safety.value}': {status.trip}")
             time.sleep(_LINE_SECONDS)
 
     def stop(self) -> None:
         """Stop the robot softly, then end every process; allowed more than once."""
-        robot = self.processes["robot"]
-        if robot.is_alive() and robot.pid:
+        robot = self.processes.get("robot")
+        if robot is not None and robot.is_alive():
+            robot.terminate()  # the loop's own soft stop; works without ROS, too
             self._say("stopping softly")
-            signal_process(robot, signal.SIGINT)  # works without ROS, too
             robot.join(_STOP_SECONDS)
         for process in self.processes.values():
             if process.is_alive():
@@ -114,41 +147,53 @@ class Operator:
             process.join(_STOP_SECONDS)
             if process.is_alive():
                 process.kill()
+                process.join()
+        self.exit_codes |= {name: one.exitcode for name, one in self.processes.items()}
+        for process in self.processes.values():
+            process.close()  # each holds files of ours
+        if "recorder" in self.processes and (code := self.exit_codes["recorder"]):
+            self._say(f"the recorder ended with exit code {code}; scripts/record.py repairs a bag")
+        self.processes.clear()
         self._status.close()
         self._session.close()
 
-    def _act(
-        self, service: str, states: Collection[SafetyState], *, wanted: bool | None = None
-    ) -> None:
-        """Ask for something until the robot is in one of the states."""
+    def _act(self, service: str, goal: SafetyState, *, wanted: bool | None = None) -> None:
+        """Ask for something again and again until the robot is in a state.
+
+        What forbade it may pass, and one act may take several steps. Asked once too often it does
+        nothing.
+        """
         kind = message("std_srvs", "Trigger" if wanted is None else "SetBool")
         request: Any = kind.Request()
         if wanted is not None:
             request.data = wanted
         end: float | None = None
-        asked_in: SafetyState | None = None
-        while (status := self.status) is None or status.safety not in states:
-            if status is not None and status.safety in (SafetyState.SAFE_STOP, SafetyState.ESTOP):
+        while (status := self.status) is None or status.safety is not goal:
+            self._check_processes()
+            if status is not None and status.safety in _STOPPED:
                 raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
             if end is not None and time.monotonic() > end:
                 why = status.refused if status else "it does not answer"
-                raise DeploymentError(f"'{service}' did not lead to {_names(states)}: {why}")
-            if (status is not None and status.safety is not asked_in) or _may_repeat(status):
-                self._session.call(kind, f"{LOOP_NODE}/{service}", request, timeout=_START_SECONDS)
-                asked_in = status.safety if status else None
-                end = end or time.monotonic() + _ACT_SECONDS
-            self._wait_for_child()
-            time.sleep(0.05)
+                raise DeploymentError(f"'{service}' did not lead to '{goal.value}': {why}")
+            if status is not None and status.safety is not SafetyState.ARMING:
+                self._session.call(kind, f"{LOOP_NODE}/{service}", request, timeout=self._patience)
+                end = end or time.monotonic() + _ACT_SECONDS * self.plan.options.patience
+            time.sleep(_ASK_SECONDS)
 
     def _wait(self, ready: Callable[[], bool], what: str, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not ready():
-            self._wait_for_child()
+            self._check_processes()
             if time.monotonic() > end:
                 raise DeploymentError(f"waited {seconds:g} s for {what}")
             time.sleep(0.05)
 
-    def _wait_for_child(self) -> None:
+    @property
+    def _patience(self) -> float:
+        """For processes to start [s]."""
+        return _START_SECONDS * self.plan.options.patience
+
+    def _check_processes(self) -> None:
         for name, process in self.processes.items():
             if process.exitcode is not None:
                 raise DeploymentError(
@@ -157,30 +202,35 @@ class Operator:
                 )
 
 
-def signal_process(process: BaseProcess, number: int) -> None:
-    """Send a signal to a child."""
-    if process.pid is not None:
-        os.kill(process.pid, number)
+def _targets(plan: Deployment, options: DeployOptions) -> dict[str, tuple[Any, Any]]:
+    """What runs in which process, with its argument; a recorder, where it is wanted, first."""
+    targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
+    if options.driver == "ros2":
+        targets["link"] = run_link
+    processes: dict[str, tuple[Any, Any]] = {n: (run, options) for n, run in targets.items()}
+    if not options.record:
+        return processes
+    from deploying.recording import Recording, run_recorder  # of an extra that others do without
+
+    what = Recording(
+        bundle=options.bundle, namespace=plan.namespace, domain=plan.domain,
+        folder=Path(options.record),
+    )  # fmt: skip
+    return {"recorder": (run_recorder, what), **processes}
 
 
 def line_of(status: ToldStatus) -> str:
     """One line of the terminal."""
-    lateness = status.latencies.get("lateness")
+    lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
     late = (
         f"late p50 {1e6 * lateness.p50:.0f} us p99 {1e6 * lateness.p99:.0f} us" if lateness else ""
+    )
+    answers = (
+        f"answers p50 {1e3 * answer.p50:.1f} ms p99 {1e3 * answer.p99:.1f} ms" if answer else ""
     )
     held = ", ".join(sorted(condition.value for condition in status.conditions)) or "-"
     parts = [
         f"{status.safety.value:9}", f"state {1e3 * status.state_age:4.1f} ms old",
-        f"clamped {status.clamped}", f"missed {status.missed}", late, held,
+        f"clamped {status.clamped}", f"missed {status.missed}", late, answers, held,
     ]  # fmt: skip
     return "  ".join(part for part in parts if part)
-
-
-def _may_repeat(status: ToldStatus | None) -> bool:
-    """An act that was refused may be asked for again: what forbade it may have passed."""
-    return bool(status and status.refused)
-
-
-def _names(states: Collection[SafetyState]) -> str:
-    return " or ".join(sorted(f"'{state.value}'" for state in states))

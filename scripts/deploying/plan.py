@@ -1,15 +1,19 @@
 """What a deployment consists of, worked out before anything is started."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from configs.compose import compose, from_plain
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
+from deploying.options import DeployOptions, RobotOptions
+from hardware.control.clipping import BodyRateLimiter
 from hardware.control.command_path import Laws
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety_limits import SafetyLimits
@@ -17,91 +21,26 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.mixer import RotorLayout
 from hardware.ros.command_messages import Gains
 from hardware.ros.policy_node import gains_of
+from hardware.ros.wiring import Wiring, absolute_name
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
 from sim.twin import Twin
 
-DRIVERS, MODES = ("twin",), ("policy", "shadow")
 _RESTING = 0.15
 """How far a walking robot that lies on its own stops presses into them [rad]."""
 LOOP_NODE = "loop"
 """Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
-
-
-@dataclass(kw_only=True)
-class RobotOptions:
-    """Which policy, which robot, and where it is heard."""
-
-    bundle: str = ""
-    """Folder of the policy."""
-    robot: str = ""
-    """Name of the robot; the bundle's own if empty."""
-    driver: str = "twin"
-    """Who moves the robot: twin, a simulated one."""
-    patience: float = 1.0
-    """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
-    simulated robot on a busy machine."""
-    domain: int = -1
-    """ROS_DOMAIN_ID; -1 takes the environment's."""
-    namespace: str = ""
-    """Of all topics; the robot's name if empty."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be deployed."""
-        if self.driver not in DRIVERS:
-            raise ConfigError(unknown_name("driver", self.driver, DRIVERS))
-        if not self.patience >= 1:
-            raise ConfigError(f"patience must be >= 1, got {self.patience}")
-
-
-@dataclass(kw_only=True)
-class DoctorOptions(RobotOptions):
-    """What `scripts/doctor.py` takes."""
-
-    listen: float = 3.0
-    """How long to listen to the robot's topics [s]."""
-
-
-@dataclass(kw_only=True)
-class DeployOptions(RobotOptions):
-    """What `scripts/deploy.py` takes."""
-
-    mode: str = "policy"
-    """`policy` lets it move; `shadow` computes and holds."""
-    seconds: float = 0.0
-    """How long the policy is in charge [s]; 0 until Ctrl-C."""
-    seed: int = 0
-    """Of the twin's start, goals and noise."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be deployed."""
-        super().__post_init__()
-        if self.mode not in MODES:
-            raise ConfigError(unknown_name("mode", self.mode, MODES))
-        if not self.bundle:
-            raise ConfigError("which policy? bundle=runs/<run>/bundle")
-        if not self.seconds >= 0:
-            raise ConfigError(f"seconds must be >= 0, got {self.seconds}")
-
-
-def refuse_others(options: type[RobotOptions], rest: Sequence[str]) -> None:
-    """Refuse fields of a run, which a bundle has settled, and whatever else is no option.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    if rest:
-        name = rest[0].partition("=")[0]
-        raise ConfigError(unknown_name("option", name, [one.name for one in fields(options)]))
+_Options = TypeVar("_Options", bound=RobotOptions)
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(Generic[_Options]):
     """A bundle, a robot, and what joins them; every process makes its own from the options."""
 
-    options: RobotOptions
+    options: _Options
 
     @cached_property
     def config(self) -> RunConfig:
@@ -140,51 +79,92 @@ class Deployment:
         return gains_of(self.runner.spec)
 
     @property
+    def setpoint(self) -> CommandKind:
+        """What the policy makes: the robot's own kind of command, or one that a law follows."""
+        return self.runner.spec.action_map.kind
+
+    @property
     def gain_names(self) -> list[str]:
         """Their names, in the order of the mailboxes; one empty name where there are no gains."""
         return [*self.gain_sets] or [""]
 
     @property
     def period(self) -> float:
-        """Of the robot's loop [s]: the physics step of the twin."""
-        return self.config.robot.physics_dt
+        """Of the robot's loop [s], and of the twin's physics."""
+        return self.config.robot.loop_dt
 
     @property
-    def domain(self) -> int | None:
-        """For `RosSession`."""
-        return None if self.options.domain < 0 else self.options.domain
+    def domain(self) -> int:
+        """ROS_DOMAIN_ID."""
+        return self.options.ros_domain
 
     @property
     def namespace(self) -> str:
         """Of all topics."""
-        return f"/{self.options.namespace or self.robot.name}"
+        return absolute_name("namespace", self.options.namespace or self.robot.name)
 
     @property
     def mailboxes(self) -> Mailboxes:
         """Of the robot process; robots in other ROS domains do not meet."""
-        return Mailboxes(f"{self.namespace.strip('/').replace('/', '.')}.{self.options.domain}")
+        return Mailboxes(f"{self.namespace.strip('/').replace('/', '.')}.{self.domain}")
+
+    @property
+    def wiring(self) -> Wiring:
+        """Topics of somebody else's node; for driver=ros2."""
+        return self.options.wiring(self.robot, self.namespace)
+
+    @property
+    def goals(self: "Deployment[DeployOptions]") -> dict[str, np.ndarray]:
+        """Goals that hold until a message changes them, (1, width).
+
+        Raises:
+            ConfigError: The policy has no such goal, or the numbers do not fit.
+        """
+        widths, found = self.runner.spec.goal_widths, {}
+        for name, value in self.options.goal.items():
+            if name not in widths:
+                raise ConfigError(unknown_name("goal", name, widths))
+            try:
+                found[name] = np.array([value], dtype=np.float64).reshape(1, widths[name])
+            except (ValueError, TypeError):
+                raise ConfigError(
+                    f"goal '{name}' takes {widths[name]} numbers, got {value}"
+                ) from None
+        return found
 
     @property
     def world_widths(self) -> dict[str, int]:
-        """Topics that the twin's world fills."""
-        spec = self.runner.spec
-        goals = {f"goal/{name}": width for name, width in spec.goal_widths.items()}
+        """Topics that the world of a robot that is not real fills."""
+        if self.options.driver == "ros2":
+            return {}
+        spec, simulated = self.runner.spec, self.options.driver == "twin"
+        goals = {
+            f"goal/{name}": width
+            for name, width in spec.goal_widths.items()
+            if simulated or name not in spec.clocks
+        }
         return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
 
-    def laws(self) -> Laws:
-        """Controllers that the robot needs to be stopped."""
+    def laws(self, hear: Callable[[RobotCommand], None] | None = None) -> Laws:
+        """Controllers that stop the robot, and those between the policy and its driver.
+
+        Args:
+            hear: Is told each setpoint of the policy.
+        """
         if not self.robot.rotors:
-            return Laws()
+            return Laws(hear=hear)
         plant = self.config.robot.model
         rotors = RotorLayout(
             rotor_position=plant.rotor_position, rotor_yaw_sign=plant.rotor_yaw_sign,
             thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
         )  # fmt: skip
-        lag = max(plant.rotor_rise_time, plant.rotor_fall_time)
-        # Twice the damping that makes a loop around such rotors critical: see `derivative`.
-        damping = max(0.2, 2.0 * (20.0 * lag) ** 0.5 - 1.0)
-        gains = BodyRatesConfig(inertia=plant.inertia, derivative=[damping, damping, 0.0])
-        return Laws(stop=BodyRates(rotors, gains))
+        gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
+        # No blending: a mixture of a policy's command with one of before would fly nobody's law.
+        laws = Laws(stop=BodyRates(rotors, gains), blend_time=0.0, hear=hear)
+        if self.setpoint is not self.robot.command:
+            laws.controllers = {self.setpoint: BodyRates(rotors, gains)}
+            laws.limiters = {self.setpoint: BodyRateLimiter()}
+        return laws
 
     def limits(self) -> SafetyLimits:
         """Thresholds of the robot.
@@ -211,8 +191,7 @@ class Deployment:
     @property
     def hover_thrust(self) -> float:
         """Share of the largest thrust that carries a drone."""
-        plant = self.config.robot.model
-        return 9.81 * plant.mass / (len(self.robot.rotors) * sum(plant.thrust_curve))
+        return self.config.robot.model.hover_thrust
 
     def make_twin(self, seed: int) -> Twin:
         """The simulated robot, with a seed of its start, goals and noise."""

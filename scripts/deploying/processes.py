@@ -1,97 +1,173 @@
-"""The three processes beside the person's own: the robot, its ROS 2 neighbour, the policy."""
+"""The processes beside the person's own: robot, its ROS 2 neighbours, policy."""
 
-import signal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from deploying.leaving import Leaving, as_process
 from deploying.plan import LOOP_NODE, Deployment, DeployOptions
+from deploying.worlds import make_driver
 from hardware.control.clock import MonotonicClock
-from hardware.control.fields_mail import FieldsSender
 from hardware.control.realtime import request_realtime
 from hardware.control.robot_process import RobotProcess
 from hardware.control.stopping import StopConfig
-from hardware.ros.policy_node import PolicyNode
+from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
+from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
-from robot_rl.core.errors import NonFiniteError
+from robot_rl.core.errors import NonFiniteError, SpecMismatchError
 from robot_rl.core.robot_command import JointCommand
 
-_POLLS_PER_PERIOD = 2
+_LOOKS_PER_PERIOD, _LONGEST_LOOK = 2, 0.001
+"""How often a neighbour of the loop looks for what it wrote, but at least so often [s]."""
+_FIRST_SAMPLE_SECONDS = 20.0
+_ROBOT_SILENCE = 1.0
+"""Age of the loop's status after which there is no robot process any more [s]."""
 
 
-def run_robot(options: DeployOptions) -> None:
-    """The robot process: ends with a stopped robot at SIGINT or SIGTERM."""
-    _end_as_by_ctrl_c()
+RunsRobot = Callable[[RobotProcess, Any, Callable[[], bool]], None]
+"""Runs a robot process, given its driver too, until what comes last says to end, once per tick."""
+WatchesPolicy = Callable[[PolicyNode], Callable[[], PolicyTick]]
+"""From a policy node to what is called once per control period in the place of its `tick`."""
+
+
+@as_process
+def run_robot(
+    options: DeployOptions,
+    leaving: Leaving,
+    run: RunsRobot = lambda process, driver, until: process.run(until),
+) -> None:
+    """The robot process: ends with a stopped robot at SIGTERM, or when it is left alone.
+
+    Args:
+        options: Of the deployment.
+        leaving: Whether to end.
+        run: What is done with the process; measurements look on while they let it run.
+    """
     import torch
 
     torch.set_num_threads(1)
-    plan = Deployment(options)
-    twin = plan.make_twin(options.seed)
-    process = RobotProcess(
-        twin, name=plan.mailboxes.robot, clock=MonotonicClock(), period=plan.period,
-        gain_sets=plan.gain_names, laws=plan.laws(), limits=plan.limits(),
-        stop=StopConfig(hover_thrust=plan.hover_thrust) if plan.robot.rotors else None,
-    )  # fmt: skip
-    world = FieldsSender(plan.mailboxes.world, plan.world_widths) if plan.world_widths else None
+    plan, clock = Deployment(options), MonotonicClock()
+    with make_driver(plan, clock, leaving) as driver:
+        process = RobotProcess(
+            driver.robot, name=plan.mailboxes.robot, clock=clock, period=plan.period,
+            gain_sets=plan.gain_names, laws=plan.laws(driver.hear), limits=plan.limits(),
+            setpoint=plan.setpoint,
+            stop=StopConfig(hover_thrust=plan.hover_thrust) if plan.robot.rotors else None,
+        )  # fmt: skip
 
-    def tell_world() -> bool:
-        if world is not None:
-            goals = {f"goal/{name}": value for name, value in twin.goal.items()}
-            sensed = {f"sensed/{name}": value for name, value in twin.sensed.items()}
-            world.send(goals | sensed, twin.stamp)
-        return False
+        def between_ticks() -> bool:
+            driver.between_ticks(process.loop.acts)
+            return leaving()
 
-    request_realtime()
-    try:
-        process.run(tell_world)
-    finally:
-        if world is not None:
-            world.close()
+        request_realtime()
+        run(process, driver.robot, between_ticks)
 
 
-def run_bridge(options: DeployOptions) -> None:
+@as_process
+def run_bridge(options: DeployOptions, leaving: Leaving) -> None:
     """The robot's topics and services; may die at any time."""
     plan, clock = Deployment(options), MonotonicClock()
+    leaving.with_care()
     session = RosSession(LOOP_NODE, namespace=plan.namespace, domain=plan.domain)
     bridge = RobotBridge(
         session, plan.robot, name=plan.mailboxes.robot, clock=clock, gain_sets=plan.gain_sets,
-        world=plan.world_widths,
+        world=plan.world_widths, setpoint=plan.setpoint,
     )  # fmt: skip
+
+    def over() -> bool:
+        """Orphaned, it is still heard while the robot stops."""
+        if leaving.asked or not leaving.orphaned:
+            return leaving.asked
+        status = bridge.status
+        return status is None or clock.now() - status.time > _ROBOT_SILENCE
+
     try:
-        _repeat(bridge.look, clock, plan.period / _POLLS_PER_PERIOD)
+        _attend(bridge.look, session, _look_seconds(plan, _LOOKS_PER_PERIOD), over)
     finally:
         bridge.close()
         session.close()
 
 
-def run_policy(options: DeployOptions) -> None:
-    """The policy, once per control period; may die at any time."""
+@as_process
+def run_link(options: DeployOptions, leaving: Leaving) -> None:
+    """What talks to somebody else's node; outlives the robot process that it speaks for."""
     plan, clock = Deployment(options), MonotonicClock()
-    session = RosSession("policy", namespace=plan.namespace, domain=plan.domain)
-    node = PolicyNode(session, plan.runner, shadow=options.mode == "shadow")
-    told = _Told(options.mode == "shadow")
+    leaving.with_care()
+    session = RosSession("link", namespace=plan.namespace, domain=plan.domain)
+    link = RobotLink(
+        session, plan.robot, name=plan.mailboxes.robot, clock=clock, wiring=plan.wiring,
+        period=plan.period, gain_sets=plan.gain_sets, silence=plan.limits().command_lost,
+    )  # fmt: skip
+    told, begin = _Told(shadow=False), clock.now()
 
-    def tick() -> None:
-        try:
-            done = node.tick()
-        except NonFiniteError as error:
-            told.say(str(error))
-            node.runner.reset()
-            return
-        if done.command is None:
-            told.say(f"the policy waits: {done.waits_for}")
-        elif isinstance(done.command, JointCommand):
-            told.compare(done.command.q - node.inputs.state["joint_position"])
+    def look() -> None:
+        link.look()
+        if link.heard:
+            told.say(f"the robot is not heard: {link.trouble}" if link.trouble else "")
+        elif link.others:
+            raise SpecMismatchError(
+                f"{link.others} other nodes send commands to the robot already; stop them first: "
+                f"ros2 topic info -v {plan.wiring.topics['command']} names them"
+            )
+        elif clock.now() - begin > _FIRST_SAMPLE_SECONDS:
+            raise SpecMismatchError(f"the robot's topics do not serve: {link.trouble}")
 
     try:
-        _repeat(tick, clock, plan.runner.spec.control_dt)
+        _attend(
+            look, session, _look_seconds(plan, 2 * _LOOKS_PER_PERIOD),
+            lambda: leaving() and not link.driving,
+        )  # fmt: skip
+    finally:
+        link.close()
+        session.close()
+
+
+@as_process
+def run_policy(
+    options: DeployOptions, leaving: Leaving, watched: WatchesPolicy = lambda node: node.tick
+) -> None:
+    """The policy, at the end of every control period; may die at any time.
+
+    Args:
+        options: Of the deployment.
+        leaving: Whether to end.
+        watched: Looks on at the node's ticks.
+    """
+    plan, clock = Deployment(options), MonotonicClock()
+    leaving.with_care()
+    session = RosSession("policy", namespace=plan.namespace, domain=plan.domain)
+    told, heard = _Told(options.mode == "shadow"), not options.record
+    try:
+        node = PolicyNode(session, plan.runner, goals=plan.goals, shadow=options.mode == "shadow")
+        decide = watched(node)
+
+        def tick() -> None:
+            nonlocal heard
+            heard = heard or node.recorders > 0
+            if not heard:  # once only: a recorder that dies later disturbs nobody
+                told.say("the policy waits: for the recorder")
+                return
+            try:
+                done = decide()
+            except NonFiniteError as error:
+                told.say(str(error))
+                return
+            if done.command is None:
+                told.say(f"the policy waits: {done.waits_for}")
+            elif isinstance(done.command, JointCommand):
+                told.compare(done.command.q - node.inputs.state["joint_position"])
+
+        while not leaving():
+            if node.wait(clock):
+                tick()
     finally:
         session.close()
 
 
 class _Told:
-    """Lines of the policy, none of them twice in a row."""
+    """Lines of a process, none of them twice in a row."""
 
     def __init__(self, shadow: bool) -> None:
         self._shadow, self._last, self._ticks, self._largest = shadow, "", 0, 0.0
@@ -99,7 +175,8 @@ class _Told:
     def say(self, line: str) -> None:
         if line.partition("(")[0] != self._last:
             self._last = line.partition("(")[0]
-            print(line, flush=True)
+            if line:
+                print(line, flush=True)
 
     def compare(self, difference: np.ndarray) -> None:
         """In shadow: how far the policy would have moved the robot, once a second or so."""
@@ -111,19 +188,14 @@ class _Told:
             self._largest = 0.0
 
 
-def _repeat(act: Callable[[], None], clock: MonotonicClock, period: float) -> None:
-    """Call something at a rate until SIGINT or SIGTERM; what is late is not made up for."""
-    _end_as_by_ctrl_c()
-    deadline = clock.now()
-    try:
-        while True:
-            deadline = max(deadline + period, clock.now())
-            clock.sleep_until(deadline)
-            act()
-    except KeyboardInterrupt:
-        return
+def _look_seconds(plan: Deployment, looks: int) -> float:
+    return min(plan.period / looks, _LONGEST_LOOK)
 
 
-def _end_as_by_ctrl_c() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+def _attend(
+    look: Callable[[], None], session: RosSession, period: float, over: Callable[[], bool]
+) -> None:
+    """Look once per period, and at once when a message or a call comes, until it is over."""
+    while not over():
+        session.wait(period)
+        look()

@@ -4,7 +4,8 @@ import statistics
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord
+from proofs.record import ProofRecord
+from proofs.results import Bar
 
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
 _PLANT_A = "plant A"

@@ -51,10 +51,7 @@ def measure(
         for job in jobs[group.name]:
             say(f"flies {job.label}")
             seeds.append(_fly_seed(proof, group, job, runs[job], episodes))
-        first = jobs[group.name][0]
-        groups[group.name] = GroupResult(
-            command=first.command(), config_sha256=first.identity, seeds=seeds
-        )
+        groups[group.name] = GroupResult(**jobs[group.name][0].trained(), seeds=seeds)
     first = jobs[proof.groups[0].name][0].config
     expert = {}
     if proof.expert:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proofs.flights import Condition
-from proofs.record import Bar, ProofRecord, TrialResult
+from proofs.record import ProofRecord, TrialResult
+from proofs.results import Bar
 from proofs.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 

@@ -2,7 +2,8 @@
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord
+from proofs.record import ProofRecord
+from proofs.results import Bar
 
 _BOX, _GROUP = "goals in the box", "reach"
 

@@ -1,13 +1,11 @@
 """What a proof has measured, as it is kept in JSON: from it alone the page can be written again."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robot_rl.core.errors import ConfigError
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from proofs.results import Trained, open_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +58,9 @@ class SeedResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupResult:
+class GroupResult(Trained):
     """Several seeds of the same training."""
 
-    command: str
-    """What trains its first seed."""
-    config_sha256: str
-    """Of the configuration without seed, folder, logging and video."""
     seeds: list[SeedResult]
 
 
@@ -89,49 +83,15 @@ class ProofRecord:
     """For other programs; the page computes them anew."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A value and what it must reach."""
-
-    what: str
-    value: float
-    limit: float
-    at_least: bool = True
-    """False where the value must not exceed the limit."""
-    unit: str = ""
-    """"%" shows shares as percentages."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether the value reaches the limit; NaN never does."""
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-
-def save_record(path: Path, record: ProofRecord) -> None:
-    """Write it as JSON, whole or not at all.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    with storage_errors("write the results", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, (json.dumps(asdict(record), indent=1) + "\n").encode())
-
-
 def load_record(path: Path) -> ProofRecord:
-    """Read what `save_record` wrote.
+    """Read what `save_results` wrote.
 
     Raises:
         ConfigError: There is no such file, or it is something else.
     """
-    if not path.is_file():
-        raise ConfigError(f"there are no results in {path}; run: python scripts/proof.py")
-    try:
-        values = json.loads(path.read_bytes())
+    with open_results(path, "proof") as values:
         groups = {name: _group(group) for name, group in values.pop("groups").items()}
         return ProofRecord(groups=groups, expert=_trials(values.pop("expert")), **values)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} does not hold results of this version: {error}") from error
 
 
 def _group(values: Mapping[str, Any]) -> GroupResult:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proofs.record import Bar
+from proofs.results import Bar
 from robot_rl.training.reporting.console import format_percent
 
 

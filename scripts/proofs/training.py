@@ -22,7 +22,7 @@ from configs.compose import compose, read_options, to_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
 from robot_rl.core.process import clean_environ
-from robot_rl.training.provenance import config_hash
+from robot_rl.training.provenance import config_hash, plain
 from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.run_folder import RunFolder, RunState, find_runs
 from runtime.guest_settings import GUESTS, plain_guest
@@ -65,9 +65,22 @@ class TrainingJob:
         return self._composed[0]
 
     @cached_property
+    def plain(self) -> dict[str, Any]:
+        """What is proven: the configuration without seed, folder, logging and video."""
+        return plain(_proven(self._composed[1]))
+
+    @cached_property
     def identity(self) -> str:
-        """What is proven: see `identity`."""
-        return identity(self._composed[1])
+        """SHA-256 of `plain`."""
+        return config_hash(self.plain)
+
+    def trained(self) -> dict[str, Any]:
+        """Fields of `Trained`, for results."""
+        return {
+            "command": self.command(),
+            "config_sha256": self.identity,
+            "config": self.plain,
+        }
 
     @cached_property
     def _composed(self) -> tuple[RunConfig, dict[str, Any]]:
@@ -87,9 +100,8 @@ class TrainingJob:
         return next(reversed(finished or mine), None)
 
 
-def identity(config: Mapping[str, Any]) -> str:
-    """SHA-256 of a plain configuration without seed, folder, logging and video."""
-    return config_hash({name: v for name, v in config.items() if name not in _BOOKKEEPING})
+def _proven(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in _BOOKKEEPING}
 
 
 def _seed_and_identity(run: RunFolder) -> tuple[int, str]:
@@ -100,7 +112,7 @@ def _seed_and_identity(run: RunFolder) -> tuple[int, str]:
 def _read_identity(path: Path, changed_ns: int) -> tuple[int, str]:
     """Read once: YAML is slow, and progress asks for it again and again."""
     config = RunFolder.open(path.parent).config()
-    return config["seed"], identity(config)
+    return config["seed"], config_hash(_proven(config))
 
 
 def train_all(

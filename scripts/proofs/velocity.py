@@ -2,7 +2,8 @@
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
-from proofs.record import Bar, ProofRecord
+from proofs.record import ProofRecord
+from proofs.results import Bar
 
 _GOALS, _GROUP = "goals of training", "velocity"
 _FALL = 1.0
@@ -74,6 +75,7 @@ VELOCITY = Proof(
         Column(
             title="feet as the clock",
             value=lambda one: one.metric("gait_kept"),
+            unit="%",
             higher_is_better=True,
         ),
     ),

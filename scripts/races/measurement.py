@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from proofs.measurement import machine
+from proofs.results import changes
 from proofs.training import TrainingJob
 from races.plan import Race, Track
-from races.record import EntrantResult, RaceRecord, RaceSeed
+from races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.reporting.statistics import iqm
@@ -26,6 +28,7 @@ def measure_race(
     overrides: Sequence[str],
     workers: int,
     load_average: float,
+    kept: Mapping[TrainingJob, RaceSeed],
 ) -> RaceRecord:
     """Read the curves of all trainings.
 
@@ -37,19 +40,42 @@ def measure_race(
         overrides: Changes to every training.
         workers: Trainings that ran at once.
         load_average: Of the machine before they began.
+        kept: Trainings that were measured before, and have no runs.
     """
     tracks: dict[str, dict[str, EntrantResult]] = {}
     for (track, entrant), seeds in jobs.items():
         tracks.setdefault(track, {})[entrant] = EntrantResult(
-            command=seeds[0].command(),
-            config_sha256=seeds[0].identity,
-            seeds=[_read_seed(race.track(track), job, runs[job]) for job in seeds],
+            **seeds[0].trained(),
+            seeds=[
+                kept[job] if job in kept else _read_seed(race.track(track), job, runs[job])
+                for job in seeds
+            ],
         )
     device = next(iter(jobs.values()))[0].config.device
     return RaceRecord(
         name=race.name, command=command, overrides=list(overrides), tracks=tracks,
         origin={**machine(device), "load_average": load_average, "jobs": workers},
     )  # fmt: skip
+
+
+def measured_before(
+    path: Path, jobs: Mapping[tuple[str, str], Sequence[TrainingJob]]
+) -> dict[TrainingJob, RaceSeed]:
+    """Trainings whose results are in a file already, trained as they would be today.
+
+    Args:
+        path: The file; there need not be one.
+        jobs: What is wanted, by track and entrant.
+    """
+    if not path.is_file():
+        return {}
+    found, tracks = {}, load_race(path).tracks
+    for (track, entrant), seeds in jobs.items():
+        result = tracks.get(track, {}).get(entrant)
+        if result is not None and not changes(result, seeds[0]):
+            before = {seed.seed: seed for seed in result.seeds}
+            found |= {job: before[job.seed] for job in seeds if job.seed in before}
+    return found
 
 
 def _read_seed(track: Track, job: TrainingJob, run: RunFolder) -> RaceSeed:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.record import Bar
+from proofs.results import Bar
 from proofs.training import TrainingJob
 from races.record import RaceRecord
 from robot_rl.core.errors import ConfigError

@@ -1,15 +1,13 @@
 """What a race has measured, as it is kept in JSON: page and figure are made from it alone."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robot_rl.core.errors import ConfigError
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from proofs.results import Trained, open_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +40,9 @@ class RaceSeed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntrantResult:
+class EntrantResult(Trained):
     """All seeds of a learner on a track."""
 
-    command: str
-    """What trains its first seed."""
-    config_sha256: str
-    """Of the configuration without seed, folder, logging and video."""
     seeds: list[RaceSeed]
 
     @property
@@ -74,34 +68,18 @@ class RaceRecord:
     """For other programs; the page computes them anew."""
 
 
-def save_race(path: Path, record: RaceRecord) -> None:
-    """Write it as JSON, whole or not at all.
-
-    Raises:
-        StorageError: The file cannot be written.
-    """
-    with storage_errors("write the results", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, (json.dumps(asdict(record), indent=1) + "\n").encode())
-
-
 def load_race(path: Path) -> RaceRecord:
-    """Read what `save_race` wrote.
+    """Read what `save_results` wrote.
 
     Raises:
         ConfigError: There is no such file, or it is something else.
     """
-    if not path.is_file():
-        raise ConfigError(f"there are no results in {path}; run: python scripts/race.py")
-    try:
-        values = json.loads(path.read_bytes())
+    with open_results(path, "race") as values:
         tracks = {
             track: {name: _entrant(result) for name, result in entrants.items()}
             for track, entrants in values.pop("tracks").items()
         }
         return RaceRecord(tracks=tracks, **values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} does not hold results of this version: {error}") from error
 
 
 def _entrant(values: Mapping[str, Any]) -> EntrantResult:

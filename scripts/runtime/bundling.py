@@ -20,6 +20,7 @@ from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
+from sim.task import clocks_of
 
 _TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
 
@@ -73,6 +74,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         control_dt=env.spec.control_dt,
         sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
+        clocks=clocks_of(env.task),
         initial_action=[env.initial_action] * env.spec.action_size,
         provenance={
             "run": {**origin.get("run", {}), "folder": run.path.name},

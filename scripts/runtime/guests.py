@@ -46,7 +46,7 @@ class GuestTraining(ABC):
             device: Where all of it lives.
         """
         self.config = config
-        self.steps, self.seconds = 0, 0.0
+        self.steps, self.seconds, self._evaluating = 0, 0.0, 0.0
         self._evaluation_env = make_env(
             config, num_envs=config.training.evaluation_episodes, device=device,
             seed=VALIDATION_SEED, evaluation=True,
@@ -104,8 +104,10 @@ class GuestTraining(ABC):
                     f"{', '.join(bad)} became NaN or infinite at step {self.steps}"
                 )
             if self.steps // interval > begun // interval or self.steps >= total:
+                before = time.perf_counter()
                 evaluated = evaluate(self._evaluation_env, self.policy(), seed=VALIDATION_SEED)
                 self.seconds = time.perf_counter() - start
+                self._evaluating += time.perf_counter() - before
                 begun = self.steps
                 yield {**self._record(losses), **evaluated.summary()}
 
@@ -114,7 +116,7 @@ class GuestTraining(ABC):
             "step": self.steps,
             "seconds": self.seconds,
             "rollout/return": self.mean_return(),
-            "time/steps_per_second": self.steps / self.seconds,
+            "time/steps_per_second": self.steps / (self.seconds - self._evaluating),
             **{f"train/{name}": float(value) for name, value in losses.items()},
         }
 

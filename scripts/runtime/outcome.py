@@ -36,7 +36,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     """
 
     def draw_curve() -> dict[str, str]:
-        from robot_rl.training.reporting.curves import plot_run  # matplotlib and scipy: not for all
+        from robot_rl.training.reporting.curves import plot_run  # matplotlib: not for all
 
         path = run.plots / "learning_curve.png"
         plot_run(read_metrics(run.metrics_path), path, title=run.path.name)

@@ -63,7 +63,8 @@ class Gripper:
         """Bring `opening` up to date with the fingers."""
         spec = self._spec
         np.matmul(self._position, self._share, out=self._middle)
-        self._opening[:] = (self._middle - spec.closed) * (1 / (spec.open - spec.closed))
+        np.subtract(self._middle, spec.closed, out=self._opening)
+        self._opening /= spec.open - spec.closed
 
     def joint_position(self, opening: NDArray[np.float32]) -> NDArray[np.float64]:
         """Position of every finger joint, (count, 1), at an opening, (count, 1)."""

@@ -12,6 +12,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.rows import Rows
 from sim.joints.gripper import Gripper
+from sim.joints.target_ramp import TargetRamp
 from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_motor import AFFINE_GAINS, DC_GAINS, RESISTANCE, delay_times
@@ -31,7 +32,14 @@ class JointMotors:
     operation of torch takes several times as long.
     """
 
-    def __init__(self, robot: RobotSpec, engine: MujocoEngine, layout: JointLayout) -> None:
+    def __init__(
+        self,
+        robot: RobotSpec,
+        engine: MujocoEngine,
+        layout: JointLayout,
+        *,
+        limit_target_speed: bool = False,
+    ) -> None:
         """Begin with the motors of the spec in every world.
 
         Args:
@@ -39,6 +47,7 @@ class JointMotors:
                 its gripper.
             engine: The worlds.
             layout: Where the robot's joints stand in the engine's state.
+            limit_target_speed: Let position targets move no faster than the joints may.
         """
         joints = layout.velocity
         self._robot, self._engine, self._joints = robot, engine, joints
@@ -62,10 +71,11 @@ class JointMotors:
         self._asked_gains = np.full((2, engine.num_worlds, count), np.nan, dtype=np.float32)
         self._factors = np.ones((2, engine.num_worlds, 1), dtype=np.float32)
         self._gains = np.ones_like(self._asked_gains)
-        self._asked = torch.from_numpy(self._asked_gains)  # the same memory
+        self._asked = torch.from_numpy(self._asked_gains).unbind()  # the same memory
         self._kp, self._kd = torch.from_numpy(self._gains)
         self._control = engine.control[:, :count]
         self._finger_control = engine.control[:, count:].numpy()
+        self._ramp = TargetRamp(robot, engine) if limit_target_speed else None
         self._coulomb = torch.zeros(0)
         if any(joint.static_friction > 0 for joint in robot.joints):
             coulomb = torch.tensor(engine.model.dof_frictionloss[joints])
@@ -75,8 +85,12 @@ class JointMotors:
             self._stribeck = torch.tensor(speeds).double()
             self._coulomb = coulomb.repeat(engine.num_worlds, 1)
 
-    def command(self, command: JointCommand) -> None:
-        """Set gains and controls of one control period, (N, J) each."""
+    def command(self, command: JointCommand) -> NDArray[np.float64] | None:
+        """Set gains and controls of one control period, (N, J) each.
+
+        Returns:
+            Controls of all its physics steps but the last, (N, steps - 1, nu), where they differ.
+        """
         kp, kd = self._asked
         if not (torch.equal(command.kp, kp) and torch.equal(command.kd, kd)):
             kp.copy_(command.kp)
@@ -90,6 +104,9 @@ class JointMotors:
             self._finger_control[:] = self.gripper.move(command.gripper)
         if self._coulomb.numel():
             self._rub()
+        if self._ramp is None:
+            return None
+        return self._ramp.draw(command.q.numpy(), self._gains[0])
 
     def begin(
         self, rows: Rows, position: NDArray[np.float64], finger: NDArray[np.float64] | None
@@ -109,6 +126,8 @@ class JointMotors:
         self._gains[:, rows.ids] = gains
         for columns in self._columns:
             columns.put(rows, gains)
+        if self._ramp is not None:
+            self._ramp.begin(rows, position)
         control = np.zeros((rows.count, self._engine.control.shape[1]))
         control[:, : self._robot.num_joints] = gains[0] * position
         if self.gripper is not None and finger is not None:
@@ -157,9 +176,10 @@ class JointMotors:
         field[rows.ids, self._joints] = coulomb
 
     def state_dict(self) -> dict[str, Any]:
-        """What the engine does not hold: Coulomb friction, and what is asked of the gripper."""
+        """What the engine does not hold: Coulomb friction, what is asked of gripper and joints."""
         gripper = {} if self.gripper is None else self.gripper.state_dict()
-        return {"coulomb": self._coulomb.clone(), "gripper": gripper}
+        ramp = {} if self._ramp is None else self._ramp.state_dict()
+        return {"coulomb": self._coulomb.clone(), "gripper": gripper, "ramp": ramp}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
@@ -167,6 +187,8 @@ class JointMotors:
         self._asked_gains[:] = np.nan  # equal to no gains: those of the next command are written
         if self.gripper is not None:
             self.gripper.load_state_dict(state["gripper"])
+        if self._ramp is not None:
+            self._ramp.load_state_dict(state["ramp"])
 
     def _rub(self) -> None:
         speed = self._engine.qvel[:, self._joints] / self._stribeck

@@ -103,6 +103,7 @@ class JointPlants:
         columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
         self.drawn = torch.zeros(engine.num_worlds, len(columns))
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
+        self._drawn = self.drawn.numpy()
         self._undisturbed = np.array([each.nominal_unit for each in columns], dtype=np.float32)
         self._low = np.array([each.low for each in columns])
         self._half = np.array([0.5 * (each.high - each.low) for each in columns])
@@ -144,7 +145,7 @@ class JointPlants:
             self._draw(max(rows.count, AHEAD), level, generator)
         given = slice(self._given, self._given + rows.count)
         self._given = given.stop
-        self.drawn.numpy()[rows.ids] = self._ahead[given]
+        self._drawn[rows.ids] = self._ahead[given]
         for field, ahead in self._ahead_fields:
             field[rows.ids] = ahead[given]
         values = self._fixed | {name: self._ahead_values[name][given] for name in self._widths}

@@ -1,6 +1,6 @@
 """A robot with joints as it is configured."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from robot_rl.core.action import ActionMap
@@ -31,6 +31,10 @@ class JointRobotConfig:
     """CPU threads that step the worlds; 0 for one per core."""
     action_scale: float = 1.0
     """What an action of 1 adds to a joint's default position [rad]."""
+    limit_target_speed: bool = False
+    """Whether position targets move no faster than the joints' velocity limits, in every physics
+    step: as the range limiter of a robot's loop lets them. A policy that leaps farther than its
+    joints may move needs it to do on a robot what it does here."""
     payload_body: str = ""
     """Body of the model that carries a payload; needed where one is drawn."""
 
@@ -44,6 +48,15 @@ class JointRobotConfig:
         for name in ("physics_dt", "action_scale"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
+
+    @property
+    def loop_dt(self) -> float:
+        """Period of the robot's own loop, behind which a twin lives [s]."""
+        return self.physics_dt
+
+    def behind_a_loop(self) -> "JointRobotConfig":
+        """This robot with a command per physics step and the limits of targets left to a loop."""
+        return replace(self, decimation=1, limit_target_speed=False)
 
     def action_map(self, task: Any) -> ActionMap:
         """Joint position targets as the task wants them."""

@@ -1,7 +1,9 @@
 """The true state of robots with joints and of what stands around them, as views of the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
@@ -20,7 +22,7 @@ BASE_VELOCITY = ((slice(0, 3), "linear_velocity_w"), (slice(3, 6), "angular_velo
 
 
 class JointTruth:
-    """Single precision copies of the engine's state; what tasks and sensors read are views of them.
+    """A single precision copy of the engine's state, a table whose views tasks and sensors read.
 
     The robot's state holds the base's pose and velocities where it floats, joint positions,
     velocities and efforts, and every sensor of the model that is named after a field of
@@ -49,12 +51,18 @@ class JointTruth:
             SpecMismatchError: The spec declares a sensor that the model lacks.
         """
         self._config, self._engine, self._layout, self._gripper = config, engine, layout, gripper
-        self._motion = engine.motion.float()
-        sizes = [engine.qpos.shape[1], engine.qvel.shape[1]]
-        self._qpos, self._qvel = self._motion.split(sizes, dim=1)
-        self._sensordata = engine.sensordata.float()
-        self._effort = engine.actuator_force.float()
-        views = {name: self._sensordata[:, c] for name, c in engine.sensor_columns.items()}
+        sources = [engine.motion, engine.sensordata, engine.actuator_force]
+        if gripper is not None:
+            sources.append(gripper.opening)
+        widths = [source.shape[1] for source in sources]
+        self._table = torch.zeros(engine.num_worlds, sum(widths))
+        motion, sensordata, self._effort, *self._opening = self._table.split(widths, dim=1)
+        self._qpos, self._qvel = motion.split([engine.qpos.shape[1], engine.qvel.shape[1]], dim=1)
+        self._copies = [  # with numpy, which has much less to do before it copies
+            (copy.numpy(), source.numpy())
+            for copy, source in zip(self._table.split(widths, dim=1), sources, strict=True)
+        ]
+        views = {name: sensordata[:, c] for name, c in engine.sensor_columns.items()}
         self.robot = RobotState(self._state_views(views))
         """The true state, live."""
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
@@ -63,16 +71,31 @@ class JointTruth:
         self._scan = self._make_scan(scene)
         if self._scan is not None:
             self.sensors[SCAN] = self._scan.values
+        self.look()
 
     def look(self) -> None:
         """Bring everything up to date with the engine."""
-        self._motion.copy_(self._engine.motion)
-        self._sensordata.copy_(self._engine.sensordata)
-        self._effort.copy_(self._engine.actuator_force)
         if self._gripper is not None:
             self._gripper.look()
+        for copy, source in self._copies:
+            np.copyto(copy, source)
         if self._scan is not None:
             self._scan.look(self.robot)
+
+    def columns(self, names: Iterable[str]) -> Tensor:
+        """Where fields of the robot's state stand, one after another, for `joined`."""
+        parts = [self.robot.field(name) for name in names]
+        first = [part.storage_offset() for part in parts]  # a view begins in the table's first row
+        numbers = [
+            column
+            for start, part in zip(first, parts, strict=True)
+            for column in range(start, start + part.shape[1])
+        ]
+        return torch.tensor(numbers, dtype=torch.int64)
+
+    def joined(self, columns: Tensor) -> Tensor:
+        """Fields of the robot's state side by side, (N, W), a new tensor."""
+        return self._table.index_select(1, columns)
 
     def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
         if scene.terrain is None:
@@ -94,7 +117,7 @@ class JointTruth:
             "joint_effort": self._effort[:, : robot.num_joints],
         }
         if self._gripper is not None:
-            views["gripper_opening"] = self._gripper.opening
+            (views["gripper_opening"],) = self._opening
         if layout.floating:
             views |= {name: self._qpos[:, columns] for columns, name in BASE_POSITION}
             views |= {name: self._qvel[:, columns] for columns, name in BASE_VELOCITY}

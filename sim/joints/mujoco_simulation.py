@@ -94,7 +94,9 @@ class MujocoSimulation:
         fingers = config.spec.gripper.joints if config.spec.gripper else []
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
         """Where robot and scene stand in the engine's state."""
-        self._motors = JointMotors(self.robot, self.engine, self.layout)
+        self._motors = JointMotors(
+            self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
+        )
         self._placement = Placement(model.qpos0, model.nv, self.layout, self._motors.gripper)
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
@@ -103,6 +105,7 @@ class MujocoSimulation:
             config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
             derive_seed(seed, "sensor noise"),
         )  # fmt: skip
+        self._sensed_columns = self._true.columns(self._robot_sensors.columns)
         self._measured = RobotState(self._robot_sensors.views)
         self._scene_sensors = self._make_sensors(
             scene.measured, self._scene_widths(scene), self.engine.quaternions,
@@ -163,8 +166,7 @@ class MujocoSimulation:
             )
         if self._pushes is not None:
             self._pushes.push(self.engine.qvel[:, :6])
-        self._motors.command(command)
-        self.engine.step()
+        self.engine.step(self._motors.command(command))
         self._true.look()
         self._robot_sensors.measure(self._sensed())
         self._scene_sensors.measure(self._scene_truth())
@@ -256,7 +258,7 @@ class MujocoSimulation:
         ]  # fmt: skip
 
     def _sensed(self) -> list[Tensor]:
-        return [self._true.robot.fields[name] for name in self._robot_sensors.columns]
+        return [self._true.joined(self._sensed_columns)]
 
     def _scene_truth(self) -> list[Tensor]:
         return [self.sensors[name] for name in self._scene_sensors.columns]

@@ -43,13 +43,15 @@ class Placement:
             layout: Where robot and scene stand in them.
             gripper: Where there is one.
         """
-        self._reference, self._velocities = np.array(reference), velocities
+        self._reference, self._velocities = np.array(reference)[None], velocities
         self._layout, self._gripper = layout, gripper
+        if gripper is not None:
+            self._reference[:, layout.fingers] = gripper.joint_position(_OPEN)
 
     def of(self, count: int, start: Start) -> Placed:
         """Where `count` worlds begin; a gripper of which the start says nothing is open."""
         layout, robot = self._layout, start.robot.fields
-        position = self._reference[None].repeat(count, 0)
+        position = self._reference.repeat(count, 0)
         velocity = np.zeros((count, self._velocities))
         position[:, layout.position] = robot["joint_position"].numpy()
         velocity[:, layout.velocity] = robot["joint_velocity"].numpy()
@@ -59,8 +61,9 @@ class Placement:
             velocity[:, columns] = robot[name].numpy()
         finger: NDArray[np.float64] | None = None
         if self._gripper is not None:
-            opening = robot["gripper_opening"].numpy() if "gripper_opening" in robot else _OPEN
-            position[:, layout.fingers] = self._gripper.joint_position(opening)
+            if "gripper_opening" in robot:
+                opening = robot["gripper_opening"].numpy()
+                position[:, layout.fingers] = self._gripper.joint_position(opening)
             finger = position[:, layout.fingers][:, :1]
         fixtures: dict[int, Tensor] = {}
         for name, value in start.scene.items():

@@ -1,26 +1,35 @@
 """Simulated multirotors: the engine, the robot's sensors, and parameters drawn per world."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.action import ActionMap
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    RobotCommand,
+    RotorCommand,
+)
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.curriculum import RangeCurriculum
+from sim.multirotors.command_delay import CommandDelay
+from sim.multirotors.multirotor_robot import (
+    START_SPEED,
+    FlightAction,
+    MultirotorConfig,
+    MultirotorRandomization,
+)
+from sim.multirotors.rate_loop import RateLoop
 from sim.physics import multirotor_model
-from sim.physics.multirotor import MultirotorEngine
-from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS, MultirotorModel
+from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS
 from sim.physics.multirotor_sensors import (
     STATE_COLUMNS,
     latency_steps,
@@ -28,105 +37,6 @@ from sim.physics.multirotor_sensors import (
     state_views,
 )
 from sim.task import Start
-
-START_SPEED = 0.5
-"""Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""
-
-
-@dataclass(kw_only=True)
-class MultirotorRandomization:
-    """Ranges of the physical parameters that every episode draws anew."""
-
-    mass: float = 0.1
-    """Relative half-width of the mass."""
-    inertia: float = 0.1
-    """Relative half-width of the inertia."""
-    thrust: float = 0.1
-    """Relative half-width of the thrust."""
-    rotor_lag: list[float] = field(default_factory=lambda: [0.04, 0.15])
-    """Range of the rotors' time constant [s], rise and fall alike; empty keeps the plant's."""
-    force: float = 0.05
-    """Standard deviation per axis of a constant force, as a fraction of the weight; is added to
-    the plant's, as the torque is."""
-    torque: float = 1e-4
-    """Standard deviation per axis of a constant torque, as a fraction of weight times 1 m."""
-    action_delay: list[float] = field(default_factory=list)
-    """Range of the delay between an action and the rotors [s], in whole physics steps; empty keeps
-    the plant's."""
-
-    @classmethod
-    def nominal(cls) -> "MultirotorRandomization":
-        """Nothing is drawn: every multirotor is its plant."""
-        return cls(mass=0.0, inertia=0.0, thrust=0.0, rotor_lag=[], force=0.0, torque=0.0)
-
-    def __post_init__(self) -> None:
-        """Refuse ranges that contain impossible plants."""
-        for name in ("mass", "inertia", "thrust"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
-                )
-        if self.force < 0 or self.torque < 0:
-            raise ConfigError("randomization.force and .torque must not be negative")
-        for name, lowest in (("rotor_lag", 1e-4), ("action_delay", 0.0)):
-            values = getattr(self, name)
-            ok = len(values) == 2 and lowest <= values[0] <= values[1]
-            if values and not ok:
-                raise ConfigError(
-                    f"randomization.{name} must be [low, high] with {lowest} <= low <= high [s], "
-                    f"got {values}"
-                )
-
-
-@dataclass(kw_only=True)
-class MultirotorConfig:
-    """A multirotor: what it is for a policy (`spec`), and the plants that simulate it."""
-
-    randomization_type: ClassVar[type] = MultirotorRandomization
-
-    spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="multirotor"))
-    """The description that simulation, policy and driver share."""
-    plant: str = "nominal"
-    """Which of `plants` is simulated."""
-    plants: dict[str, MultirotorModel] = field(default_factory=dict)
-    """Physical models of the same robot, by name."""
-    physics_dt: float = 0.01
-    """Integration step [s]."""
-    decimation: int = 1
-    """Integration steps per control step."""
-
-    def __post_init__(self) -> None:
-        """Refuse a plant that is not described."""
-        if self.plants and self.plant not in self.plants:
-            raise ConfigError(unknown_name("plant", self.plant, self.plants))
-        if self.physics_dt <= 0 or self.decimation < 1:
-            raise ConfigError(
-                f"robot: physics_dt must be > 0 and decimation >= 1, "
-                f"got {self.physics_dt} and {self.decimation}"
-            )
-
-    @property
-    def model(self) -> MultirotorModel:
-        """The plant that is simulated."""
-        return self.plants[self.plant]
-
-    def action_map(self, task: Any) -> ActionMap:
-        """Actions in [-1, 1] span every rotor's speed from standing still to the largest."""
-        count = len(self.spec.rotors)
-        return ActionMap(kind=CommandKind.rotors, low=[0.0] * count, high=[1.0] * count)
-
-    @property
-    def initial_action(self) -> float:
-        """The "last action" at an episode's start: the speed that rotors start with."""
-        return 2 * START_SPEED - 1
-
-    def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
-        """What a flight task says of its worlds: nothing, the sky is empty."""
-        return {}
-
-    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
-        """What a flight task is built with."""
-        return {"hover_action": 2 * self.model.hover_setpoint - 1}
 
 
 class MultirotorSimulation:
@@ -150,6 +60,8 @@ class MultirotorSimulation:
             device: Where the worlds live.
             seed: Seed of the sensor noise.
         """
+        from sim.physics.multirotor import MultirotorEngine  # Warp takes half a second: not for all
+
         self.config = config
         self.randomization = randomization
         self.device = device
@@ -158,14 +70,27 @@ class MultirotorSimulation:
         """Ranges of multirotors are always whole."""
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
-        latency = latency_steps(self.robot, self.control_dt)
+        self._loop: RateLoop | None = None
+        self._engine_steps = 1
+        if config.action is FlightAction.body_rates:  # which measures in every integration step
+            self._loop = RateLoop(
+                config.model, config.rate_loop, num_worlds=num_worlds, dt=dt, device=device
+            )
+            self._engine_steps, decimation = decimation, 1
+        latency = latency_steps(self.robot, dt * decimation)
         delay = randomization.action_delay or [config.model.action_delay * dt] * 2
         self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
+        self._delay_unit = max(self._delay_steps[1], 1)  # of what a critic reads
+        self._on_the_way: CommandDelay | None = None  # to the inner loop, which has no delay
+        engine_delay = self._delay_steps[1]
+        if self._loop is not None:
+            self._on_the_way = CommandDelay(num_worlds, longest=engine_delay, device=device)
+            engine_delay = 0
         self.engine = MultirotorEngine(
             num_worlds,
             physics_dt=dt,
             decimation=decimation,
-            max_action_delay=self._delay_steps[1],
+            max_action_delay=engine_delay,
             max_latency=latency,
             device=device,
         )
@@ -216,18 +141,16 @@ class MultirotorSimulation:
 
     def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """What a mirror does to rotor speeds, disturbances and drawn parameters."""
-        kinds = ((Mirrored.vector, 3), (Mirrored.pseudovector, 3), (Mirrored.same, 5))
+        kinds = ((Mirrored.vector, 3), (Mirrored.pseudovector, 3), (Mirrored.same, 6))
         plant = SignedPermutation.joined(robot.kind(kind, width) for kind, width in kinds)
         return {"rotor_speed": robot.unsigned(robot.robot.rotors), "plant": plant}
 
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""
-        if not isinstance(command, RotorCommand):
-            raise SpecMismatchError(
-                f"a simulated multirotor takes rotor commands, got {type(command).__name__}"
-            )
-        self._normals.normal_(generator=self._noise_generator)
-        self.engine.step(command.speed, self._normals)
+        for _ in range(self._engine_steps):
+            speed = self._rotor_speed_of(command)
+            self._normals.normal_(generator=self._noise_generator)
+            self.engine.step(speed, self._normals)
 
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
@@ -242,6 +165,10 @@ class MultirotorSimulation:
         hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
         # The normals of the last step serve again: they belonged to an episode that has ended.
         self.engine.settle(rows.mask, hold, self._normals)
+        if self._loop is not None:
+            self._loop.begin(rows, self.measured.angular_velocity_b)
+        if self._on_the_way is not None:
+            self._on_the_way.begin(rows, START_SPEED)
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of sensor noise."""
@@ -252,6 +179,8 @@ class MultirotorSimulation:
         """Engine state and the stream of the sensor noise."""
         return {
             "engine": self.engine.state_dict(),
+            "rate_loop": {} if self._loop is None else self._loop.state_dict(),
+            "on_the_way": {} if self._on_the_way is None else self._on_the_way.state_dict(),
             "normals": self._normals.clone(),
             "noise": self._noise_generator.get_state(),
         }
@@ -259,9 +188,27 @@ class MultirotorSimulation:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.engine.load_state_dict(state["engine"])
+        if self._loop is not None:
+            self._loop.load_state_dict(state["rate_loop"])
+        if self._on_the_way is not None:
+            self._on_the_way.load_state_dict(state["on_the_way"])
         self._normals.copy_(state["normals"])
         self._noise_generator.set_state(state["noise"])
         self._plant.copy_(self._describe(self.engine.params))
+
+    def _rotor_speed_of(self, command: RobotCommand) -> Tensor:
+        """What the rotors are told in this integration step, (N, 4)."""
+        if isinstance(command, RotorCommand):
+            return command.speed
+        if isinstance(command, BodyRateCommand) and self._loop is not None:
+            if self._on_the_way is not None:
+                delay = self.engine.params[:, PARAM_COLUMNS["action_delay"]].squeeze(-1)
+                command = self._on_the_way.pass_on(command, delay)
+            return self._loop.update(command, self.measured.angular_velocity_b)
+        raise SpecMismatchError(
+            f"a multirotor with robot.action={self.config.action.value} takes rotor commands, got "
+            f"{type(command).__name__}; body rates want robot.action=body_rates"
+        )
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Parameters of `count` worlds, (count, P)."""
@@ -287,7 +234,7 @@ class MultirotorSimulation:
         return params
 
     def _describe(self, params: Tensor) -> Tensor:
-        """Disturbances and parameters of worlds as a critic reads them, (count, 11), about one."""
+        """Disturbances and parameters of worlds as a critic reads them, (count, 12), about one."""
         nominal = self._nominal
         weight = nominal[PARAM_COLUMNS["mass"]] * nominal[PARAM_COLUMNS["gravity"]]  # [N]
         force = params[:, PARAM_COLUMNS["disturbance_force"]] / (0.1 * weight)  # 3
@@ -299,4 +246,5 @@ class MultirotorSimulation:
         lag = [  # 2
             params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")
         ]
-        return torch.cat([force, torque, *ratio, *lag], dim=-1)
+        delay = params[:, PARAM_COLUMNS["action_delay"]] / self._delay_unit  # 1
+        return torch.cat([force, torque, *ratio, *lag, delay], dim=-1)

@@ -15,6 +15,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import FlightAction
 from sim.physics.multirotor_model import PARAM_COLUMNS
 
 _TINY = 1e-9
@@ -67,7 +68,16 @@ class MultirotorExpert:
         Args:
             simulation: The worlds to fly; parameters are read anew at every `act`.
             config: Gains.
+
+        Raises:
+            ConfigError: The worlds' actions are not rotor speeds.
         """
+        action = simulation.config.action
+        if action is not FlightAction.rotors:
+            raise ConfigError(
+                f"the expert acts by rotor speeds, but robot.action={action.value}; use "
+                "robot.action=rotors"
+            )
         self.config = config or MultirotorExpertConfig()
         self._simulation = simulation
 

@@ -4,7 +4,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import mujoco
@@ -32,6 +32,8 @@ class FaultRecord:
     """Integration state before it, with the controls that were held."""
     model: NDArray[np.uint8]
     """The world's own model, compiled."""
+    ramp: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    """Controls of its first integration steps where they were others, (steps, nu)."""
 
     def replay(self) -> Iterator[mujoco.MjData]:
         """Take the step again: the world before it, and after each integration step (one object).
@@ -44,7 +46,9 @@ class FaultRecord:
         mujoco.mj_setState(model, data, self.state, STATE.value)
         mujoco.mj_forward(model, data)
         yield data
-        for _ in range(self.decimation):
+        held = data.ctrl.copy()
+        for step in range(self.decimation):
+            data.ctrl = self.ramp[step] if step < len(self.ramp) else held
             mujoco.mj_step(model, data)
             yield data
 
@@ -63,12 +67,14 @@ class FaultRecord:
         Raises:
             StorageError: The file is missing, damaged or something else.
         """
-        needed = [f.name for f in fields(cls)]
+        needed = [f.name for f in fields(cls) if f.name != "ramp"]
         values = load_arrays(path, what="faulted world", needed=needed)
+        more = {"ramp": values["ramp"]} if "ramp" in values else {}
         return cls(
             world=int(values["world"]),
             reasons=[str(reason) for reason in values["reasons"]],
             decimation=int(values["decimation"]),
             state=values["state"],
             model=values["model"],
+            **more,
         )

@@ -16,7 +16,8 @@ number of threads.
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import mujoco
@@ -100,6 +101,7 @@ class MujocoEngine:
         first = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_TIME.value)
         self.motion = self._state[:, first : first + model.nq + model.nv]
         """Positions and velocities side by side, (N, nq + nv), as MuJoCo's state has them."""
+        self._moves = self.motion.numpy()
         self._inputs = self._batch.bind("ctrl")
         self.control = torch.from_numpy(self._inputs)
         """Inputs of the actuators, (N, nu), held for a whole `step`."""
@@ -109,6 +111,7 @@ class MujocoEngine:
         self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
         """(N,) bool, sticky."""
+        self._at_fault = self.fault.numpy()
         self.fault_records: list[FaultRecord] = []
         """The first few worlds that were given up, before that; take them and clear the list."""
         self._before = self._batch.state.copy()
@@ -134,16 +137,23 @@ class MujocoEngine:
         """The model that worlds share where no `model_field` gives them values of their own."""
         return self._batch.model
 
-    def step(self) -> None:
-        """Simulate one control period in all worlds."""
+    def step(self, ramp: np.ndarray | None = None) -> None:
+        """Simulate one control period in all worlds.
+
+        Args:
+            ramp: Controls of its first integration steps, (N, steps, nu); `control` holds for the
+                rest.
+        """
         np.copyto(self._before, self._batch.state)
-        try:
-            self._batch.step(nstep=self.decimation, stage=self._stage)
-        except SimulationError as error:  # these worlds stood still, the others were stepped
-            self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
+        first = 0 if ramp is None else ramp.shape[1]
+        if first:
+            held = self._inputs.copy()
+            self._stepped(lambda: self._batch.rollout(first, ramp, record=()))
+            self._inputs[:] = held
+        self._stepped(lambda: self._batch.step(nstep=self.decimation - first, stage=self._stage))
         # A sum is finite if and only if its parts are.
-        if np.count_nonzero(self._batch.warning) or not math.isfinite(self.motion.sum()):
-            self._take_out_of_service()
+        if np.count_nonzero(self._batch.warning) or not math.isfinite(self._moves.sum()):
+            self._take_out_of_service(ramp)
 
     def reset(
         self,
@@ -177,8 +187,8 @@ class MujocoEngine:
                 rows.put(part[:, body], pose[:, columns].to(part.dtype))
         if self._waiting.size:  # delayed controls too: nothing of the past is on its way
             self._history[ids[:, None], self._waiting] = np.asarray(control)[:, self._waiting_for]
-        rows.put(self.fault, False)
-        for some in _in_turn(ids):
+        self._at_fault[ids] = False
+        for some in _in_turn(ids.astype(np.int32)):  # what MuJoCo takes without converting it
             self._batch.forward(some, stage=_FORCES)
 
     def model_field(self, name: str) -> Tensor:
@@ -255,13 +265,22 @@ class MujocoEngine:
         self.sensordata.copy_(state["sensordata"])
         self.actuator_force.copy_(state["actuator_force"])
 
-    def _take_out_of_service(self) -> None:
+    def _stepped(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except SimulationError as error:  # these worlds stood still, the others were stepped
+            self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
+
+    def _take_out_of_service(self, ramp: np.ndarray | None) -> None:
         finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
         bad = torch.from_numpy(self._warnings.any(axis=1)) | ~finite
         self.fault |= bad
         ids = np.flatnonzero(bad.numpy())
         for world in ids[: MAX_RECORDS - len(self.fault_records)]:
-            self.fault_records.append(self._record(int(world), bool(finite[world])))
+            record = self._record(int(world), bool(finite[world]))
+            if ramp is not None:
+                record = replace(record, ramp=ramp[world].copy())
+            self.fault_records.append(record)
         self._batch.reset(ids, stage=_CURRENT)
         self._batch.warning[ids] = 0
 

@@ -152,6 +152,11 @@ class MultirotorModel:
         return 4.0 * sum(self.thrust_curve)
 
     @property
+    def hover_thrust(self) -> float:
+        """Share of the largest thrust that carries the weight."""
+        return self.mass * self.gravity / self.max_thrust
+
+    @property
     def hover_setpoint(self) -> float:
         """Rotor speed that carries the weight, in [0, 1]."""
         c0, c1, c2 = self.thrust_curve

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from configs.catalog import GROUPS, choices, describe_choices, describe_fields, walk_fields
-from configs.compose import compose, expand, from_plain, read_options, to_plain
+from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
 from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.provenance import config_hash
@@ -179,6 +179,14 @@ def test_options_of_a_command_are_told_apart_from_fields_of_the_run():
         read_options(Options, ["episods=3"])
     with pytest.raises(ConfigError, match="episodes must be a whole number"):
         read_options(Options, ["episodes=few"])
+
+
+def test_command_that_takes_options_only_refuses_fields_of_a_run():
+    assert read_only_options(Options, ["episodes=3"]) == Options(episodes=3)
+    with pytest.raises(
+        ConfigError, match=r"option 'task\.radius' is unknown; known: episodes, run"
+    ):
+        read_only_options(Options, ["episodes=3", "task.radius=2"])
 
 
 def test_run_that_is_older_than_the_choice_of_environments_is_of_our_own_worlds():

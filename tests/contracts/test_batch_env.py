@@ -12,6 +12,7 @@ from robot_rl.core.env import BatchEnv, GroupSpec
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
+from sim.multirotors.multirotor_robot import FlightAction
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
@@ -74,6 +75,10 @@ CASES = (
     EnvCase("images", toy(NAMED, 8), 8, endless(NAMED), noiseless=True),
     EnvCase("point mass", toy(PointMass(axes=2), 40), 40, noiseless=True),
     EnvCase("hover", flight("hover"), 12, endless_flight("hover"), lift_limit),
+    EnvCase(
+        "hover by body rates", flight("hover", action=FlightAction.body_rates), 12,
+        endless_flight("hover", action=FlightAction.body_rates), lift_limit,
+    ),
     EnvCase("tracking", flight("tracking"), 12, endless_flight("tracking"), lift_limit),
     EnvCase(
         "hover without noise", flight("hover", noise=False), 12,

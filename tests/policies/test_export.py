@@ -26,7 +26,6 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_command import CommandKind
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -207,9 +206,9 @@ class Branch(nn.Module):
         ({"control_dt": 0.0}, ConfigError, "control_dt must be a time above 0"),
         ({"goal_widths": {}}, SpecMismatchError, "reads the goal 'position_w'"),
         (
-            {"action_map": ActionMap(kind=CommandKind.body_rates, low=[0] * 4, high=[1] * 4)},
+            {"action_map": ActionMap(low=[0] * 3, high=[1] * 3), "initial_action": [0.0] * 3},
             SpecMismatchError,
-            "makes 'body_rates' commands",
+            "has 3 entries, but a 'rotors' command",
         ),
     ],
 )

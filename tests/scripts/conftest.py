@@ -1,12 +1,16 @@
 """The commands, called as from a shell but in this process."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.scripts.deployments import PATIENT
+from tests.scripts.linear_policies import write_rates_policy, write_reaching_policy
 from tests.scripts.standing_policy import write_standing_policy
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
@@ -35,6 +39,19 @@ def command(monkeypatch, capsys) -> Command:
         except SystemExit as ended:
             code = int(ended.code or 0)
         return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def train_only(command) -> Callable[..., Answer]:
+    """Train without the pictures and the bundle that follow, and take seconds."""
+
+    def run(*arguments: str) -> Answer:
+        session = importlib.import_module("runtime.session")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "report_outcome", lambda *_: {})
+            return command("train", *arguments)
 
     return run
 
@@ -78,8 +95,45 @@ def go2_bundle(tmp_path_factory) -> Path:
     return write_standing_policy(tmp_path_factory.mktemp("go2") / "bundle")
 
 
+@pytest.fixture(scope="session")
+def reach_bundle(tmp_path_factory) -> Path:
+    """A policy that brings a Panda's hand to its goal."""
+    return write_reaching_policy(tmp_path_factory.mktemp("reach") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def rates_bundle(tmp_path_factory) -> Path:
+    """A policy that hovers a Crazyflie by body rates."""
+    return write_rates_policy(tmp_path_factory.mktemp("rates") / "bundle")
+
+
 @pytest.fixture
 def domain(worker_id: str) -> int:
     """A ROS domain of this test process; others of these tests take other ones."""
     number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     return 82 + number % 10
+
+
+@pytest.fixture
+def deploying(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Modules of a deployment."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = ("operator", "plan", "processes")
+    return SimpleNamespace(**{n: importlib.import_module(f"deploying.{n}") for n in names})
+
+
+@pytest.fixture
+def deployed(deploying, go2_bundle, domain) -> Iterator[Callable[..., Any]]:
+    """Start a deployment, and end it whatever happens."""
+    started: list[Any] = []
+
+    def start(**options: Any) -> Any:
+        values = {"bundle": str(go2_bundle), "patience": PATIENT, "domain": domain, **options}
+        started.append(
+            deploying.operator.Operator(deploying.plan.DeployOptions(**values), say=lambda _: None)
+        )
+        return started[-1]
+
+    yield start
+    for operator in started:
+        operator.stop()

@@ -5,9 +5,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from configs.compose import compose, to_plain
+from configs.compose import to_plain
 from configs.twin_builder import build_twin
 from policies.export import export_bundle
+from sim.task import clocks_of
+from tests.compositions import composed
 
 
 class Still(nn.Module):
@@ -21,9 +23,9 @@ class Still(nn.Module):
         return self.zero * obs["actor"][:, :1]
 
 
-def write_standing_policy(folder: Path) -> Path:
+def write_standing_policy(folder: Path, **provenance: str) -> Path:
     """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
-    config = compose(["task=velocity", "robot=go2"]).config
+    config = composed(["task=velocity", "robot=go2"]).config
     twin = build_twin(config, seed=0)
     twin.connect()
     action_map = config.robot.action_map(config.task)
@@ -32,6 +34,7 @@ def write_standing_policy(folder: Path) -> Path:
         terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
+        clocks=clocks_of(twin.task),
         sensed_widths={}, initial_action=[0.0] * action_map.size,
-        provenance={"config": to_plain(config)},
+        provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip

@@ -85,16 +85,16 @@ def only_run(root="runs"):
     return run
 
 
-def assert_goes_on(command, run):
+def assert_goes_on(train_only, run):
     """What was saved before the failure is intact."""
     assert CheckpointStore(run / "checkpoints", read_only=True).load("latest").step == 800
     assert RunFolder.open(run).status().state is RunState.FAILED
-    assert command("train", f"resume={run}").code == 0
+    assert train_only(f"resume={run}").code == 0
     assert RunFolder.open(run).status().state is RunState.FINISHED
 
 
 @pytest.mark.slow
-def test_reward_that_is_not_a_number_names_world_and_term(command, here, monkeypatch):
+def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, here, monkeypatch):
     original, calls = sim.tasks.flights.hover.reward_terms, []
 
     def broken(error, *rest):
@@ -114,11 +114,13 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, here, monkeyp
     assert "what was saved is intact; go on with" in answer.out
     run = only_run()
     assert "effort" in RunFolder.open(run).status().reason
-    assert_goes_on(command, run)
+    assert_goes_on(train_only, run)
 
 
 @pytest.mark.slow
-def test_observation_that_is_not_a_number_names_world_and_term(command, here, monkeypatch):
+def test_observation_that_is_not_a_number_names_world_and_term(
+    command, train_only, here, monkeypatch
+):
     original, calls = SimEnv._observe, []
 
     def broken(self):
@@ -135,7 +137,7 @@ def test_observation_that_is_not_a_number_names_world_and_term(command, here, mo
     assert answer.code == 2
     assert answer.err.startswith("error: actor term '")
     assert "(5)" in answer.err
-    assert_goes_on(command, only_run())
+    assert_goes_on(train_only, only_run())
 
 
 @pytest.mark.slow
@@ -156,7 +158,7 @@ def test_full_disk_is_one_sentence(tmp_path, tensorboard):
 
 
 @pytest.mark.slow
-def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(command, here):
+def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_only, here):
     Path("disk").mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk"]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
@@ -173,7 +175,7 @@ def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(command, 
     finally:
         subprocess.run(["umount", "disk"], check=True)
     step = CheckpointStore("rescued/checkpoints", read_only=True).load("latest").step
-    answer = command("train", "resume=rescued", f"training.total_steps={step + 800}")
+    answer = train_only("resume=rescued", f"training.total_steps={step + 800}")
     assert answer.code == 0
 
 
@@ -205,8 +207,8 @@ def test_missing_package_is_named_with_the_extra_that_brings_it(
     ("package", "line"), [("matplotlib", "curve"), ("av", "video"), ("onnxscript", "bundle")]
 )
 def test_package_missing_after_training_costs_its_picture_and_not_the_run(tmp_path, package, line):
-    script = str(SCRIPTS / "train.py")
-    done = shell("-c", WITHOUT, package, script, *TINY, f"runs={tmp_path}", "video=true")
+    script, film = str(SCRIPTS / "train.py"), f"video={'true' if line == 'video' else 'false'}"
+    done = shell("-c", WITHOUT, package, script, *TINY, f"runs={tmp_path}", film)
     assert done.returncode == 0, done.stderr
     (told,) = [text for text in done.stdout.splitlines() if text.split()[:1] == [line]]
     assert "none: " in told

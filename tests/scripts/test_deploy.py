@@ -1,52 +1,28 @@
 """`scripts/deploy.py`: robot, topics and policy in processes of their own, over real ROS 2."""
 
 import os
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hardware.control.safety import SafetyState
+from hardware.control.status_mail import StatusReceiver
 from hardware.ros.compat import look_around, message
 from hardware.ros.session import RosSession
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import clean_environ
+from tests.scripts.deployments import PATIENT, left_behind
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
     pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
 ]
-PATIENT = 40.0
-"""Nobody promises a test machine that a policy is on time."""
-
-
-@pytest.fixture
-def deploying(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    import importlib
-
-    names = ("operator", "plan", "processes")
-    return SimpleNamespace(**{n: importlib.import_module(f"deploying.{n}") for n in names})
-
-
-@pytest.fixture
-def deployed(deploying, go2_bundle, domain) -> Iterator[Callable[..., Any]]:
-    """Start a deployment, and end it whatever happens."""
-    started: list[Any] = []
-
-    def start(**options: Any) -> Any:
-        values = {"bundle": str(go2_bundle), "patience": PATIENT, "domain": domain, **options}
-        started.append(
-            deploying.operator.Operator(deploying.plan.DeployOptions(**values), say=lambda _: None)
-        )
-        return started[-1]
-
-    yield start
-    for operator in started:
-        operator.stop()
-
-
-def left_behind(domain: int) -> list[str]:
-    return [name for name in os.listdir("/dev/shm") if f".{domain}." in name]
 
 
 @pytest.mark.slow
@@ -60,6 +36,87 @@ def test_policy_stands_the_robot_and_everything_ends(command, go2_bundle, domain
     assert told[0] == "robot process is up; arming"
     assert any(line.startswith("policy  ") for line in told)
     assert told[-1] == "stopping softly"
+    assert left_behind(domain) == []
+
+
+class Heard:
+    """What somebody on the robot's topics hears."""
+
+    def __init__(self, session: RosSession, topics: Mapping[str, str]) -> None:
+        self._session = session
+        self._newest = {
+            topic: session.newest(topic, message(*kind.split("/")))
+            for topic, kind in topics.items()
+        }
+
+    def wait(self, topic: str) -> Any:
+        return self._newest[topic].wait(self._session, topic, timeout=60.0)
+
+    def position(self, topic: str) -> np.ndarray:
+        """Of a pose, with or without more around it, [m]."""
+        pose = self.wait(topic).pose
+        point = getattr(pose, "pose", pose).position
+        return np.array([point.x, point.y, point.z])
+
+
+@pytest.fixture
+def listening(domain) -> Iterator[Callable[[str, Mapping[str, str]], Heard]]:
+    """Hear topics of a robot until the test is over."""
+    sessions: list[RosSession] = []
+
+    def start(robot: str, topics: Mapping[str, str]) -> Heard:
+        sessions.append(RosSession("listener", namespace=f"/{robot}", domain=domain))
+        return Heard(sessions[-1], topics)
+
+    yield start
+    for session in sessions:
+        session.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(
+    deployed, listening, reach_bundle, domain
+):
+    """Gravity is compensated in a Panda: without stiffness it does not fall."""
+    operator = deployed(bundle=str(reach_bundle))
+    heard = listening("panda", {
+        "ee_pose": "geometry_msgs/PoseStamped", "joint_states": "sensor_msgs/JointState",
+        "goal/end_effector_position_b": "std_msgs/Float64MultiArray",
+    })  # fmt: skip
+    operator.arm()
+    goal = np.array(heard.wait("goal/end_effector_position_b").data)
+    before = np.linalg.norm(heard.position("ee_pose") - goal)
+    operator.hand_over()
+    operator.watch(8.0)
+    after = np.linalg.norm(heard.position("ee_pose") - goal)
+    assert operator.status.safety is SafetyState.POLICY
+    held = np.array(heard.wait("joint_states").position[:7])
+    operator.stop()
+    stopped = np.array(heard.wait("joint_states").position[:7])
+    assert after < 0.03 < before
+    np.testing.assert_allclose(stopped, held, atol=0.05)
+    assert left_behind(domain) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_drone_hovers_by_body_rates_that_its_own_process_follows(
+    deployed, listening, rates_bundle, domain
+):
+    operator = deployed(bundle=str(rates_bundle))
+    heard = listening("crazyflie", {
+        "odom": "nav_msgs/Odometry", "rates_thrust_setpoint": "geometry_msgs/TwistStamped",
+    })  # fmt: skip
+    operator.arm()
+    operator.hand_over()
+    operator.watch(6.0)
+    away = np.linalg.norm(heard.position("odom"))
+    thrust = heard.wait("rates_thrust_setpoint").twist.linear.z
+    assert operator.status.safety is SafetyState.POLICY
+    operator.stop()
+    assert away < 0.15
+    assert 0.3 < thrust < 0.6, "near the share of the largest thrust that carries it"
     assert left_behind(domain) == []
 
 
@@ -122,6 +179,40 @@ def test_robot_holds_when_somebody_else_commands_too(deploying, deployed, domain
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_terminal_that_stops_every_process_at_once_still_stops_softly(
+    deploying, go2_bundle, domain, number
+):
+    """Ctrl-C and a closed terminal reach the children too, not only the one that started them."""
+    options = deploying.plan.DeployOptions(bundle=str(go2_bundle), domain=domain)
+    status = StatusReceiver(deploying.plan.Deployment(options).mailboxes.status)
+    arguments = [f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}"]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "deploy.py"), *arguments],
+        env=clean_environ(), start_new_session=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    seen: list[Any] = []
+    try:
+        while not seen or seen[-1].safety is not SafetyState.POLICY:
+            seen = [one] if (one := status.newest()) else []
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.killpg(process.pid, number)
+        while process.poll() is None:
+            seen += [one] if (one := status.newest()) else []
+            time.sleep(0.002)
+    finally:
+        status.close()
+        process.kill()
+    fading = [one.time for one in seen if one.safety is SafetyState.SAFE_STOP]
+    assert fading, "the stop was hard"
+    assert fading[-1] - fading[0] > 0.9, "stiffness fades for a second"
+    assert process.returncode == 0
+    assert left_behind(domain) == []
+
+
+@pytest.mark.slow
 def test_bundle_of_another_robot_is_refused(refused, go2_bundle):
     said = refused("deploy", f"bundle={go2_bundle}", "robot=go1")
     assert "made for robot 'go2'" in said
@@ -134,13 +225,35 @@ def test_bundle_of_another_robot_is_refused(refused, go2_bundle):
         ([], "which policy? bundle=runs/<run>/bundle"),
         (["bundle=nowhere"], "nowhere/provenance.json does not say"),
         (["bundle=x", "driver=twinn"], "driver 'twinn' is unknown (did you mean 'twin'?)"),
+        (["bundle=x", "delay=0.1"], "'delay' is an option of driver=fake, but driver=twin"),
+        (["bundle=x", "driver=fake", "command=positions"], "'command' is an option of driver=ros2"),
+        (["bundle=x", "driver=fake", "dropout=2"], "dropout in [0, 1), got delay=0.0"),
         (["bundle=x", "mode=shadows"], "did you mean 'shadow'"),
         (["bundle=x", "patience=0.5"], "patience must be >= 1, got 0.5"),
+        (["bundle=x", "domain=233"], "domain must lie in 0 to 232, or be -1 for that of the env"),
+        (["bundle=x", "namespace=a b"], "namespace '/a b' is no name in ROS; expected words"),
         (["bundle=x", "speed=3"], "option 'speed' is unknown"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused_in_a_sentence(refused, here, arguments, told):
     assert told in refused("deploy", *arguments)
+
+
+def test_domain_of_the_environment_is_the_same_as_one_that_is_given(deploying, monkeypatch):
+    """Of two deployments in one domain the second finds the mailboxes of the first busy."""
+
+    def plan(domain: int) -> Any:
+        return deploying.plan.Deployment(
+            deploying.plan.DeployOptions(bundle="x", namespace="go2", domain=domain)
+        )
+
+    for around, number in (("", 0), ("0", 0), ("7", 7)):
+        monkeypatch.setenv("ROS_DOMAIN_ID", around)
+        assert plan(-1).mailboxes == plan(number).mailboxes
+        assert plan(-1).domain == number
+    monkeypatch.setenv("ROS_DOMAIN_ID", "seven")
+    with pytest.raises(ConfigError, match="ROS_DOMAIN_ID=seven stands in the environment"):
+        _ = plan(-1).domain
 
 
 def test_help_says_what_the_stop_is_not(command):

@@ -1,5 +1,6 @@
 """`scripts/doctor.py`: every finding with its remedy, and an exit code that can be relied on."""
 
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from hardware.ros.compat import look_around, message
 from hardware.ros.session import RosSession
 from hardware.ros.stamps import put_stamp
+from tests.compositions import composed
+from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
     pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
@@ -16,16 +19,19 @@ pytestmark = [
 
 
 @pytest.fixture
-def publishing(domain) -> Iterator[Callable[[str, Callable[[RosSession], Any]], None]]:
-    """Publish on a topic of /go2, 100 times a second, until the test is over."""
+def publishing(domain) -> Iterator[Callable[..., None]]:
+    """Publish on a topic of /go2, so many times a second, until the test is over."""
     session, over = RosSession("driver", namespace="/go2", domain=domain), threading.Event()
     threads: list[threading.Thread] = []
 
-    def start(topic: str, make: Callable[[RosSession], Any]) -> None:
-        publisher = session.publisher(topic, message("sensor_msgs", "JointState"))
+    def start(
+        topic: str, make: Callable[[RosSession], Any], kind: str = "JointState",
+        rate: float = 100.0,
+    ) -> None:  # fmt: skip
+        publisher = session.publisher(topic, message("sensor_msgs", kind))
 
         def work() -> None:
-            while not over.wait(0.01):
+            while not over.wait(1 / rate):
                 publisher.publish(make(session))
 
         threads.append(threading.Thread(target=work))
@@ -99,9 +105,7 @@ def test_second_sender_of_commands_is_a_fault(command, go2_bundle, domain, publi
 def test_topics_that_do_not_fit_are_faults(
     command, go2_bundle, domain, publishing, names, late, told
 ):
-    from configs.compose import compose
-
-    robot = compose(["task=velocity", "robot=go2"]).config.robot.spec
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
     publishing("joint_states", joints(names or robot.joint_names, late))
     answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=3")
     assert answer.code == 1, answer.out
@@ -109,11 +113,90 @@ def test_topics_that_do_not_fit_are_faults(
     assert "Hz, declared are 500 Hz" in answer.out
 
 
+def urdf(**changes: str) -> str:
+    """A go2 with the limits of the YAML, but for those of its first joint that are changed."""
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    joints = []
+    for joint in robot.joints:
+        low, high = joint.position_limit
+        limit: dict[str, Any] = {"lower": low, "upper": high}
+        limit |= {"velocity": joint.velocity_limit, "effort": joint.effort_limit}
+        limit |= changes if joint is robot.joints[0] else {}
+        written = " ".join(f'{name}="{value}"' for name, value in limit.items())
+        joints.append(f'<joint name="{joint.name}" type="revolute"><limit {written}/></joint>')
+    return f"<robot name='go2'>{''.join(joints)}</robot>"
+
+
+CONTROL = '<ros2_control><joint name="FL_hip_joint"/></ros2_control>'
+"""What a URDF says of the same joint elsewhere, without limits."""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (urdf(), "ok       joints and limits of the YAML lie within /d"),
+        (urdf(effort="5"), "FAULT    the YAML allows more than /d: FL_hip_joint effort 23.7 bey"),
+        (urdf(upper="0.5"), "FL_hip_joint position [-1.0472, 1.0472] beyond [-1.0472, 0.5]"),
+        (urdf().replace("RR_calf_joint", "tail"), "FAULT    /d lacks ['RR_calf_joint']; it has"),
+        (
+            urdf(effort="5").replace("</robot>", f"{CONTROL}</robot>"),
+            "FL_hip_joint effort 23.7 bey",
+        ),
+        ("<robot>", "warning  /d is no XML"),
+    ],
+)
+def test_limits_beyond_those_of_the_urdf_are_faults(monkeypatch, text, told):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    description = importlib.import_module("doctoring.description")
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    found = list(description.compare_description(text, robot, "/d"))
+    assert told in "\n".join(one.line for one in found)
+    assert all(one.remedy for one in found if one.level.name != "good")
+
+
+@pytest.mark.slow
+def test_description_and_cameras_of_the_graph_are_looked_at(
+    command, go2_bundle, domain, publishing
+):
+    publishing("front/image", lambda _: message("sensor_msgs", "CompressedImage")(),
+               "CompressedImage", 20.0)  # fmt: skip
+    somebody = RosSession("describer", namespace="", domain=domain)
+    try:
+        text = message("std_msgs", "String")()
+        text.data = urdf(effort="5")
+        latched = somebody.publisher("/robot_description", message("std_msgs", "String"),
+                                     latched=True)  # fmt: skip
+        latched.publish(text)
+        answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=5")
+    finally:
+        somebody.close()
+    assert answer.code == 1, answer.out
+    assert (
+        "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort" in answer.out
+    )
+    assert "camera /go2/front/image: " in answer.out
+    rate = float(answer.out.split("camera /go2/front/image: ")[1].split()[0])
+    assert 5 < rate < 25
+
+
+@pytest.mark.slow
+def test_node_that_is_not_there_is_a_fault_of_driver_ros2(command, go2_bundle, domain):
+    answer = command(
+        "doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5", "driver=ros2",
+        "source=/vendor", "topics={imu/data:imu}",
+    )  # fmt: skip
+    assert answer.code == 1
+    assert "FAULT    nothing comes on /vendor/joint_states" in answer.out
+    assert "FAULT    nothing comes on /vendor/imu\n         -> start the robot's node" in answer.out
+    assert "FAULT    nobody listens to commands on /vendor/joint_command" in answer.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["mode=shadow"], "option 'mode' is unknown"),
-        (["driver=ros"], "driver 'ros' is unknown; known: twin"),
+        (["listen=0"], "listen must be a number of seconds > 0, got 0.0"),
+        (["driver=ros"], "driver 'ros' is unknown (did you mean 'ros2'?); known: fake, ros2"),
     ],
 )
 def test_what_cannot_be_examined_is_refused_in_a_sentence(refused, arguments, told):

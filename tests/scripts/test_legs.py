@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs.compose import compose
 from policies.bundle import load_bundle
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_state import RobotState
+from tests.compositions import composed
 from tests.sim.legs import go2
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,6 @@ def test_a_quadruped_is_trained_drawn_exported_and_flown_from_its_bundle(command
     goal = {"velocity_b": np.zeros((1, 3), np.float32), "clock": np.zeros((1, 2), np.float32)}
     runner.reset()
     assert isinstance(runner.act(RobotState(measured), goal), JointCommand)
-    other = compose(["task=velocity", "robot=go1"]).config.robot.spec
+    other = composed(["task=velocity", "robot=go1"]).config.robot.spec
     with pytest.raises(SpecMismatchError, match="has name go1; use a bundle"):
         load_bundle(run / "bundle", robot=other, control_dt=0.02)

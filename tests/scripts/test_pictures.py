@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from configs.compose import compose
 from robot_rl.core.env import Obs
 from sim.env import SimEnv
+from tests.compositions import composed
 from tests.scripts.tiny_run import SCRIPTS
 
 TINY = ("task=velocity", "task.episode_length=0.2", "task.goal_time=0.1", "device=cpu")
@@ -17,7 +17,7 @@ def test_a_walk_is_drawn_without_stepping_all_worlds_of_an_evaluation(tmp_path, 
     monkeypatch.syspath_prepend(str(SCRIPTS))
     parts = importlib.import_module("runtime.parts")
     pictures = importlib.import_module("runtime.pictures")
-    config = compose(TINY).config
+    config = composed(TINY).config
     env: SimEnv = parts.make_sim_env(
         config, num_envs=16, device=torch.device("cpu"), seed=1, evaluation=True
     )

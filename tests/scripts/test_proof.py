@@ -28,7 +28,7 @@ TINY = (
 def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    names = ("flights", "hover", "page", "reach", "record", "tracking", "velocity")
+    names = ("flights", "hover", "page", "reach", "record", "results", "tracking", "velocity")
     return SimpleNamespace(**{name: importlib.import_module(f"proofs.{name}") for name in names})
 
 
@@ -168,7 +168,7 @@ def test_page_tells_worst_mean_and_middle_of_the_seeds(proofs):
 def test_results_read_back_are_the_same(proofs, tmp_path):
     record = made_up(proofs, proofs.hover.HOVER, [0.9] * 2)
     path = tmp_path / "new" / "hover.json"
-    proofs.record.save_record(path, record)
+    proofs.results.save_results(path, record)
     assert proofs.record.load_record(path) == record
 
 
@@ -177,7 +177,7 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(proofs, command, 
     (job, *_) = tracking.jobs(seeds=1, overrides=(), runs=Path("runs"))["tracking"]
     for rms, code, word in ((0.1, 0, "PASS"), (0.2, 1, "FAIL")):
         record = made_up(proofs, tracking, [0.9] * 5, rms=rms, hashes={"tracking": job.identity})
-        proofs.record.save_record(Path("tracking.json"), record)
+        proofs.results.save_results(Path("tracking.json"), record)
         answer = command("proof", "report", "tracking", "out=.")
         assert answer.code == code
         assert f"{word} mean RMS error, worst seed: {rms} <= 0.15" in answer.out
@@ -186,9 +186,25 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(proofs, command, 
 
 def test_report_of_another_configuration_is_refused(proofs, refused, here):
     record = made_up(proofs, proofs.tracking.TRACKING, [0.9] * 5)
-    proofs.record.save_record(Path("tracking.json"), record)
+    proofs.results.save_results(Path("tracking.json"), record)
     said = refused("proof", "report", "tracking", "out=.")
-    assert "prove it anew with: python scripts/proof.py tracking" in said
+    assert "anew: python scripts/proof.py tracking" in said
+
+
+def test_what_has_changed_since_is_named(proofs):
+    job = proofs.tracking.TRACKING.jobs(seeds=1, overrides=(), runs=Path("runs"))["tracking"][0]
+    trained = proofs.results.Trained(**json.loads(json.dumps(job.trained())))
+    assert proofs.results.changes(trained, job) == []
+    assert proofs.results.changes(trained, None) == ["nobody trains it any more"]
+    before = json.loads(json.dumps(job.trained()))
+    before["config"]["device"] = "cuda:3"  # another machine reports on it
+    del before["config"]["learner"]["batch_size"]  # a field that is newer than the results
+    assert proofs.results.changes(proofs.results.Trained(**before), job) == []
+    steps = before["config"]["training"]["total_steps"]
+    before["config"]["training"]["total_steps"] = 7
+    before["config"]["task"]["was"] = 1
+    found = proofs.results.changes(proofs.results.Trained(**before), job)
+    assert sorted(found) == ["task.was is gone", f"training.total_steps: 7 -> {steps}"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,8 @@ def races(monkeypatch):
     """The modules of `scripts/races`."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     names = ("gymnasium", "measurement", "on_policy", "page", "plan", "record", "thousands")
-    return SimpleNamespace(**{name: importlib.import_module(f"races.{name}") for name in names})
+    modules = {name: importlib.import_module(f"races.{name}") for name in names}
+    return SimpleNamespace(**modules, results=importlib.import_module("proofs.results"))
 
 
 def made_up_seed(races, *, values, seed=0, seconds=100.0):
@@ -154,15 +156,36 @@ def test_everything_that_is_raced_can_be_composed(races):
 
 def test_results_read_back_are_the_same(races, tmp_path):
     record = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [0.5]})
-    races.record.save_race(tmp_path / "new" / "race.json", record)
+    races.results.save_results(tmp_path / "new" / "race.json", record)
     assert races.record.load_race(tmp_path / "new" / "race.json") == record
 
 
 def test_report_of_another_configuration_is_refused(races, refused, here):
     record = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [0.5]})
-    races.record.save_race(Path("gymnasium.json"), record)
+    races.results.save_results(Path("gymnasium.json"), record)
     said = refused("race", "report", "gymnasium", "out=.")
-    assert "race anew with: python scripts/race.py gymnasium" in said
+    assert "'Stable-Baselines3' on 'HalfCheetah-v5' that has changed since" in said
+    assert "anew: python scripts/race.py gymnasium" in said
+
+
+def test_seeds_that_are_in_the_results_are_not_trained_again(races, tmp_path):
+    race, path = races.gymnasium.GYMNASIUM, tmp_path / "gymnasium.json"
+    jobs = race.jobs(seeds=3, tracks=(), overrides=(), runs=tmp_path)
+    assert races.measurement.measured_before(path, jobs) == {}
+    record = made_up(races, {SB3: [1.0, 1.0], OURS: [0.9, 0.8]})
+    for (track, entrant), seeds in jobs.items():
+        if (track, entrant) in ((TRACKS[0], SB3), (TRACKS[1], OURS)):
+            before = record.tracks[track][entrant]
+            record.tracks[track][entrant] = replace(before, **seeds[0].trained())
+    races.results.save_results(path, record)
+    found = races.measurement.measured_before(path, jobs)
+    told = {(job.label, seed.values[0]) for job, seed in found.items()}
+    assert told == {
+        ("HalfCheetah-v5, Stable-Baselines3, seed 0", 1.0),
+        ("HalfCheetah-v5, Stable-Baselines3, seed 1", 1.0),
+        ("Hopper-v5, sac_sb3, seed 0", 0.9),
+        ("Hopper-v5, sac_sb3, seed 1", 0.8),
+    }
 
 
 @pytest.mark.parametrize(
@@ -207,5 +230,8 @@ def test_tiny_race_from_training_to_page(command, here):
     assert ppo["learn_share"] is None
     assert ppo["times"][-1] <= ppo["seconds"]
     assert Path("runs/tables/on_policy.png").is_file()
+    again = command("race", *arguments)
+    assert "2 trainings were measured before: runs/tables/on_policy.json" in again.out
+    Path("runs/tables/on_policy.json").unlink()
     again = command("race", *arguments)
     assert "2 of 2 trainings were finished before" in again.out

@@ -147,8 +147,8 @@ def test_summary_says_where_to_look_and_what_to_type_next(command, here):
 
 
 @pytest.mark.slow
-def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(command, here):
-    answer = command("train", "-m", *TINY, "seed=0,1", "training.replay_capacity=1,800")
+def test_failed_run_of_a_sweep_is_reported_and_the_others_go_on(train_only, here):
+    answer = train_only("-m", *TINY, "seed=0,1", "training.replay_capacity=1,800")
     assert answer.code == 2
     assert "2 of 4 runs finished" in answer.out
     failed = [line for line in answer.err.splitlines() if line.startswith("failed: ")]
@@ -178,17 +178,17 @@ def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeyp
 
 
 @pytest.mark.slow
-def test_stopped_and_resumed_run_equals_the_uninterrupted_one(command, here, at_collect):
-    assert command("train", *TINY, "runs=whole").code == 0
+def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, at_collect):
+    assert train_only(*TINY, "runs=whole").code == 0
     at_collect(1000, interrupt)
-    answer = command("train", *TINY)
+    answer = train_only(*TINY)
     assert answer.code == 130
     assert "everything is saved; go on with" in answer.out
     run = only_run()
     status = RunFolder.open(run).status()
     assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)
     assert "SIGINT" in status.reason
-    assert command("train", f"resume={run}").code == 0
+    assert train_only(f"resume={run}").code == 0
     assert_equal_ends(run, only_run(Path("whole")))
     steps = [record["step"] for record in read_metrics(run / "metrics.jsonl")]
     assert steps == [800, 1600]
@@ -204,10 +204,10 @@ def test_second_signal_aborts(command, here, at_collect):
 
 
 @pytest.mark.slow
-def test_longer_run_goes_on_where_the_shorter_one_ended(command, here):
+def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, here):
     longer = ["training.total_steps=2400", "logging.quiet=true", "training.evaluation_interval=400"]
-    assert command("train", *TINY, "runs=whole", *longer[:2]).code == 0
-    assert command("train", *TINY).code == 0
+    assert train_only(*TINY, "runs=whole", *longer[:2]).code == 0
+    assert train_only(*TINY).code == 0
     run = only_run()
     assert "nothing to do" in command("train", "resume=latest").out
     assert command("train", "resume=latest", *longer).out == ""
@@ -217,11 +217,11 @@ def test_longer_run_goes_on_where_the_shorter_one_ended(command, here):
 
 
 @pytest.mark.slow
-def test_step_size_may_change_on_resume(command, here):
-    command("train", *TINY)
+def test_step_size_may_change_on_resume(train_only, here):
+    train_only(*TINY)
     run = only_run()
     before = last_state(run).state["policy"]
-    command("train", f"resume={run}", "learner.actor_lr=0", "training.total_steps=1920")
+    train_only(f"resume={run}", "learner.actor_lr=0", "training.total_steps=1920")
     after = last_state(run).state["policy"]
     weights = [name for name in before if name.endswith("weight")]
     assert weights

@@ -27,7 +27,7 @@ def only_run() -> Path:
 
 
 @pytest.mark.slow
-def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, refused, here):
+def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, refused, here):
     answer = command("train", *HOPPER)
     assert answer.code == 0, answer.err
     run = only_run()
@@ -42,7 +42,7 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, refused, her
     assert not any("success" in key for record in records for key in record)
 
     longer = "training.total_steps=600"
-    answer = command("train", f"resume={run}", "env=gymnasium", longer)
+    answer = train_only(f"resume={run}", "env=gymnasium", longer)
     assert answer.code == 0, answer.err
     assert "the state of these worlds cannot be saved: all begin new episodes" in answer.out
     assert CheckpointStore(run / "checkpoints", read_only=True).steps()[-1] == 600
@@ -64,12 +64,12 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, refused, her
 
 
 @pytest.mark.slow
-def test_worlds_of_our_engine_are_resumed_where_they_stood(command, here):
+def test_worlds_of_our_engine_are_resumed_where_they_stood(train_only, here):
     batch = tuple(entry for entry in HOPPER if entry != "env.engine=gymnasium")
-    answer = command("train", *batch)
+    answer = train_only(*batch)
     assert answer.code == 0, answer.err
     assert "begin new episodes" not in answer.out
-    answer = command("train", f"resume={only_run()}", "env=gymnasium", "training.total_steps=600")
+    answer = train_only(f"resume={only_run()}", "env=gymnasium", "training.total_steps=600")
     assert answer.code == 0, answer.err
     assert "begin new episodes" not in answer.out
     assert "eval/x_velocity" in read_metrics(only_run() / "metrics.jsonl")[-1]

@@ -12,7 +12,8 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorConfig, MultirotorSimulation
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import MultirotorConfig
 from sim.physics.multirotor_model import MultirotorModel
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
@@ -49,7 +50,7 @@ def flight_env(
     arguments = {
         "num_worlds": num_worlds,
         "control_dt": simulation.control_dt,
-        "hover_action": 2 * robot.model.hover_setpoint - 1,
+        "hover_action": robot.hover_action,
         "device": CPU,
         "evaluation": True,
     }

@@ -10,11 +10,8 @@ from configs.builders import build_env
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
-from sim.multirotors.multirotor import (
-    MultirotorConfig,
-    MultirotorRandomization,
-    MultirotorSimulation,
-)
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
 from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
 from sim.tasks.flights.hover import HoverConfig, HoverTask
@@ -75,17 +72,21 @@ def flight_worlds(
     )
 
 
-def flight(task: str, *, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+def flight(
+    task: str, *, noise: bool = True, action: FlightAction = FlightAction.rotors
+) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`."""
-    robot = robot_config(noise=noise, latency=0.01)
+    robot = replace(robot_config(noise=noise, latency=0.01), action=action)
     return lambda num_envs, seed, device: flight_worlds(
         task, num_envs, seed=seed, robot=robot, device=device
     )
 
 
-def endless_flight(task: str, *, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_flight(
+    task: str, *, noise: bool = True, action: FlightAction = FlightAction.rotors
+) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast."""
-    robot = robot_config(noise=noise, latency=0.01)
+    robot = replace(robot_config(noise=noise, latency=0.01), action=action)
     limits: dict[str, Any] = {"evaluation_radius": 1e9}
     if task == "tracking":
         limits["max_rates"] = 1e9

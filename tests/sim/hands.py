@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
-from configs.compose import compose
 from configs.schema import component_of
 from sim.env import SimEnv
 from sim.joints.mujoco_simulation import MujocoSimulation
+from tests.compositions import composed
 from tests.sim.arms import CPU, STEPS, panda
 
 ENDING = {"lift": 0.14, "peg": 0.19, "drawer": 0.3}
@@ -23,7 +23,7 @@ def hand_worlds(
     **changes: Any,
 ) -> Any:  # fmt: skip
     """A `SimEnv` of a task with a few fields changed; tests look into its task and its engine."""
-    task = replace(compose([f"task={name}"]).config.task, **changes)
+    task = replace(composed([f"task={name}"]).config.task, **changes)
     return build_env(
         task, panda(latency=latency), make_task=component_of(task).build,
         make_simulation=MujocoSimulation, num_envs=num_envs, device=device, seed=seed,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from configs.compose import compose
 from robot_rl.core.robot_parts import SensorSpec
 from sim.joints.joint_robot import JointRobotConfig
+from tests.compositions import composed
 
 
 def joint_robot(
@@ -20,7 +20,7 @@ def joint_robot(
         latency: Of every sensor [s].
         changes: Other fields of the config.
     """
-    robot = compose([f"task={task}", f"robot={name}"]).config.robot
+    robot = composed([f"task={task}", f"robot={name}"]).config.robot
     sensors = {
         sensed: SensorSpec(
             rate_hz=sensor.rate_hz, noise=sensor.noise if noise else 0.0, latency=latency

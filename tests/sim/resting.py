@@ -6,11 +6,8 @@ import torch
 
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor import (
-    MultirotorConfig,
-    MultirotorRandomization,
-    MultirotorSimulation,
-)
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
 from sim.task import Start
 from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config

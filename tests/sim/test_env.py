@@ -27,7 +27,7 @@ def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
     assert env.spec.reward_names == env.task.reward_names
     assert env.spec.robot is env.simulation.robot
     assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
-    assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 11,)
+    assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
 
 
 def test_without_terms_there_is_no_critic_group() -> None:

@@ -1,21 +1,31 @@
 """The twin moves as the worlds that policies are trained in, whoever calls it."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from configs.compose import compose
 from configs.schema import RunConfig, make_env
-from configs.twin_builder import build_twin
+from configs.twin_builder import build_twin, exactly_measured
+from hardware.control.limiter import JointLimiter, JointLimits
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
+from hardware.controllers.mixer import RotorLayout
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_command import JointCommand
+from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.env import SimEnv
+from sim.multirotors.multirotor_robot import FlightAction
 from sim.twin import Twin
+from tests.compositions import composed
 
 SEED, STEPS = 11, 25
-TASKS = {"hover": "crazyflie", "reach": "panda", "lift": "panda", "velocity": "go2"}
+TASKS = {
+    "hover": ["robot=crazyflie", "robot.loop_dt=0.01"],
+    "hover by rates": ["robot=crazyflie", "robot.action=body_rates", "robot.loop_dt=0.01"],
+    "reach": ["robot=panda"], "lift": ["robot=panda"], "velocity": ["robot=go2"],
+}  # fmt: skip
 CPU = torch.device("cpu")
 _CLOSE = {"gripper_opening": 0.05, "joint_effort": 5e-3}
 """Commands pass through float32, once per physics step here and once per control step there, and a
@@ -24,15 +34,9 @@ gripper's target moves at its speed once per command."""
 
 def make_config(task: str) -> RunConfig:
     """The task on the nominal plant, with sensors that are exact."""
-    config = compose([f"task={task}", f"robot={TASKS[task]}"]).config
-    spec = config.robot.spec
-    exact = {
-        name: replace(sensor, noise=0.0, bias=0.0, bias_walk=0.0, jitter=0.0, dropout=0.0)
-        for name, sensor in spec.sensors.items()
-    }
-    robot = replace(config.robot, spec=replace(spec, sensors=exact))
+    config = exactly_measured(composed([f"task={task.partition(' ')[0]}", *TASKS[task]]).config)
     nominal = replace(config.task, randomization=config.task.randomization.nominal())
-    return replace(config, task=nominal, robot=robot)
+    return replace(config, task=nominal)
 
 
 @pytest.fixture(params=TASKS, scope="module")
@@ -42,6 +46,37 @@ def config(request) -> RunConfig:
 
 def actions(size: int) -> torch.Tensor:
     return 0.3 * torch.randn(STEPS, 1, size, generator=torch.Generator().manual_seed(4))
+
+
+def loop_of(config: RunConfig, twin: Twin) -> Callable[[RobotCommand], RobotCommand]:
+    """What the loop of a robot makes of a policy's command before it writes it."""
+    robot = config.robot
+    if robot.spec.joints:
+        limiter = JointLimiter(JointLimits.of(robot.spec))
+        limiter.start(twin.read())
+        # Where training knows no such limit, this test asks for what no limiter may touch.
+        limited = robot.limit_target_speed
+
+        def limit(command: RobotCommand) -> RobotCommand:
+            twin.hear(command)
+            return limiter.limit(command, twin.read(), twin.period).command if limited else command
+
+        return limit
+    if robot.action is FlightAction.rotors:
+        return lambda command: command
+    plant = robot.model
+    layout = RotorLayout(
+        rotor_position=plant.rotor_position, rotor_yaw_sign=plant.rotor_yaw_sign,
+        thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
+    )  # fmt: skip
+    law = BodyRates(layout, BodyRatesConfig(inertia=plant.inertia, **robot.rate_loop.gains(plant)))
+    law.start(twin.read(), None)
+
+    def follow(command: RobotCommand) -> RobotCommand:
+        twin.hear(command)
+        return law.update(command, twin.read(), twin.period)
+
+    return follow
 
 
 def as_numpy(fields) -> dict[str, np.ndarray]:
@@ -61,11 +96,12 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
         total += float(step.reward)
         assert not step.truncated, "the comparison is of one episode"
         assert not step.terminated, "the comparison is of one episode"
-    robot = config.robot
+    robot, loop = config.robot, loop_of(config, twin)
     for action, world in zip(actions(env.spec.action_size), worlds, strict=True):
         command = robot.action_map(config.task).to_command(action.numpy())
         for _ in range(robot.decimation):
-            assert twin.write(command) is command
+            told = loop(command)
+            assert twin.write(told) is told
         for name, value in as_numpy(twin.simulation.truth.fields).items():
             close = _CLOSE.get(name, 1e-4)
             np.testing.assert_allclose(value, world[name], atol=close, rtol=1e-5, err_msg=name)
@@ -84,6 +120,23 @@ def test_it_measures_what_its_spec_declares(config):
     twin.stop()
     for name, value in state.fields.items():
         np.testing.assert_array_equal(value, before[name], err_msg="a reading is a copy")
+
+
+def test_exact_start_and_goal_are_those_of_the_training_world(config):
+    spec = config.robot.spec
+    loud = {name: replace(sensor, noise=0.1) for name, sensor in spec.sensors.items()}
+    noisy = replace(config.robot, spec=replace(spec, sensors=loud))
+    twin = build_twin(replace(config, robot=noisy), seed=SEED, exact=True)
+    twin.connect()
+    env = make_env(config, num_envs=1, device=CPU, seed=SEED, evaluation=True)
+    assert isinstance(env, SimEnv)
+    for seed in (3, 4):
+        env.reset(seed=seed)
+        twin.begin(seed)
+        for name, value in as_numpy(twin.read().fields).items():
+            np.testing.assert_array_equal(value, env.simulation.measured.fields[name].numpy())
+        for name, value in twin.goal.items():
+            np.testing.assert_array_equal(value, env.task.goal[name].numpy())
 
 
 def test_same_seed_begins_the_same_episode(config):
@@ -127,6 +180,62 @@ def test_motors_keep_the_command_before_one_that_is_not_finite():
     assert np.isfinite(twin.read().joint_position).all()
 
 
+def test_faster_loop_is_the_same_robot():
+    slow, fast = (
+        build_twin(composed(["task=hover", *more]).config, seed=SEED, exact=True)
+        for more in (["robot.loop_dt=0.01"], [])
+    )
+    assert fast.period == 0.002
+    assert fast.control_dt == slow.control_dt == 0.01
+    for twin in (slow, fast):
+        twin.connect()
+    command = RotorCommand(speed=np.array([[0.7, 0.66, 0.68, 0.7]]))
+    for _ in range(30):
+        slow.write(command)
+        for _ in range(5):
+            fast.write(command)
+    assert fast.outcome.steps == slow.outcome.steps == 30
+    for name, value in slow.read().fields.items():
+        np.testing.assert_allclose(fast.read().fields[name], value, atol=2e-3, err_msg=name)
+    assert np.abs(slow.read().field("position_w")).max() > 0.05, "it has moved"
+
+
 def test_foreign_worlds_have_no_twin():
     with pytest.raises(ConfigError, match="'gymnasium', which has none"):
-        build_twin(compose(["experiment=hopper"]).config, seed=0)
+        build_twin(composed(["experiment=hopper"]).config, seed=0)
+
+
+def timed_twin() -> tuple[Twin, SimpleNamespace]:
+    """A twin, and the time that it goes by."""
+    twin, clock = build_twin(make_config("velocity"), seed=SEED), SimpleNamespace(now=0.0)
+    twin._now = lambda: clock.now  # pyright: ignore[reportPrivateUsage] - a clock of ours
+    return twin, clock
+
+
+def test_sample_counts_as_measured_when_the_world_is_where_a_robot_would_be():
+    twin, clock = timed_twin()
+    twin.connect()
+    clock.now = 1.0
+    twin.write(twin.safe_command())
+    assert twin.stamp == 1.0, "who cannot wait measures now"
+    clock.now = 1.0 + twin.period
+    assert twin.stamp == clock.now
+    clock.now = 2.0
+    assert twin.stamp == 1.0 + twin.period, "a sample ages while nobody writes"
+
+
+def test_frozen_world_stands_still_and_is_measured_all_the_same():
+    twin, clock = timed_twin()
+    clock.now = 1.0
+    twin.connect()
+    before = as_numpy(twin.read().fields)
+    twin.frozen = True
+    clock.now = 2.0
+    twin.write(twin.safe_command())
+    clock.now = 2.5
+    assert twin.stamp == 2.0 + twin.period
+    for name, value in twin.read().fields.items():
+        np.testing.assert_array_equal(value, before[name])
+    twin.frozen = False
+    twin.write(twin.safe_command())
+    assert any((value != before[name]).any() for name, value in twin.read().fields.items())

@@ -5,27 +5,34 @@ Reinforcement Learning at the Edge of the Statistical Precipice", sections 4.1 a
 """
 
 import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm, trim_mean
 
 
 def iqm(values: ArrayLike, axis: int = 0) -> NDArray[np.float64]:
     """Mean of the middle half of the values along `axis`; the plain mean for fewer than four."""
-    return np.asarray(trim_mean(np.asarray(values, dtype=np.float64), 0.25, axis=axis))
+    rows = np.moveaxis(np.asarray(values, dtype=np.float64), axis, 0)
+    cut = len(rows) // 4
+    parted = np.partition(rows, (cut, len(rows) - cut - 1), axis=0)
+    return np.asarray(parted[cut : len(rows) - cut].mean(axis=0))
 
 
 def bootstrap_interval(
-    values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percentile bootstrap interval of the IQM over seeds.
+    values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0,
+    center: Callable[..., Any] = iqm,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+    """Percentile bootstrap interval of the IQM over seeds, or of another centre.
 
     Args:
         values: (S,) or (S, T), one row per seed; whole rows are drawn, so a curve stays a curve.
         level: Coverage aimed at, in (0, 1).
         resamples: Bootstrap draws.
         seed: Of the draws; the same values give the same interval.
+        center: Of values along an `axis`.
 
     Returns:
         Lower and upper end, () or (T,). Both equal the value where there is one seed only: that
@@ -34,7 +41,7 @@ def bootstrap_interval(
     rows = np.asarray(values, dtype=np.float64)
     draws = np.random.default_rng(seed).integers(len(rows), size=(resamples, len(rows)))
     tail = 100 * (1 - level) / 2
-    low, high = np.percentile(iqm(rows[draws], axis=1), [tail, 100 - tail], axis=0)
+    low, high = np.percentile(center(rows[draws], axis=1), [tail, 100 - tail], axis=0)
     return np.asarray(low), np.asarray(high)
 
 
@@ -51,7 +58,7 @@ def wilson_interval(successes: int, trials: int, level: float = 0.95) -> tuple[f
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials is impossible")
-    z = float(norm.ppf(0.5 + level / 2))
+    z = NormalDist().inv_cdf(0.5 + level / 2)
     rate = successes / trials
     spread = 1 + z**2 / trials
     centre = (rate + z**2 / (2 * trials)) / spread

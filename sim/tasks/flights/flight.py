@@ -11,7 +11,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.multirotors.multirotor import MultirotorRandomization
+from sim.multirotors.multirotor_robot import MultirotorRandomization
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 
@@ -164,7 +164,7 @@ def reward_terms(
     truth: RobotState,
     action: Tensor,
     last_action: Tensor,
-    hover_action: float,
+    hover_action: Tensor,
 ) -> Tensor:
     """Terms of `REWARD_NAMES`, (N, K), unweighted.
 
@@ -174,7 +174,7 @@ def reward_terms(
         truth: True state.
         action: Accepted action, (N, 4).
         last_action: The one before, (N, 4).
-        hover_action: Action that carries the nominal weight.
+        hover_action: Action that carries the nominal weight, (4,).
     """
     square = square_sum(error)
     q_w = truth.orientation_w[:, 0]

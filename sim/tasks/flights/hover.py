@@ -1,7 +1,7 @@
 """Hover: recover from a thrown start, return to the goal and hold it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class HoverTask:
         *,
         num_worlds: int,
         control_dt: float,
-        hover_action: float,
+        hover_action: Sequence[float],
         device: torch.device,
         evaluation: bool,
     ) -> None:
@@ -56,7 +56,7 @@ class HoverTask:
             config: The task.
             num_worlds: N.
             control_dt: Control period [s].
-            hover_action: Action that carries the nominal weight.
+            hover_action: Action that carries the nominal weight, (A,).
             device: Where the worlds live.
             evaluation: Begin at `evaluation_start` instead of `start`.
         """
@@ -65,7 +65,7 @@ class HoverTask:
         self._evaluation = evaluation
         self._start = config.evaluation_start if evaluation else config.start
         self._radius = config.evaluation_radius if evaluation else config.radius
-        self._hover_action = hover_action
+        self._hover_action = torch.tensor(hover_action, device=device)
         window = round(config.success_window / control_dt)
         self._record = EndRecord(num_worlds, device, self.episode_steps - window)
         self.goal: Mapping[str, Tensor] = {"position_w": torch.zeros(num_worlds, 3, device=device)}

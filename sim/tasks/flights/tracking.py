@@ -1,7 +1,7 @@
 """Tracking: follow a moving goal, a lemniscate or a random smooth curve, with a look ahead."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,7 @@ class TrackingTask:
         *,
         num_worlds: int,
         control_dt: float,
-        hover_action: float,
+        hover_action: Sequence[float],
         device: torch.device,
         evaluation: bool,
     ) -> None:
@@ -75,7 +75,7 @@ class TrackingTask:
             config: The task.
             num_worlds: N.
             control_dt: Control period [s].
-            hover_action: Action that carries the nominal weight.
+            hover_action: Action that carries the nominal weight, (A,).
             device: Where the worlds live.
             evaluation: Use the evaluation's curves and starts.
         """
@@ -87,7 +87,7 @@ class TrackingTask:
         curve = config.evaluation_curve if evaluation else config.curve
         self._curves = Curves(curve, num_worlds, device)
         self._dt = control_dt
-        self._hover_action = hover_action
+        self._hover_action = torch.tensor(hover_action, device=device)
         self._ahead = torch.tensor([0.0, *config.preview], device=device)  # [s]
         self._record = EndRecord(num_worlds, device, round(config.settling_time / control_dt))
         self.goal: Mapping[str, Tensor] = self._goal_at(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import SpecMismatchError, unknown_name
+from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
@@ -197,6 +198,11 @@ class VelocityTask:
                 }
             )
         )
+
+    @property
+    def clocks(self) -> Mapping[str, ClockSpec]:
+        """The gait's: a robot's own side moves it on."""
+        return {CLOCK: ClockSpec(period=self.config.gait.period, moves=GOAL)}
 
     def advance(self, episode_step: Tensor) -> None:
         """Ask for the goal of this part of the episode, and move the clock on."""

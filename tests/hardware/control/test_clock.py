@@ -56,6 +56,8 @@ def test_percentiles_are_of_the_last_samples_and_the_longest_of_all():
     assert found["read"].count == 102
     assert found["read"].p50 == np.percentile([*range(2, 101), 50.5], 50)
     assert found["read"].longest == 100
+    assert sorted(latencies.samples("read")) == sorted([*range(2, 101), 50.5])
+    assert latencies.samples("write").size == 0
 
 
 def test_a_loop_on_a_perfect_clock_is_never_late():

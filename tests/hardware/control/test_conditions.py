@@ -125,7 +125,7 @@ class TestState:
         ("condition", "good", "bad", "after"),
         [
             (C.OVERSPEED, joints(dq=(2.39, 0)), joints(dq=(-2.41, 0)), 0.052),
-            (C.OVERTORQUE, joints(tau=(10, 5)), joints(tau=(0, -5.1)), 0.052),
+            (C.OVERTORQUE, joints(tau=(10.4, 5.2)), joints(tau=(0, -5.3)), 0.052),
             (C.TRACKING_ERROR, joints(q=(0.9, 0)), joints(q=(-1.04, 0)), 0.102),
         ],
     )

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.limiter import JointLimits
+from hardware.control.commanded import StampedCommand
+from hardware.control.limiter import JointLimiter, JointLimits
 from hardware.control.safety import ACTS, Condition, SafetyState
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from tests.hardware.control.loops import PERIOD, Process, to, within
@@ -23,6 +24,22 @@ def last(process):
     command = process.driver.received[-1]
     assert isinstance(command, JointCommand)
     return command
+
+
+def test_a_robot_put_elsewhere_has_its_targets_start_there():
+    spec = two_joints()
+    process = Process(spec, limiter=JointLimiter(JointLimits.of(spec)))
+    process.in_policy(to(*DEFAULT))
+    far = np.array(DEFAULT) + 0.5
+    near = 2 * max(joint.velocity_limit for joint in spec.joints) * PERIOD
+    assert near < 0.25, "this test can tell the two places apart"
+    process.driver.body.q[0] = far
+    process.ticks(command=to(*DEFAULT))
+    assert abs(last(process).q[0] - DEFAULT).max() < near, "the target knows of no other place"
+    process.driver.body.q[0] = far
+    process.loop.begin_anew()
+    process.ticks(command=to(*DEFAULT))
+    assert abs(last(process).q[0] - far).max() < near
 
 
 class TestStandingUp:
@@ -251,3 +268,21 @@ class TestPerson:
         process = joints().ready()
         assert process.act(C.HAND_TO_HUMAN) is S.READY
         assert "lease_lost" in process.loop.status.refused
+
+
+class TestAge:
+    def test_what_is_answered_is_as_old_as_it_is_when_first_applied(self):
+        process = joints().in_policy(to(*DEFAULT))
+        begun = process.loop.latencies.samples("answer").size
+        stamp = process.clock.now()
+        process.policy.command = StampedCommand(command=to(*DEFAULT), stamp=stamp)
+        process.ticks(3)
+        assert process.loop.answered == stamp
+        ages = process.loop.latencies.samples("answer")[begun:]
+        np.testing.assert_allclose(ages, [PERIOD], atol=1e-9)  # once, not in every tick
+
+    def test_nobody_is_answered_while_the_robot_holds(self):
+        process = joints().in_policy(to(*DEFAULT))
+        assert process.loop.answered > 0
+        assert process.act(C.HOLD) is S.HOLD
+        assert process.loop.answered == -np.inf

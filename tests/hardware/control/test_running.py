@@ -53,6 +53,18 @@ class TestRunning:
         # 0.1 s of standing, 0.2 s of fading, and the ticks that begin and end both
         assert process.clock.now() - begin == pytest.approx(0.3, abs=4 * PERIOD)
 
+    def test_who_looks_between_ticks_looks_on_while_the_robot_stops(self):
+        process = joints().ready()
+        begin = process.clock.now()
+
+        def look():
+            if process.safety is S.SAFE_STOP:
+                process.loop.acts.ask(Condition.ESTOP_PRESSED)
+            return process.clock.now() > begin + 0.1
+
+        process.loop.run(until=look)
+        assert process.safety is S.ESTOP
+
     def test_whatever_ends_it_the_driver_is_stopped(self):
         def broken():
             raise RuntimeError("of the caller")

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from configs.compose import compose
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
 from hardware.ros.state_messages import state_topics
@@ -18,6 +17,7 @@ from robot_rl.core.robot_command import (
     JointCommand,
     RotorCommand,
 )
+from tests.compositions import composed
 
 ROBOTS = {"crazyflie": "hover", "panda": "lift", "go2": "velocity"}
 STAMP = 1_234_567_890_123_456_789
@@ -25,7 +25,7 @@ STAMP = 1_234_567_890_123_456_789
 
 @pytest.fixture(params=ROBOTS, scope="module")
 def robot(request) -> RobotSpec:
-    config = compose([f"task={ROBOTS[request.param]}", f"robot={request.param}"]).config
+    config = composed([f"task={ROBOTS[request.param]}", f"robot={request.param}"]).config
     return config.robot.spec
 
 
@@ -83,7 +83,7 @@ def test_joints_are_found_by_name_in_any_order(robot):
     ],
 )
 def test_names_that_do_not_fit_are_refused(spoil, told):
-    robot = compose(["task=velocity", "robot=go2"]).config.robot.spec
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
     topic = state_topics(robot)[0]
     packed = message("sensor_msgs", "JointState")()
     topic.pack(some_state(robot), packed, STAMP)
@@ -94,7 +94,7 @@ def test_names_that_do_not_fit_are_refused(spoil, told):
 
 def test_velocity_travels_in_body_axes():
     """A drone that leans by 90 degrees and flies along the world's x flies along its own z."""
-    robot = compose(["task=hover"]).config.robot.spec
+    robot = composed(["task=hover"]).config.robot.spec
     state = some_state(robot)
     half = np.sqrt(0.5)
     state["orientation_w"] = np.array([[half, 0.0, half, 0.0]])  # about y: z points to x
@@ -143,7 +143,7 @@ def test_every_command_comes_back_exactly(robot):
 
 
 def test_body_rates_come_back_exactly():
-    robot = replace(compose(["task=hover"]).config.robot.spec, command=CommandKind.body_rates)
+    robot = replace(composed(["task=hover"]).config.robot.spec, command=CommandKind.body_rates)
     messages = CommandMessages(robot, {})
     sent = BodyRateCommand(rates_b=np.array([[0.1, -2.0, 3.0]]), thrust=np.array([[0.4]]))
     packed = message(messages.package, messages.message)()
@@ -155,7 +155,7 @@ def test_body_rates_come_back_exactly():
 
 
 def test_gains_are_agreed_on_beforehand():
-    robot = compose(["task=velocity", "robot=go2"]).config.robot.spec
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
     messages = CommandMessages(robot, gain_sets(robot))
     packed = message("sensor_msgs", "JointState")()
     with pytest.raises(SpecMismatchError, match=r"gain set 'polici' is unknown .*'policy'"):
@@ -172,8 +172,8 @@ def test_gains_are_agreed_on_beforehand():
 
 
 def test_command_of_another_kind_is_refused():
-    quadruped = compose(["task=velocity", "robot=go2"]).config.robot.spec
-    drone = compose(["task=hover"]).config.robot.spec
+    quadruped = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    drone = composed(["task=hover"]).config.robot.spec
     messages = CommandMessages(drone, {})
     with pytest.raises(SpecMismatchError, match="takes 'rotors' commands, got JointCommand"):
         messages.pack(some_command(quadruped), message("sensor_msgs", "JointState")(), stamp=0)
@@ -182,7 +182,7 @@ def test_command_of_another_kind_is_refused():
 
 
 def test_absent_lists_mean_no_speed_and_no_torque_but_never_a_position():
-    robot = compose(["task=velocity", "robot=go2"]).config.robot.spec
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
     messages = CommandMessages(robot, gain_sets(robot))
     packed = message("sensor_msgs", "JointState")()
     packed.header.frame_id = "policy"

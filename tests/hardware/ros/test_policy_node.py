@@ -1,5 +1,6 @@
 """A policy behind topics sees and does what it saw and did in simulation."""
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from configs.compose import compose
 from configs.twin_builder import build_twin
 from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import message
@@ -21,9 +21,14 @@ from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
+from sim.task import clocks_of
 from sim.twin import Twin
+from tests.compositions import composed
 
-TASKS = {"hover": "crazyflie", "lift": "panda", "velocity": "go2"}
+TASKS = {
+    "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],
+    "lift": ["robot=panda"], "velocity": ["robot=go2"],
+}  # fmt: skip
 STEPS = 8
 
 
@@ -85,7 +90,7 @@ class Robot:
 
 def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunner]:
     """A twin, and an untrained policy for it twice."""
-    config = compose([f"task={task}", f"robot={TASKS[task]}"]).config
+    config = composed([f"task={task.partition(' ')[0]}", *TASKS[task]]).config
     twin = build_twin(config, seed=3)
     twin.connect()
     action_map, control_dt = config.robot.action_map(config.task), twin.control_dt
@@ -99,6 +104,7 @@ def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunn
     export_bundle(
         folder, policy=Untrained(size, action_map.size), terms=config.task.actor, robot=twin.spec,
         action_map=action_map, control_dt=control_dt, goal_widths=widths, sensed_widths=sensed,
+        clocks=clocks_of(twin.task),
         initial_action=[config.robot.initial_action] * action_map.size, provenance={},
     )  # fmt: skip
     first, second = (
@@ -113,7 +119,7 @@ def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_
     twin, runner, direct = make_bundle(task, tmp_path / "bundle")
     robot = Robot(twin, sessions("driver"))
     node = PolicyNode(sessions("policy"), runner)
-    messages = CommandMessages(twin.spec, gains_of(runner.spec))
+    messages = CommandMessages(twin.spec, gains_of(runner.spec), runner.spec.action_map.kind)
     heard = robot.session.newest(node.topic, message(messages.package, messages.message))
     robot.session.wait_until(lambda: heard.publishers == 1 == node.listeners, "the policy")
     others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
@@ -149,7 +155,8 @@ def _has_all(node: PolicyNode, robot: Robot, stamp: int) -> bool:
         np.allclose(inputs.state[name], value, atol=1e-9)
         for name, value in robot.twin.read().fields.items()
     )
-    goals = all(np.allclose(inputs.goal[name], v) for name, v in robot.twin.goal.items())
+    sent = {name: robot.twin.goal[name] for name in robot.goals}
+    goals = all(np.allclose(inputs.goal[name], value) for name, value in sent.items())
     sensed = all(np.allclose(inputs.sensed[name], v) for name, v in robot.twin.sensed.items())
     return inputs.stamp == stamp and same and goals and sensed
 
@@ -175,6 +182,71 @@ def test_policy_waits_and_says_for_what(sessions, tmp_path):
     tick = node.tick()
     assert tick.command is not None
     assert 0 <= tick.age < 10.0
+
+
+@pytest.mark.slow
+def test_what_a_policy_would_have_done_is_not_remembered(sessions, tmp_path):
+    """Until it is in charge every step is a first one: rotors that stood still did not obey."""
+    twin, runner, direct = make_bundle("hover", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    kind = message("diagnostic_msgs", "DiagnosticStatus")
+    safety = robot.session.publisher("safety/state", kind, latched=True)
+    node = PolicyNode(sessions("policy"), runner)
+    robot.session.wait_until(
+        lambda: all(p.get_subscription_count() for p in (safety, *robot.publishers.values())),
+        "the policy",
+    )  # fmt: skip
+
+    def tick(state: str) -> np.ndarray:
+        told = kind()
+        told.message = state
+        safety.publish(told)
+        time.sleep(0.2)  # nothing tells that it has come
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        assert node.tick().command is not None
+        return runner.last_observation.copy()
+
+    first = direct.act(twin.read(), twin.goal, twin.sensed), direct.last_observation.copy()
+    for _ in range(3):
+        np.testing.assert_allclose(tick("ready"), first[1], atol=1e-6)
+    direct.act(twin.read(), twin.goal, twin.sensed)
+    second = tick("policy")
+    np.testing.assert_allclose(second, direct.last_observation, atol=1e-6)
+    assert np.abs(second - first[1]).max() > 1e-3, "the step at the hand-over was done"
+    np.testing.assert_allclose(tick("hold"), first[1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_gait_clock_runs_by_itself_until_somebody_sends_one(sessions, tmp_path):
+    twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    clock = robot.goals.pop("clock")
+    goals = {"velocity_b": np.array([[0.4, 0.0, 0.0]])}
+    del robot.goals["velocity_b"]
+    node = PolicyNode(sessions("policy"), runner, goals=goals)
+    robot.session.wait_until(
+        lambda: all(p.get_subscription_count() for p in robot.publishers.values()), "the policy"
+    )
+    cycle = runner.spec.clocks["clock"].period / runner.spec.control_dt
+    for step in range(5):
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        assert node.tick().command is not None
+        angle = 2 * np.pi * step / cycle
+        np.testing.assert_allclose(node.inputs.goal["clock"], [[np.sin(angle), np.cos(angle)]])
+    publisher, kind = clock
+    told = kind()
+    told.data = [0.6, 0.8]
+    publisher.publish(told)
+    robot.session.wait_until(lambda: "clock" in _heard_goals(node), "the clock")
+    assert node.tick().command is not None
+    np.testing.assert_array_equal(node.inputs.goal["clock"], [[0.6, 0.8]])
+
+
+def _heard_goals(node: PolicyNode) -> set[str]:
+    node.inputs.look()
+    return node.inputs.sent_goals
 
 
 @pytest.mark.slow

@@ -47,12 +47,13 @@ def test_who_comes_late_gets_what_is_latched(sessions):
     assert newest.wait(there, "the latched message").data is True
 
 
-def serving(session: RosSession, until: threading.Event) -> threading.Thread:
-    def work() -> None:
-        while not until.wait(0.002):
-            session.serve()
+def serve_until(session: RosSession, over: threading.Event) -> None:
+    while not over.wait(0.002):
+        session.serve()
 
-    thread = threading.Thread(target=work)
+
+def serving(session: RosSession, over: threading.Event) -> threading.Thread:
+    thread = threading.Thread(target=serve_until, args=(session, over))
     thread.start()
     return thread
 
@@ -78,7 +79,30 @@ def test_services_answer_in_words(sessions):
     finally:
         over.set()
         thread.join()
-    assert asked == [True]
+    assert set(asked) == {True}  # once more, perhaps, on a busy machine
+
+
+def test_answer_that_is_lost_is_asked_for_again(sessions):
+    robot, operator = sessions("robot"), sessions("operator")
+    robot.trigger("estop", lambda: (True, "stopped"))
+    service = next(s for s in robot.node.services if s.service_name.endswith("estop"))
+    over = threading.Event()
+
+    def lose_one() -> None:
+        while not over.wait(0.002):
+            with service.handle:
+                request, _ = service.handle.service_take_request(service.srv_type.Request)
+            if request is not None:
+                break
+        serve_until(robot, over)
+
+    thread = threading.Thread(target=lose_one)
+    thread.start()
+    try:
+        assert operator.call(Trigger, "estop", Trigger.Request()).message == "stopped"
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_what_does_not_come_is_named(sessions):

@@ -193,7 +193,12 @@ def test_robot_with_another_command_or_number_of_rotors_is_refused() -> None:
     JOINTS.check_robot(ARM)
     with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'one' has 1"):
         JOINTS.check_robot(RobotSpec(name="one", joints=ARM.joints[:1], command=CommandKind.joint))
-    with pytest.raises(SpecMismatchError, match=r"makes 'body_rates' .* accepts 'rotors'"):
-        RATES.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
+    RATES.check_robot(RobotSpec(name="quad", rotors=["a", "b", "c", "d"]))  # by an inner loop
+    with pytest.raises(SpecMismatchError, match=r"makes 'body_rates' .* accepts 'joint'"):
+        RATES.check_robot(ARM)
+    with pytest.raises(SpecMismatchError, match=r"makes 'rotors' .* accepts 'body_rates'"):
+        ROTORS.check_robot(
+            RobotSpec(name="fc", rotors=["left", "right"], command=CommandKind.body_rates)
+        )
     with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'quad' has 4"):
         ROTORS.check_robot(RobotSpec(name="quad", rotors=["a", "b", "c", "d"]))

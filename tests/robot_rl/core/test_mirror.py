@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from configs.catalog import choices
-from configs.compose import compose
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
@@ -19,6 +18,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
 from robot_rl.core.robot_parts import JointSpec
 from robot_rl.core.robot_state import FIELD_KINDS, STATE_FIELDS
+from tests.compositions import composed
 
 PLANE = torch.tensor([1.0, -1.0, 1.0])
 HIP = {"position_limit": [-0.5, 1.0], "default_position": 0.2}
@@ -199,7 +199,7 @@ def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
 @pytest.mark.parametrize("name", choices("robot"))
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
     task = {"panda": "reach", "crazyflie": "hover"}.get(name, "velocity")
-    spec = compose([f"task={task}", f"robot={name}"]).config.robot.spec
+    spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
     assert (spec.mirror is not None) == (name in ("go1", "go2", "crazyflie"))
     if spec.mirror is not None:
         other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL"}

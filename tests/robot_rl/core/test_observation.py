@@ -259,3 +259,18 @@ def test_fields_and_goals_are_terms_as_they_are() -> None:
     np.testing.assert_array_equal(made, [[0.25, 1, 1, 1]] * 2)
     with pytest.raises(SpecMismatchError, match=r"reads the goal 'ball'.*\['cube'\]"):
         ObservationMap([TermConfig(term="goal/ball")], inputs)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_a_begun_episode_looks_like_one_that_was_reset(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    first, then = make_inputs(rng, kind), make_inputs(rng, kind)
+    begun, reset = ObservationMap(EVERY_TERM, first), ObservationMap(EVERY_TERM, first)
+    mask = np.array([True, False, True])
+    rows = Rows(mask if kind == "numpy" else torch.from_numpy(mask))
+    for one in (begun, reset):
+        one.update(first)
+    begun.begin(rows, then)
+    expected = reset.look(then)
+    rows.put(expected, reset.reset(rows, then))
+    np.testing.assert_array_equal(np.asarray(begun.look(then)), np.asarray(expected))

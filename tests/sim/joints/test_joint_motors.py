@@ -92,7 +92,7 @@ def test_stiff_gains_settle_alike_with_and_without_the_line() -> None:
 
 def test_a_line_keeps_an_arm_below_its_no_load_speed() -> None:
     """A motor without a line runs past the published speed limit: 1.9 times in a trained reach."""
-    plain = panda(noise=False)
+    plain = panda(noise=False, limit_target_speed=False)
     joints = [replace(joint, no_load_speed=joint.velocity_limit) for joint in plain.spec.joints]
     lined = replace(plain, spec=replace(plain.spec, joints=joints))
     fastest = []

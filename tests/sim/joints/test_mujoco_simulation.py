@@ -38,7 +38,7 @@ def forces(simulation: MujocoSimulation) -> np.ndarray:
 
 
 def test_motors_keep_the_law_of_the_joint_command_by_hand() -> None:
-    simulation = arms(3)
+    simulation = arms(3, robot=panda(noise=False, limit_target_speed=False))
     q = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     kp, kd = torch.linspace(10, 70, 7).expand(3, -1), torch.linspace(1, 4, 7).expand(3, -1)
     command = JointCommand(

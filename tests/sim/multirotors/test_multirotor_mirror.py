@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs.compose import compose
 from configs.schema import make_env
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import Mirrored
@@ -14,6 +13,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
 from sim.physics.multirotor_model import PARAM_COLUMNS
 from sim.physics.multirotor_sensors import STATE_COLUMNS
+from tests.compositions import composed
 from tests.sim.flight_worlds import CPU
 
 KINDS = {
@@ -30,7 +30,7 @@ def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
 
 def worlds(plant: str) -> SimEnv:
     """Two worlds without noise, disturbed and drawn as in training."""
-    config = compose(["task=hover", f"robot.plant={plant}"]).config
+    config = composed(["task=hover", f"robot.plant={plant}"]).config
     spec = config.robot.spec
     sensors = {name: SensorSpec(rate_hz=100) for name in spec.sensors}
     quiet = replace(config.robot, spec=replace(spec, sensors=sensors))

@@ -11,11 +11,8 @@ from scipy import stats
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import RotorCommand
 from robot_rl.core.robot_parts import SensorSpec
-from sim.multirotors.multirotor import (
-    MultirotorConfig,
-    MultirotorRandomization,
-    MultirotorSimulation,
-)
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
 from sim.physics.multirotor_model import PARAM_COLUMNS
 from tests.sim.flying import robot_config
 from tests.sim.resting import multirotors
@@ -194,9 +191,10 @@ def test_drawn_disturbances_are_added_to_the_plants_own() -> None:
 
 
 def test_the_critic_learns_of_the_plant_in_numbers_of_order_one() -> None:
-    simulation = multirotors(WORLDS, mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4)
+    simulation = multirotors(WORLDS, mass=0.1, inertia=0.1, thrust=0.1, force=0.05, torque=1e-4,
+                             action_delay=[0.0, 0.02])  # fmt: skip
     plant = simulation.privileged["plant"].numpy()
-    assert plant.shape == (WORLDS, 11)
+    assert plant.shape == (WORLDS, 12)
     model = simulation.config.model
     weight = model.mass * model.gravity
     columns = [  # what each column must be a multiple of
@@ -207,6 +205,7 @@ def test_the_critic_learns_of_the_plant_in_numbers_of_order_one() -> None:
         params(simulation, "thrust_curve")[:, 2] / model.thrust_curve[2] - 1,
         params(simulation, "rotor_rise_time")[:, 0],
         params(simulation, "rotor_fall_time")[:, 0],
+        params(simulation, "action_delay")[:, 0],
     ]
     for column, value in zip(plant.T, columns, strict=True):
         assert 0.2 < np.abs(column).max() < 5

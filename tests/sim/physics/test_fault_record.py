@@ -37,6 +37,23 @@ def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> Non
     assert not np.isfinite(last).all() or np.abs(last).max() > 1e6  # nobody put it back
 
 
+def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: Any) -> None:
+    engine = pendulums(decimation=4)
+    ramp = np.zeros((engine.num_worlds, 2, engine.control.shape[1]))
+    ramp[1] = 0.5
+    engine.control[:] = 0.1
+    before = engine.qvel.clone()
+    engine.step(ramp)
+    assert engine.control.eq(0.1).all(), "what held at the end"
+    assert not torch.equal(engine.qvel[0], engine.qvel[1]) or before.isnan().any()
+    engine.qvel[1] = torch.nan
+    engine.step(ramp)
+    (record,) = engine.fault_records
+    np.testing.assert_array_equal(record.ramp, ramp[1])
+    *_, last = ((data.ctrl.copy(), data.time) for data in record.replay())
+    np.testing.assert_allclose(last[0], 0.1)
+
+
 def test_a_record_read_back_is_the_same_world(broken: FaultRecord, tmp_path: Path) -> None:
     path = tmp_path / "new" / "fault.npz"
     broken.save(path)

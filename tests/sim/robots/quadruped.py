@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from configs.compose import compose
 from sim.joints.joint_robot import JointRobotConfig
+from tests.compositions import composed
 
 
 def quadruped(name: str) -> JointRobotConfig:
     """The robot of configs/robot, stepped by one thread."""
-    robot = compose(["task=velocity", f"robot={name}"]).config.robot
+    robot = composed(["task=velocity", f"robot={name}"]).config.robot
     return replace(robot, physics_threads=1)
 
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from configs.compose import compose
 from configs.schema import make_env
 from robot_rl.core.env import Obs
 from sim.env import SimEnv
 from sim.viewing.player import Player
+from tests.compositions import composed
 
 CPU = torch.device("cpu")
 ROBOTS = {
@@ -37,7 +37,7 @@ class StillAgent:
 
 def worlds(task: str, count: int = 2, *overrides: str) -> SimEnv:
     """Evaluation worlds of a task of configs/task."""
-    config = compose([f"task={task}", f"robot={ROBOTS[task]}", *overrides]).config
+    config = composed([f"task={task}", f"robot={ROBOTS[task]}", *overrides]).config
     env = make_env(config, num_envs=count, device=CPU, seed=3, evaluation=True)
     assert isinstance(env, SimEnv)
     return env

@@ -27,7 +27,7 @@ def make_task(num_worlds: int = 1, *, evaluation: bool = False, **config) -> Hov
         HoverConfig(**config),
         num_worlds=num_worlds,
         control_dt=0.01,
-        hover_action=HOVER,
+        hover_action=[HOVER] * 4,
         device=CPU,
         evaluation=evaluation,
     )

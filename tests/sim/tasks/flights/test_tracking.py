@@ -24,7 +24,7 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
         ),
         num_worlds=num_worlds,
         control_dt=DT,
-        hover_action=0.0,
+        hover_action=[0.0] * 4,
         device=CPU,
         evaluation=False,
     )

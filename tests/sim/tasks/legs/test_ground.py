@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs.compose import compose, from_plain, to_plain
+from configs.compose import from_plain, to_plain
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
@@ -18,6 +18,7 @@ from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.tasks.legs.ground import Hills
 from sim.tasks.legs.velocity import VelocityTask
+from tests.compositions import composed
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.sim.arms import arm_worlds
@@ -162,12 +163,12 @@ def test_the_ground_needs_a_floating_base() -> None:
 )
 def test_a_wrong_ground_is_refused_in_words(override: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        compose(["task=velocity_rough", "robot=go2", override])
+        composed(["task=velocity_rough", "robot=go2", override])
 
 
 def test_the_rough_task_is_the_velocity_task_on_terrain_and_survives_being_saved() -> None:
-    rough = compose(["task=velocity_rough", "robot=go2", "task.scene.terrain.levels=3"]).config
-    plain = compose(["task=velocity", "robot=go2"]).config
+    rough = composed(["task=velocity_rough", "robot=go2", "task.scene.terrain.levels=3"]).config
+    plain = composed(["task=velocity", "robot=go2"]).config
     assert rough.task.scene.terrain.levels == 3
     assert plain.task.scene.terrain is None
     assert rough.task.actor == plain.task.actor  # blind

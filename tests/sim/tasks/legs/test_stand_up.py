@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs.compose import compose
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
@@ -20,6 +19,7 @@ from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import Judgement
 from sim.tasks.legs.stand_up import REWARD_NAMES, StandUpConfig, StandUpTask
+from tests.compositions import composed
 from tests.sim.arms import panda
 from tests.sim.legs import CPU, go2, stand_up_worlds
 
@@ -194,8 +194,8 @@ def test_every_world_stays_finite_with_motors_that_do_nothing_or_anything() -> N
 
 
 def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
-    robot = compose(["experiment=stand_up"]).config.robot
-    assert robot.action_scale > compose(["task=velocity", "robot=go2"]).config.robot.action_scale
+    robot = composed(["experiment=stand_up"]).config.robot
+    assert robot.action_scale > composed(["task=velocity", "robot=go2"]).config.robot.action_scale
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Recordings of a robot's topics: written, mended, and replayed through its policy."""

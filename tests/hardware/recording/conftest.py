@@ -1,0 +1,80 @@
+"""A run of an untrained policy over real ROS 2, recorded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hardware.recording.recorder import Recorder
+from hardware.ros.compat import look_around
+from hardware.ros.policy_node import PolicyNode
+from hardware.ros.policy_step import PolicyStep
+from hardware.ros.session import RosSession
+from policies.bundle import bundle_digest
+from tests.hardware.ros.conftest import sessions  # noqa: F401 - a fixture
+from tests.hardware.ros.test_policy_node import Robot, _has_all, make_bundle
+
+if look_around().rclpy is None:
+    collect_ignore_glob = ["test_re*.py"]
+
+STEPS = 8
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording beside what really happened."""
+
+    bag: Path
+    bundle: Path
+    steps: list[PolicyStep]
+
+
+@pytest.fixture
+def recorded(tmp_path, sessions) -> Callable[[str], Recorded]:  # noqa: F811
+    return partial(record_steps, tmp_path, sessions)
+
+
+def record_steps(folder: Path, make: Callable[..., RosSession], task: str) -> Recorded:
+    """Let a policy move a twin for some steps, and record it."""
+    bundle, bag = folder / "bundle", folder / "bag"
+    twin, runner, _ = make_bundle(task, bundle)
+    robot = Robot(twin, make("driver"))
+    recorder = Recorder(make("recorder"), runner.spec, bag, bundle_digest(bundle))
+    node = PolicyNode(make("policy"), runner)
+    robot.session.wait_until(partial(_all_hear, robot, node, recorder), "policy and recorder")
+    steps: list[PolicyStep] = []
+    for number in range(1, STEPS + 1):
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "all topics")
+        command = node.tick().command
+        assert command is not None
+        steps.append(_copied(PolicyStep.of(number, number == 1, node.inputs, runner)))
+        for _ in range(twin.steps_per_control):
+            twin.write(command)
+        recorder.look()
+    wanted = f"policy/step {STEPS}"
+    robot.session.wait_until(lambda: recorder.look() is None and wanted in recorder.line, wanted)
+    assert recorder.close()
+    return Recorded(bag, bundle, steps)
+
+
+def _all_hear(robot: Robot, node: PolicyNode, recorder: Recorder) -> bool:
+    """Whether everybody hears everybody; the recorder listens to the policy after the robot."""
+    robot.publish(robot.session.now())
+    recorder.look()
+    others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
+    publishers = [*robot.publishers.values(), *others]
+    heard = all(publisher.get_subscription_count() == 2 for publisher in publishers)
+    return heard and node.recorders == 1 == node.listeners
+
+
+def _copied(step: PolicyStep) -> PolicyStep:
+    """The step as it was: its arrays belong to the policy, which goes on."""
+    goal = {name: value.copy() for name, value in step.goal.items()}
+    values = (step.observation.copy(), step.action.copy())
+    return PolicyStep(
+        number=step.number, starts=step.starts, stamps=step.stamps, goal=goal,
+        observation=values[0], action=values[1],
+    )  # fmt: skip

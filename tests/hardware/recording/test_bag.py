@@ -1,0 +1,158 @@
+"""Bags are written whole, and read or mended when their writer was killed; no ROS is needed."""
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+from rosbags.typesys import Stores, get_typestore
+
+from hardware.recording.bag import Bag, BagTopic, BagWriter, RecordingError
+from hardware.recording.repair import repair
+
+TYPES = get_typestore(Stores.ROS2_KILTED)
+BOOL = "std_msgs/msg/Bool"
+RAW = bytes(TYPES.serialize_cdr(TYPES.types[BOOL](data=True), BOOL))
+ABOUT = {"robot": "go2", "bundle_digest": "abc"}
+
+
+def write(folder: Path, count: int = 5, *, flushed: int | None = None) -> BagWriter:
+    """A bag that is not closed, with messages at 1000, 1001, ..."""
+    writer = BagWriter(folder, ABOUT)
+    writer.add(BagTopic(name="/go2/estop", kind=BOOL, latched=True))
+    writer.add(BagTopic(name="/go2/other", kind=BOOL))
+    for number in range(count):
+        writer.write("/go2/estop", 1000 + number, RAW)
+        if number + 1 == flushed:
+            writer.flush()
+    return writer
+
+
+def times(folder: Path) -> list[int]:
+    with Bag(folder) as bag:
+        return [received for _, received, _ in bag.messages(bag.topics)]
+
+
+def test_what_was_written_is_read_again(tmp_path):
+    write(tmp_path / "bag").close()
+    with Bag(tmp_path / "bag") as bag:
+        assert bag.about == ABOUT
+        assert bag.topics == {"/go2/estop": 5, "/go2/other": 0}
+        found = list(bag.messages(["/go2/estop"]))
+        assert found == [("/go2/estop", 1000 + number, RAW) for number in range(5)]
+        assert bag.decode("/go2/estop", RAW).data is True
+        assert list(bag.messages(["/nowhere"])) == []
+
+
+def test_writer_that_was_killed_loses_what_came_after_the_last_flush_only(tmp_path):
+    """What a process that dies leaves is what the operating system has: no close, no buffers."""
+    folder = tmp_path / "bag"
+    child = os.fork()
+    if not child:
+        write(folder, 7, flushed=5)
+        os._exit(9)
+    os.waitpid(child, 0)
+    with pytest.raises(RecordingError, match=r"did not end in order.*record.py repair"):
+        Bag(folder)
+    saved = repair(folder)
+    assert (saved.messages, saved.torn) == (5, False)
+    assert times(saved.folder) == [1000, 1001, 1002, 1003, 1004]
+    with Bag(saved.folder) as bag:
+        assert bag.about == ABOUT
+    with pytest.raises(RecordingError, match="bag_repaired exists already"):
+        repair(folder)
+
+
+@pytest.mark.parametrize("named", [".", "../bag"])
+def test_bag_is_repaired_beside_itself_however_it_is_named(tmp_path, monkeypatch, named):
+    write(tmp_path / "bag", 3, flushed=3)
+    monkeypatch.chdir(tmp_path / "bag")
+    repair(Path(named))
+    assert times(tmp_path / "bag_repaired") == [1000, 1001, 1002]
+
+
+def test_disk_that_is_full_leaves_nothing_that_stands_in_the_way_of_another_try(tmp_path):
+    write(tmp_path / "bag", 3, flushed=3)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(RecordingError, match=r"cannot write .*bag_repaired: File too large$"):
+            repair(tmp_path / "bag")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
+    assert repair(tmp_path / "bag").messages == 3
+
+
+def test_file_that_cannot_be_read_is_a_sentence(tmp_path):
+    (tmp_path / "bag" / "bag.mcap").mkdir(parents=True)
+    with pytest.raises(RecordingError, match=r"bag\.mcap cannot be read: Is a directory"):
+        repair(tmp_path / "bag")
+    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
+
+
+def test_file_that_is_cut_anywhere_gives_every_whole_message(tmp_path):
+    write(tmp_path / "bag", 6).close()
+    whole = (tmp_path / "bag" / "bag.mcap").read_bytes()
+    first = whole.index(RAW)
+    counts = []
+    for cut in range(first, len(whole), 7):
+        folder = tmp_path / f"cut{cut}"
+        folder.mkdir()
+        (folder / "bag.mcap").write_bytes(whole[:cut])
+        expected = whole[:cut].count(RAW)
+        counts.append(expected)
+        if not expected:
+            with pytest.raises(RecordingError, match="nothing can be saved"):
+                repair(folder)
+            assert not (tmp_path / f"cut{cut}_repaired").exists()
+            continue
+        saved = repair(folder)
+        assert saved.messages == expected
+        assert len(times(saved.folder)) == expected
+    assert {0, 1, 6} <= set(counts)
+
+
+def test_noise_behind_a_torn_file_is_not_taken_for_messages(tmp_path):
+    write(tmp_path / "bag", 6, flushed=4)
+    path = tmp_path / "bag" / "bag.mcap"
+    for value in (0x00, 0x05, 0x08, 0x0F, 0x80, 0xFF):  # three of them begin records of MCAP
+        torn = tmp_path / f"noise{value}"
+        torn.mkdir()
+        (torn / "bag.mcap").write_bytes(path.read_bytes() + bytes([value]) * 4096)
+        assert repair(torn).messages == 4
+
+
+def test_what_is_no_bag_is_refused_in_words(tmp_path):
+    with pytest.raises(RecordingError, match="nowhere does not exist; give the folder of a bag"):
+        Bag(tmp_path / "nowhere")
+    with pytest.raises(RecordingError, match=r"is not a bag: it has no metadata.yaml"):
+        Bag(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordingError, match="file is a file; give the folder"):
+        Bag(tmp_path / "file")
+    with pytest.raises(RecordingError, match=r"has 0 files \*.mcap"):
+        repair(tmp_path)
+    with pytest.raises(RecordingError, match="exists already"):
+        BagWriter(tmp_path, {})
+
+
+@pytest.mark.parametrize("where", [0, -20])
+def test_damaged_file_is_a_sentence(tmp_path, where):
+    write(tmp_path / "bag").close()
+    path = tmp_path / "bag" / "bag.mcap"
+    raw = bytearray(path.read_bytes())
+    start = where % len(raw)
+    raw[start : start + 16] = b"\xee" * 16
+    path.write_bytes(raw)
+    with pytest.raises(RecordingError, match=r"is damaged: .*repair"):
+        times(tmp_path / "bag")
+
+
+def test_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RecordingError, match=r"cannot write .*/file/bag: Not a directory$"):
+        BagWriter(tmp_path / "file" / "bag", {})

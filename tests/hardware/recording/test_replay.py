@@ -1,0 +1,135 @@
+"""A recorded run gives the same observations and actions again, and a changed one does not."""
+
+import numpy as np
+import pytest
+
+from hardware.recording.bag import Bag, RecordingError
+from hardware.recording.comparison import Comparison
+from hardware.recording.replay import Replay, ReplayedStep
+from hardware.ros.policy_step import STEP_TOPIC
+from policies.bundle import load_bundle
+from tests.hardware.recording.edited import Edit, edited
+
+pytestmark = pytest.mark.slow
+
+
+def replayed(bag, bundle) -> tuple[list[ReplayedStep], Comparison, Replay]:
+    runner = load_bundle(bundle, verify=False)
+    with Bag(bag) as opened:
+        replay = Replay(opened, runner)
+        steps = list(replay.run())
+    comparison = Comparison(runner.spec)
+    for step in steps:
+        comparison.add(step)
+    return steps, comparison, replay
+
+
+@pytest.mark.parametrize("task", ["hover", "lift", "velocity"])
+def test_replay_sees_and_does_exactly_what_the_policy_did(recorded, task):
+    run = recorded(task)
+    steps, comparison, _ = replayed(run.bag, run.bundle)
+    assert len(steps) == len(run.steps)
+    for step, then in zip(steps, run.steps, strict=True):
+        assert step.compared
+        assert step.recorded.stamps == then.stamps
+        np.testing.assert_array_equal(step.observation, then.observation)
+        np.testing.assert_array_equal(step.action, then.action)
+        assert step.recorded_command is not None
+        for name, values in step.command.items():
+            np.testing.assert_array_equal(values, step.recorded_command[name])
+    assert np.ptp([step.action for step in steps], axis=0).max() > 1e-3, (
+        "a policy that does nothing"
+    )
+    assert comparison.same
+    assert comparison.episodes == 1
+
+
+def steps_without(number: int) -> Edit:
+    return lambda topic, n, raw: None if (topic, n) == (STEP_TOPIC, number) else raw
+
+
+def test_after_a_lost_step_histories_are_filled_again_and_then_all_is_the_same(recorded):
+    run = recorded("velocity")
+    steps, comparison, _ = replayed(edited(run.bag, steps_without(2)), run.bundle)
+    compared = [step.recorded.number for step in steps if step.compared]
+    assert compared == [1, 2, 7, 8], "three frames of history, the third with a known last action"
+    assert comparison.same
+    assert comparison.filling == 3
+
+
+def test_recorder_that_came_late_still_compares(recorded):
+    run = recorded("velocity")
+    steps, comparison, _ = replayed(edited(run.bag, steps_without(0)), run.bundle)
+    assert [step.recorded.number for step in steps if step.compared] == [5, 6, 7, 8]
+    assert comparison.same
+    assert comparison.episodes == 0
+
+
+def test_message_that_was_not_recorded_is_counted_and_its_step_left_out(recorded):
+    run = recorded("hover")
+    lost = run.steps[3].stamps["imu/data"]
+
+    def without(topic: str, number: int, raw: bytes) -> bytes | None:
+        del number
+        stamp = int.from_bytes(raw[4:8], "little") * 10**9 + int.from_bytes(raw[8:12], "little")
+        return None if topic == "imu/data" and stamp == lost else raw
+
+    steps, comparison, replay = replayed(edited(run.bag, without), run.bundle)
+    assert replay.missing == 1
+    assert 4 not in [step.recorded.number for step in steps]
+    assert comparison.same
+
+
+@pytest.mark.parametrize("what", ["observation", "action"])
+def test_difference_is_found_where_it_begins(recorded, what):
+    run = recorded("velocity")
+    then = getattr(run.steps[4], what)
+
+    def changed(topic: str, number: int, raw: bytes) -> bytes:
+        if (topic, number) != (STEP_TOPIC, 4):
+            return raw
+        old = then.astype(np.float64).tobytes()
+        assert raw.count(old) == 1
+        return raw.replace(old, (then.astype(np.float64) + 1e-5).tobytes())
+
+    _, comparison, _ = replayed(edited(run.bag, changed), run.bundle)
+    assert not comparison.same
+    assert comparison.differing == 1
+    assert comparison.first is not None
+    assert comparison.first.recorded.number == 5
+    apart = [name for name, gap in comparison.largest.items() if gap > 1e-6]
+    assert {name.partition("/")[0] for name in apart} == {what}
+
+
+def test_observation_that_is_not_a_number_is_a_difference(recorded):
+    run = recorded("hover")
+    then = run.steps[4].observation.astype(np.float64)
+
+    def changed(topic: str, number: int, raw: bytes) -> bytes:
+        del number
+        return raw.replace(then.tobytes(), np.full_like(then, np.nan).tobytes())
+
+    _, comparison, _ = replayed(edited(run.bag, changed), run.bundle)
+    assert comparison.differing == 1
+    assert max(comparison.largest.values()) == np.inf
+
+
+def test_message_that_is_torn_is_a_sentence(recorded):
+    run = recorded("hover")
+    bag = edited(run.bag, lambda topic, _, raw: raw[:7] if topic == "imu/data" else raw)
+    with pytest.raises(RecordingError, match=r"a message on /\S+/imu/data has no header: 7 bytes"):
+        replayed(bag, run.bundle)
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        (STEP_TOPIC, "has 0 topics /policy/step, on which a policy says what it used"),
+        ("imu/data", "the policy used imu/data, of which .* has no message"),
+    ],
+)
+def test_missing_topic_is_named(recorded, gone, told):
+    run = recorded("hover")
+    bag = edited(run.bag, lambda topic, _, raw: None if topic == gone else raw)
+    with pytest.raises(RecordingError, match=told):
+        replayed(bag, run.bundle)

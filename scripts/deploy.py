@@ -1,7 +1,6 @@
 """Deploys a policy on a robot: `python scripts/deploy.py bundle=...`; `--help` says more."""
 
 import os
-import signal
 from collections.abc import Sequence
 
 from cli import exit_with_sentence, read_overrides
@@ -37,9 +36,10 @@ of driver=fake:
 
 It starts a process each for the robot's loop with its limits and watchdog, its ROS 2 topics, and
 the policy; with ros2 one more that talks to the other node. It arms the robot, waits until it
-stands, hands it over, and prints one line every half second. Ctrl-C, the end of the time, a fault
-or the death of this program stop the robot softly. This stop is software: it is no safety-rated
-emergency stop, which a real robot needs besides.
+stands, hands it over, and prints one line every half second. Ctrl-C, a terminal that is closed, the
+end of the time, a fault or the death of this program stop the robot softly; a second Ctrl-C stops
+it at once. This stop is software: it is no safety-rated emergency stop, which a real robot needs
+besides.
 
 While it runs, any ROS 2 tool can stop the robot:
   ros2 service call /go2/loop/estop std_srvs/srv/Trigger
@@ -58,22 +58,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
+    from deploying.leaving import Person
     from deploying.operator import Operator
     from deploying.options import DeployOptions
 
     options = read_only_options(DeployOptions, overrides)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal is a Ctrl-C too
-        signal.signal(number, signal.default_int_handler)
-    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody stands by a robot in his sleep
-    operator = Operator(options)
+    person = Person()
+    operator = Operator(options, person.tell, attend=person.give_up)
     try:
         operator.arm()
         if options.mode == "policy":
             operator.hand_over()
         operator.watch(options.seconds)
     except KeyboardInterrupt:
-        print()
+        person.tell("")
     finally:
+        person.stops()
         operator.stop()
 
 

@@ -84,7 +84,7 @@ class Recorder:
         if self._awaited and all(self._sources[topic].count for topic in self._awaited):
             # Not earlier: of a step that is recorded, what it used is recorded, too.
             self._awaited = []
-            step = self._session.every(STEP_TOPIC, message(*STEP_TYPE))
+            step = self._session.every(STEP_TOPIC, message(*STEP_TYPE), reliable=True)
             self._sources[self._session.node.resolve_topic_name(STEP_TOPIC)] = step
         if (now := self._session.now()) >= self._flush_at:
             self._writer.flush()

@@ -24,6 +24,8 @@ from robot_rl.core.goal_clock import GoalClock
 from robot_rl.core.robot_command import RobotCommand
 
 _SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")
+_STEPS_KEPT = 128
+"""For a recorder that has not found the policy yet when the policy has found the recorder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,9 @@ class PolicyNode:
         self._publisher = session.publisher(self.topic, self._kind)
         self._step_kind = message(*STEP_TYPE)
         self._steps = StepMessages(spec, message("std_msgs", "MultiArrayDimension"))
-        self._step_publisher = session.publisher(STEP_TOPIC, self._step_kind)
+        self._step_publisher = session.publisher(
+            STEP_TOPIC, self._step_kind, reliable=True, depth=_STEPS_KEPT
+        )
         self._safety = session.listen("safety/state", *_SAFETY_TYPE, latched=True)
         self._in_charge = True
         self._ended, self._number = True, 0

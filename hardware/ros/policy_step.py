@@ -1,6 +1,6 @@
 """One control period of a policy: how a command comes about, and a message that says from what.
 
-Topic `policy/step`, std_msgs/Float64MultiArray, best effort: numbers in a row, `layout.dim` names
+Topic `policy/step`, std_msgs/Float64MultiArray, reliable: numbers in a row, `layout.dim` names
 the pieces and gives their lengths.
 
 | piece | length | what |

@@ -32,7 +32,7 @@ from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
-from hardware.ros.stamps import put_stamp
+from hardware.ros.stamps import clock_offset, put_stamp
 from hardware.ros.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
@@ -111,7 +111,7 @@ class RobotBridge:
 
     def look(self) -> None:
         """Carry over what has come on either side; call it about as often as the loop ticks."""
-        offset = self._session.now() - round(self._clock.now() * 1e9)  # of the two clocks [ns]
+        offset = clock_offset(self._session.now, self._clock.now)
         self._publish_world(offset)  # first: a policy decides when the state has come
         self._publish_state(offset)
         self._count_senders()

@@ -106,7 +106,6 @@ class RobotLink:
         self._sent.close()
 
     def _hand_on_sample(self) -> None:
-        ros_now, loop_now = self._session.now(), self._clock.now()
         try:
             self._inputs.look()
         except SpecMismatchError as error:  # of another node on the topic, or for good
@@ -115,6 +114,9 @@ class RobotLink:
         stamp = self._inputs.stamp
         if stamp == self._stamp and self.heard:
             return
+        # After the look: what comes while this process waits for the processor is not early.
+        # First the loop's time: if it waits in between, a sample looks older, never younger.
+        loop_now, ros_now = self._clock.now(), self._session.now()
         if stamp > ros_now + _AHEAD:
             ahead = (stamp - ros_now) * 1e-9
             self.trouble = f"stamps lie {ahead:.3f} s in the future; synchronise the clocks"

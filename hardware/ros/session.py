@@ -91,13 +91,16 @@ class RosSession:
         self._closed = False
 
     def publisher(
-        self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False
-    ) -> Any:
+        self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,
+        depth: int = 1,
+    ) -> Any:  # fmt: skip
         """A publisher: newest sample wins, or kept for those who come late.
 
-        A reliable one also reaches subscribers that insist on it; only the newest is sent again.
+        A reliable one also reaches subscribers that insist on it; the newest `depth` of its samples
+        are sent again to those who missed them. It never waits for anybody.
         """
-        return self.node.create_publisher(kind, topic, _qos(latched=latched, reliable=reliable))
+        qos = _qos(latched=latched, reliable=reliable, depth=depth)
+        return self.node.create_publisher(kind, topic, qos)
 
     def newest(self, topic: str, kind: type, *, latched: bool = False) -> Newest:
         """A subscription of which only the newest message counts."""
@@ -107,9 +110,16 @@ class RosSession:
         """As `newest`, for a message type by its name."""
         return self.newest(topic, message(package, kind), latched=latched)
 
-    def every(self, topic: str, kind: type, *, latched: bool = False, depth: int = 512) -> Every:
-        """A subscription of which every message counts; `depth` may wait to be taken."""
-        return Every(self._subscribe(topic, kind, _qos(latched=latched, depth=depth), raw=True))
+    def every(
+        self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,
+        depth: int = 512,
+    ) -> Every:  # fmt: skip
+        """A subscription of which every message counts; `depth` may wait to be taken.
+
+        A reliable one, to which only reliable publishers speak, asks again for what it missed.
+        """
+        qos = _qos(latched=latched, reliable=reliable, depth=depth)
+        return Every(self._subscribe(topic, kind, qos, raw=True))
 
     def _subscribe(self, topic: str, kind: type, qos: Any, *, raw: bool) -> Any:
         subscription = self.node.create_subscription(kind, topic, _never_called, qos, raw=raw)

@@ -1,8 +1,9 @@
 """How a process of a deployment ends: when it is asked to, and when the person's process is gone.
 
 Ctrl-C, Ctrl-Z and a closed terminal reach every process of the terminal. The process of the person
-answers them; the others hear only its SIGTERM. If it dies without a word (SIGKILL, no memory left),
-they notice that they are orphans: the robot stops softly, and everything ends.
+answers them (`Person`); the others hear only its SIGTERM (`Leaving`). If it dies without a word
+(SIGKILL, no memory left), they notice that they are orphans: the robot stops softly, and everything
+ends.
 """
 
 import functools
@@ -10,12 +11,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from robot_rl.core.errors import RobotRLError
 
 EXIT_REFUSED = 2
+_HURRY_SECONDS = 0.5
+"""Signals that come together are one: a terminal that closes sends several."""
 _Options = TypeVar("_Options")
 _More = ParamSpec("_More")
 
@@ -24,6 +28,58 @@ def orphaned() -> bool:
     """Whether the process that started this one is gone. Real-time: never blocks."""
     parent = multiprocessing.parent_process()
     return parent is not None and os.getppid() != parent.pid
+
+
+def tell(line: str) -> bool:
+    """Print a line; returns whether anybody can read it.
+
+    A terminal that was closed, or a pipe that nobody reads, must not keep a process from its work.
+    """
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+class Person:
+    """What the person at the terminal wants: the first Ctrl-C stops softly, a second one at once.
+
+    SIGTERM and a closed terminal are a Ctrl-C too, as is a line that nobody can read any more.
+    """
+
+    def __init__(self) -> None:
+        """Hear signals from now on."""
+        self._stops = False
+        self._heard = -float("inf")
+        self.left = False
+        """The robot shall be stopped. Look at it: an interrupt may be lost on its way up, in code
+        of libraries that ends while it passes."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._hear)
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody stands by a robot in his sleep
+
+    def tell(self, line: str) -> None:
+        """Print a line."""
+        self.left = not tell(line) or self.left
+
+    def give_up(self) -> None:
+        """Interrupt somebody who waits, where the person has left."""
+        if self.left:
+            raise KeyboardInterrupt
+
+    def stops(self) -> None:
+        """From now on the first Ctrl-C interrupts nothing: what it asks for is under way."""
+        self._stops = True
+
+    def _hear(self, number: int, frame: Any) -> None:
+        del frame
+        now, first = time.monotonic(), not self.left
+        again = number == signal.SIGINT and now > self._heard + _HURRY_SECONDS
+        self.left, self._heard = True, now
+        if (first and not self._stops) or (not first and again):
+            raise KeyboardInterrupt
 
 
 class Leaving:

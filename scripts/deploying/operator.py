@@ -17,6 +17,8 @@ from hardware.ros.session import RosSession
 from robot_rl.core.errors import RobotRLError
 
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
+_MOST_PATIENCE = 4.0
+"""Beyond this factor a person does not wait longer for a process or an act."""
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
 _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
 
@@ -31,6 +33,7 @@ class Operator:
     def __init__(
         self, options: DeployOptions, say: Callable[[str], None] = print,
         targets: Mapping[str, Callable[[DeployOptions], None]] | None = None,
+        attend: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Check bundle and robot, then start everything.
 
@@ -38,6 +41,7 @@ class Operator:
             options: Of the deployment.
             say: Takes lines about the progress.
             targets: What runs in the place of a process, by its name; measurements look on so.
+            attend: Called again and again while anything is waited for; interrupts it by raising.
 
         Raises:
             RobotRLError: The bundle is not for this robot, ROS 2 is missing, and so on.
@@ -47,7 +51,7 @@ class Operator:
         _ = self.plan.goals
         if options.driver == "ros2":
             _ = self.plan.wiring
-        self._say = say
+        self._say, self._attend = say, attend
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
@@ -85,7 +89,7 @@ class Operator:
         """
         self._wait(lambda: self.status is not None, "the robot process", self._patience)
         self._say("robot process is up; arming")
-        self._act("arm", SafetyState.READY, wanted=True)
+        self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
 
     def reset(self) -> None:
@@ -101,7 +105,7 @@ class Operator:
                 why = f"in '{status.safety.value}': {status.refused}" if status else "silent"
                 raise DeploymentError(f"'reset_estop' did not end the stop; the robot is {why}")
             self._session.call(kind, f"{LOOP_NODE}/reset_estop", kind.Request())
-            self._check_processes()
+            self._check()
             time.sleep(0.05)
 
     def hand_over(self) -> None:
@@ -125,6 +129,7 @@ class Operator:
         """
         end = time.monotonic() + (seconds or float("inf"))
         while time.monotonic() < end:
+            self._attend()
             status = self.status
             if status is None or self.processes["robot"].exitcode is not None:
                 raise DeploymentError("the robot process has ended")
@@ -157,33 +162,36 @@ class Operator:
         self._status.close()
         self._session.close()
 
-    def _act(self, service: str, goal: SafetyState, *, wanted: bool | None = None) -> None:
+    def _act(self, service: str, goal: SafetyState) -> None:
         """Ask for something again and again until the robot is in a state.
 
-        What forbade it may pass, and one act may take several steps. Asked once too often it does
-        nothing.
+        What forbade it may pass, and one act may take several steps: a robot that had to hold
+        before anybody moved it is made ready again. Asked once too often an act does nothing.
         """
-        kind = message("std_srvs", "Trigger" if wanted is None else "SetBool")
-        request: Any = kind.Request()
-        if wanted is not None:
-            request.data = wanted
         end: float | None = None
         while (status := self.status) is None or status.safety is not goal:
-            self._check_processes()
+            self._check()
             if status is not None and status.safety in _STOPPED:
                 raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
             if end is not None and time.monotonic() > end:
                 why = status.refused if status else "it does not answer"
                 raise DeploymentError(f"'{service}' did not lead to '{goal.value}': {why}")
             if status is not None and status.safety is not SafetyState.ARMING:
-                self._session.call(kind, f"{LOOP_NODE}/{service}", request, timeout=self._patience)
-                end = end or time.monotonic() + _ACT_SECONDS * self.plan.options.patience
+                self._ask("arm" if status.safety is SafetyState.HOLD else service)
+                end = end or time.monotonic() + _ACT_SECONDS * self._factor
             time.sleep(_ASK_SECONDS)
+
+    def _ask(self, service: str) -> None:
+        kind = message("std_srvs", "SetBool" if service == "arm" else "Trigger")
+        request: Any = kind.Request()
+        if service == "arm":
+            request.data = True
+        self._session.call(kind, f"{LOOP_NODE}/{service}", request, timeout=self._patience)
 
     def _wait(self, ready: Callable[[], bool], what: str, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not ready():
-            self._check_processes()
+            self._check()
             if time.monotonic() > end:
                 raise DeploymentError(f"waited {seconds:g} s for {what}")
             time.sleep(0.05)
@@ -191,9 +199,15 @@ class Operator:
     @property
     def _patience(self) -> float:
         """For processes to start [s]."""
-        return _START_SECONDS * self.plan.options.patience
+        return _START_SECONDS * self._factor
 
-    def _check_processes(self) -> None:
+    @property
+    def _factor(self) -> float:
+        return min(self.plan.options.patience, _MOST_PATIENCE)
+
+    def _check(self) -> None:
+        """Go on only while everything runs and the person wants it."""
+        self._attend()
         for name, process in self.processes.items():
             if process.exitcode is not None:
                 raise DeploymentError(

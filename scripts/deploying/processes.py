@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from deploying.leaving import Leaving, as_process
+from deploying.leaving import Leaving, as_process, tell
 from deploying.plan import LOOP_NODE, Deployment, DeployOptions
 from deploying.worlds import make_driver
 from hardware.control.clock import MonotonicClock
@@ -176,7 +176,7 @@ class _Told:
         if line.partition("(")[0] != self._last:
             self._last = line.partition("(")[0]
             if line:
-                print(line, flush=True)
+                tell(line)
 
     def compare(self, difference: np.ndarray) -> None:
         """In shadow: how far the policy would have moved the robot, once a second or so."""
@@ -184,7 +184,7 @@ class _Told:
         self._ticks += 1
         self._largest = max(self._largest, float(abs(difference).max()))
         if self._shadow and self._ticks % 50 == 0:
-            print(f"shadow: targets differ from the pose by up to {self._largest:.3f} rad")
+            tell(f"shadow: targets differ from the pose by up to {self._largest:.3f} rad")
             self._largest = 0.0
 
 

@@ -13,8 +13,8 @@ _PLANT_A = "plant A"
 CONDITIONS = (
     Condition(
         name=_HELD_OUT,
-        about="Plant A, starts, disturbances and ranges of mass, inertia, thrust and rotor lag of "
-        "`task.evaluation_start` and `task.randomization` as configured.",
+        about="Plant A, starts, disturbances and ranges of mass, inertia, thrust, rotor lag "
+        "and delay of `task.evaluation_start` and `task.randomization` as configured.",
     ),
     Condition(
         name=_PAPER,

@@ -127,7 +127,7 @@ def test_node_that_falls_silent_stops_the_robot(deployed, vendor):
 def test_somebody_else_who_drives_their_node_holds_the_robot(
     deploying, deployed, vendor, outside, monkeypatch
 ):
-    monkeypatch.setattr(deploying.operator, "_ACT_SECONDS", 0.5)  # times the patience: 20 s
+    monkeypatch.setattr(deploying.operator, "_ACT_SECONDS", 1.0)  # they will not go away
     vendor("joint_state")
     operator = deployed(driver="ros2", source="/vendor", topics=TOPICS, goal=STILL)
     operator.arm()

@@ -115,7 +115,7 @@ def _run(
 ) -> bool:
     """Train, read, write; returns whether all bars are passed."""
     from proofs.training import train_all
-    from races.measurement import measure_race, measured_before
+    from races.measurement import measure_race, measured_before, with_other_tracks
     from races.plan import in_turns
 
     load_average, runs = os.getloadavg()[0], Path(options.runs)
@@ -135,6 +135,7 @@ def _run(
         race, jobs, found, command=command, overrides=changes, workers=options.jobs,
         load_average=load_average, kept=kept,
     )  # fmt: skip
+    record = with_other_tracks(race, record, folder / f"{race.name}.json")
     record = replace(record, bars=[{**asdict(b), "passed": b.passed} for b in race.bars(record)])
     return _write(race, record, folder)
 

@@ -33,7 +33,7 @@ _AHEAD = 50_000_000
 """How far a stamp may lie in the future [ns]: beyond that an old sample would look young."""
 _FRESH = 0.1
 """Age up to which a sample is gone by [s]."""
-_COUNT_SECONDS = 0.1
+_COUNT_SECONDS, _FAREWELL_SECONDS = 0.1, 0.5
 
 
 class RobotLink:
@@ -99,9 +99,13 @@ class RobotLink:
         self._hand_on_command(now)
 
     def close(self) -> None:
-        """Stop the robot and let go of the mailboxes; allowed more than once."""
+        """Stop the robot and let go of the mailboxes; allowed more than once.
+
+        Waits a moment for their node to have heard the stop: who leaves at once takes it along.
+        """
         if self._driving:
             self._stop()
+            self._session.deliver(self._publisher, _FAREWELL_SECONDS)
         self._measured.close()
         self._sent.close()
 

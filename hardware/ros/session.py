@@ -102,6 +102,15 @@ class RosSession:
         qos = _qos(latched=latched, reliable=reliable, depth=depth)
         return self.node.create_publisher(kind, topic, qos)
 
+    def deliver(self, publisher: Any, seconds: float) -> bool:
+        """Wait until everybody who asks for certainty has got what a reliable publisher sent.
+
+        Returns:
+            Whether they have, in time.
+        """
+        wait = rclpy("duration").Duration(seconds=seconds)
+        return bool(publisher.wait_for_all_acked(wait))
+
     def newest(self, topic: str, kind: type, *, latched: bool = False) -> Newest:
         """A subscription of which only the newest message counts."""
         return Newest(self._subscribe(topic, kind, _qos(latched=latched), raw=False))

@@ -81,26 +81,20 @@ class DriverOptions:
 
 
 @dataclass(kw_only=True)
-class RobotOptions(DriverOptions):
+class PolicyOptions:
     """Which policy, which robot, and where it is heard."""
 
     bundle: str = ""
     """Folder of the policy."""
     robot: str = ""
     """Name of the robot; the bundle's own if empty."""
-    patience: float = 1.0
-    """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
-    simulated robot on a busy machine."""
     domain: int = -1
     """ROS_DOMAIN_ID; -1 takes the environment's."""
     namespace: str = ""
     """Of all topics; the robot's name if empty."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be deployed."""
-        super().__post_init__()
-        if not self.patience >= 1:
-            raise ConfigError(f"patience must be >= 1, got {self.patience}")
+        """Refuse names and numbers that ROS does not know."""
         if not -1 <= self.domain <= _LAST_DOMAIN:
             raise ConfigError(
                 f"domain must lie in 0 to {_LAST_DOMAIN}, or be -1 for that of the environment, "
@@ -128,6 +122,22 @@ class RobotOptions(DriverOptions):
 
 
 @dataclass(kw_only=True)
+class RobotOptions(PolicyOptions, DriverOptions):
+    """A policy, and a robot that it may move."""
+
+    patience: float = 1.0
+    """Factor on every time that the robot waits for policy, samples and loop: above 1 for a
+    simulated robot on a busy machine."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be deployed."""
+        PolicyOptions.__post_init__(self)
+        DriverOptions.__post_init__(self)
+        if not self.patience >= 1:
+            raise ConfigError(f"patience must be >= 1, got {self.patience}")
+
+
+@dataclass(kw_only=True)
 class DoctorOptions(RobotOptions):
     """What `scripts/doctor.py` takes."""
 
@@ -142,7 +152,7 @@ class DoctorOptions(RobotOptions):
 
 
 @dataclass(kw_only=True)
-class RecordOptions(RobotOptions):
+class RecordOptions(PolicyOptions):
     """What `scripts/record.py` takes."""
 
     out: str = ""

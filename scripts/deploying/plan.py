@@ -12,7 +12,7 @@ import numpy as np
 from configs.compose import compose, from_plain
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
-from deploying.options import DeployOptions, RobotOptions
+from deploying.options import DeployOptions, PolicyOptions, RobotOptions
 from hardware.control.clipping import BodyRateLimiter
 from hardware.control.command_path import Laws
 from hardware.control.robot_process import Mailboxes
@@ -33,7 +33,7 @@ _RESTING = 0.15
 """How far a walking robot that lies on its own stops presses into them [rad]."""
 LOOP_NODE = "loop"
 """Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
-_Options = TypeVar("_Options", bound=RobotOptions)
+_Options = TypeVar("_Options", bound=PolicyOptions, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Deployment(Generic[_Options]):
         return Mailboxes(f"{self.namespace.strip('/').replace('/', '.')}.{self.domain}")
 
     @property
-    def wiring(self) -> Wiring:
+    def wiring(self: "Deployment[RobotOptions]") -> Wiring:
         """Topics of somebody else's node; for driver=ros2."""
         return self.options.wiring(self.robot, self.namespace)
 
@@ -133,7 +133,7 @@ class Deployment(Generic[_Options]):
         return found
 
     @property
-    def world_widths(self) -> dict[str, int]:
+    def world_widths(self: "Deployment[RobotOptions]") -> dict[str, int]:
         """Topics that the world of a robot that is not real fills."""
         if self.options.driver == "ros2":
             return {}
@@ -166,7 +166,7 @@ class Deployment(Generic[_Options]):
             laws.limiters = {self.setpoint: BodyRateLimiter()}
         return laws
 
-    def limits(self) -> SafetyLimits:
+    def limits(self: "Deployment[RobotOptions]") -> SafetyLimits:
         """Thresholds of the robot.
 
         A policy that drives joints by stiffness asks for targets that its joints never reach: as a

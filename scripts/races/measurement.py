@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,20 @@ def measured_before(
             before = {seed.seed: seed for seed in result.seeds}
             found |= {job: before[job.seed] for job in seeds if job.seed in before}
     return found
+
+
+def with_other_tracks(race: Race, record: RaceRecord, path: Path) -> RaceRecord:
+    """A race of some tracks, beside those that its file holds already, in the order of the race.
+
+    Args:
+        race: What was asked.
+        record: What was measured now.
+        path: The file; there need not be one. Results with other changes are left out.
+    """
+    if not path.is_file() or (before := load_race(path)).overrides != record.overrides:
+        return record
+    known = {**before.tracks, **record.tracks}
+    return replace(record, tracks={t.name: known[t.name] for t in race.tracks if t.name in known})
 
 
 def _read_seed(track: Track, job: TrainingJob, run: RunFolder) -> RaceSeed:

@@ -68,6 +68,21 @@ def test_area_is_the_mean_over_steps_with_straight_lines_between(races):
     assert made_up_seed(races, values=[7.0]).area == 7.0
 
 
+def test_race_of_one_track_keeps_the_others(races, tmp_path):
+    race, path = races.gymnasium.GYMNASIUM, tmp_path / "gymnasium.json"
+    old = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [1.0]})
+    fresh = made_up(races, {SB3: [2.0], OURS: [2.0], BF16: [2.0]})
+    only = replace(fresh, tracks={TRACKS[1]: fresh.tracks[TRACKS[1]]})
+    assert races.measurement.with_other_tracks(race, only, path) is only
+    races.results.save_results(path, old)
+    joined = races.measurement.with_other_tracks(race, only, path)
+    assert [*joined.tracks] == [*TRACKS]
+    assert joined.tracks[TRACKS[0]] == old.tracks[TRACKS[0]]
+    assert joined.tracks[TRACKS[1]] == fresh.tracks[TRACKS[1]]
+    changed = replace(only, overrides=["training.total_steps=10"])
+    assert races.measurement.with_other_tracks(race, changed, path) is changed
+
+
 def test_goal_is_reached_where_it_is_first_seen(races):
     hover, velocity = races.on_policy.ON_POLICY.tracks
     seed = made_up_seed(races, values=[0.5, 0.96, 0.1, 0.99], seconds=400.0)

@@ -196,6 +196,7 @@ def test_silence_leaves_no_bag(refused, here, go2_bundle, domain):
         ("record", [], "which policy? bundle=runs/<run>/bundle"),
         ("record", ["bundle=x", "seconds=-1"], "seconds must be >= 0, got -1"),
         ("record", ["bundle=x", "speed=3"], "option 'speed' is unknown"),
+        ("record", ["bundle=x", "driver=twin"], "option 'driver' is unknown"),
         ("record", ["bundle=nowhere"], "nowhere/provenance.json does not say"),
         ("record", ["repair"], "repair takes one folder, got none"),
         ("record", ["repair", "nowhere"], "nowhere is not a folder"),

@@ -300,6 +300,22 @@ def test_loop_that_dies_leaves_a_stop(join, form):
 
 
 @pytest.mark.slow
+def test_link_that_ends_waits_until_its_stop_was_heard(join):
+    joined = join(form="positions")
+    fields = sample(joined.spec)
+    reliable = joined.vendor.every(
+        joined.wiring.topics[COMMAND], joined.link._commands.kind, reliable=True
+    )
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.told(command(joined.spec))
+    joined.until(lambda: reliable.count > 0, lambda: [*reliable.take()] and None)
+    before = reliable.count
+    joined.link.close()
+    assert [*reliable.take()], "it is here when `close` returns, not a moment later"
+    assert reliable.count > before
+
+
+@pytest.mark.slow
 def test_gripper_and_rotors_travel_too(join):
     joined = join("panda")
     fields = sample(joined.spec)

@@ -8,9 +8,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from deploying.plan import LOOP_NODE, Deployment, DeployOptions
+from deploying.options import DeployOptions
+from deploying.parts import LOOP_NODE, DeploymentParts
+from deploying.plan import Deployment
 from deploying.processes import run_bridge, run_link, run_policy, run_robot
-from hardware.control.safety import SafetyState
+from hardware.control.safety import Condition, SafetyState
 from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
@@ -20,6 +22,8 @@ _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
 """Beyond this factor a person does not wait longer for a process or an act."""
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_OF_A_PERSON = {Condition.LEASE_LATE, Condition.LEASE_LOST, Condition.HUMAN_JUMP}
+"""Of no interest while nobody steers."""
 _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
 
 
@@ -32,7 +36,7 @@ class Operator:
 
     def __init__(
         self, options: DeployOptions, say: Callable[[str], None] = print,
-        targets: Mapping[str, Callable[[DeployOptions], None]] | None = None,
+        targets: Mapping[str, Callable[[DeploymentParts], None]] | None = None,
         attend: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Check bundle and robot, then start everything.
@@ -47,10 +51,8 @@ class Operator:
             RobotRLError: The bundle is not for this robot, ROS 2 is missing, and so on.
         """
         self.plan = Deployment(options)
-        _ = self.plan.gain_sets  # reads the bundle, refuses another robot's
-        _ = self.plan.goals
-        if options.driver == "ros2":
-            _ = self.plan.wiring
+        self.parts = self.plan.parts()
+        """What the processes were given."""
         self._say, self._attend = say, attend
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
@@ -59,10 +61,10 @@ class Operator:
         self._since = time.monotonic()
         self._wanted = SafetyState.READY
         context = multiprocessing.get_context("spawn")
-        others = {name: (target, options) for name, target in (targets or {}).items()}
+        others = {name: (target, self.parts) for name, target in (targets or {}).items()}
         self.processes: dict[str, BaseProcess] = {
             name: context.Process(target=target, args=(what,), name=name, daemon=True)
-            for name, (target, what) in {**_targets(self.plan, options), **others}.items()
+            for name, (target, what) in {**_targets(self.parts), **others}.items()
         }
         self.exit_codes: dict[str, int | None] = {}
         """How processes ended, by name; filled by `stop`."""
@@ -216,18 +218,19 @@ class Operator:
                 )
 
 
-def _targets(plan: Deployment, options: DeployOptions) -> dict[str, tuple[Any, Any]]:
+def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     """What runs in which process, with its argument; a recorder, where it is wanted, first."""
+    options = parts.options
     targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
     if options.driver == "ros2":
         targets["link"] = run_link
-    processes: dict[str, tuple[Any, Any]] = {n: (run, options) for n, run in targets.items()}
+    processes: dict[str, tuple[Any, Any]] = {n: (run, parts) for n, run in targets.items()}
     if not options.record:
         return processes
     from deploying.recording import Recording, run_recorder  # of an extra that others do without
 
     what = Recording(
-        bundle=options.bundle, namespace=plan.namespace, domain=plan.domain,
+        bundle=options.bundle, namespace=parts.namespace, domain=parts.domain,
         folder=Path(options.record),
     )  # fmt: skip
     return {"recorder": (run_recorder, what), **processes}
@@ -242,7 +245,8 @@ def line_of(status: ToldStatus) -> str:
     answers = (
         f"answers p50 {1e3 * answer.p50:.1f} ms p99 {1e3 * answer.p99:.1f} ms" if answer else ""
     )
-    held = ", ".join(sorted(condition.value for condition in status.conditions)) or "-"
+    unasked = set() if status.safety is SafetyState.HUMAN else _OF_A_PERSON
+    held = ", ".join(sorted(condition.value for condition in status.conditions - unasked)) or "-"
     parts = [
         f"{status.safety.value:9}", f"state {1e3 * status.state_age:4.1f} ms old",
         f"clamped {status.clamped}", f"missed {status.missed}", late, answers, held,

@@ -1,7 +1,6 @@
 """What a deployment consists of, worked out before anything is started."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +12,10 @@ from configs.compose import compose, from_plain
 from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from deploying.options import DeployOptions, PolicyOptions, RobotOptions
-from hardware.control.clipping import BodyRateLimiter
-from hardware.control.command_path import Laws
+from deploying.parts import DeploymentParts, RotorLaws
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety_limits import SafetyLimits
-from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
+from hardware.controllers.body_rates import BodyRatesConfig
 from hardware.controllers.mixer import RotorLayout
 from hardware.ros.command_messages import Gains
 from hardware.ros.policy_node import gains_of
@@ -26,19 +24,17 @@ from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, RobotCommand
+from robot_rl.core.robot_command import CommandKind
 from sim.twin import Twin
 
 _RESTING = 0.15
 """How far a walking robot that lies on its own stops presses into them [rad]."""
-LOOP_NODE = "loop"
-"""Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
 _Options = TypeVar("_Options", bound=PolicyOptions, covariant=True)
 
 
 @dataclass(frozen=True)
 class Deployment(Generic[_Options]):
-    """A bundle, a robot, and what joins them; every process makes its own from the options."""
+    """A bundle, a robot, and what joins them, from options and configurations."""
 
     options: _Options
 
@@ -145,27 +141,6 @@ class Deployment(Generic[_Options]):
         }
         return goals | {f"sensed/{name}": width for name, width in spec.sensed_widths.items()}
 
-    def laws(self, hear: Callable[[RobotCommand], None] | None = None) -> Laws:
-        """Controllers that stop the robot, and those between the policy and its driver.
-
-        Args:
-            hear: Is told each setpoint of the policy.
-        """
-        if not self.robot.rotors:
-            return Laws(hear=hear)
-        plant = self.config.robot.model
-        rotors = RotorLayout(
-            rotor_position=plant.rotor_position, rotor_yaw_sign=plant.rotor_yaw_sign,
-            thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
-        )  # fmt: skip
-        gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
-        # No blending: a mixture of a policy's command with one of before would fly nobody's law.
-        laws = Laws(stop=BodyRates(rotors, gains), blend_time=0.0, hear=hear)
-        if self.setpoint is not self.robot.command:
-            laws.controllers = {self.setpoint: BodyRates(rotors, gains)}
-            laws.limiters = {self.setpoint: BodyRateLimiter()}
-        return laws
-
     def limits(self: "Deployment[RobotOptions]") -> SafetyLimits:
         """Thresholds of the robot.
 
@@ -189,9 +164,31 @@ class Deployment(Generic[_Options]):
         )
 
     @property
-    def hover_thrust(self) -> float:
-        """Share of the largest thrust that carries a drone."""
-        return self.config.robot.model.hover_thrust
+    def rotors(self) -> RotorLaws | None:
+        """What the laws of a drone need to know; None for joints."""
+        if not self.robot.rotors:
+            return None
+        plant = self.config.robot.model
+        layout = RotorLayout(
+            rotor_position=plant.rotor_position, rotor_yaw_sign=plant.rotor_yaw_sign,
+            thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
+        )  # fmt: skip
+        gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
+        return RotorLaws(layout=layout, gains=gains, hover_thrust=plant.hover_thrust)
+
+    def parts(self: "Deployment[DeployOptions]") -> DeploymentParts:
+        """What the processes need.
+
+        Raises:
+            RobotRLError: The bundle is not for this robot, or an option does not fit it.
+        """
+        return DeploymentParts(
+            options=self.options, robot=self.robot, period=self.period,
+            control_dt=self.runner.spec.control_dt, namespace=self.namespace, domain=self.domain,
+            mailboxes=self.mailboxes, gain_sets=self.gain_sets, setpoint=self.setpoint,
+            world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
+            wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
+        )  # fmt: skip
 
     def make_twin(self, seed: int) -> Twin:
         """The simulated robot, with a seed of its start, goals and noise."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from deploying.leaving import Leaving, as_process, tell
-from deploying.plan import LOOP_NODE, Deployment, DeployOptions
+from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.worlds import make_driver
 from hardware.control.clock import MonotonicClock
 from hardware.control.realtime import request_realtime
@@ -34,27 +34,24 @@ WatchesPolicy = Callable[[PolicyNode], Callable[[], PolicyTick]]
 
 @as_process
 def run_robot(
-    options: DeployOptions,
+    parts: DeploymentParts,
     leaving: Leaving,
     run: RunsRobot = lambda process, driver, until: process.run(until),
 ) -> None:
     """The robot process: ends with a stopped robot at SIGTERM, or when it is left alone.
 
     Args:
-        options: Of the deployment.
+        parts: Of the deployment.
         leaving: Whether to end.
         run: What is done with the process; measurements look on while they let it run.
     """
-    import torch
-
-    torch.set_num_threads(1)
-    plan, clock = Deployment(options), MonotonicClock()
-    with make_driver(plan, clock, leaving) as driver:
+    clock = MonotonicClock()
+    with make_driver(parts, clock, leaving) as driver:
         process = RobotProcess(
-            driver.robot, name=plan.mailboxes.robot, clock=clock, period=plan.period,
-            gain_sets=plan.gain_names, laws=plan.laws(driver.hear), limits=plan.limits(),
-            setpoint=plan.setpoint,
-            stop=StopConfig(hover_thrust=plan.hover_thrust) if plan.robot.rotors else None,
+            driver.robot, name=parts.mailboxes.robot, clock=clock, period=parts.period,
+            gain_sets=parts.gain_names, laws=parts.laws(driver.hear), limits=parts.limits,
+            setpoint=parts.setpoint,
+            stop=StopConfig(hover_thrust=parts.rotors.hover_thrust) if parts.rotors else None,
         )  # fmt: skip
 
         def between_ticks() -> bool:
@@ -66,14 +63,14 @@ def run_robot(
 
 
 @as_process
-def run_bridge(options: DeployOptions, leaving: Leaving) -> None:
+def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
     """The robot's topics and services; may die at any time."""
-    plan, clock = Deployment(options), MonotonicClock()
+    clock = MonotonicClock()
     leaving.with_care()
-    session = RosSession(LOOP_NODE, namespace=plan.namespace, domain=plan.domain)
+    session = RosSession(LOOP_NODE, namespace=parts.namespace, domain=parts.domain)
     bridge = RobotBridge(
-        session, plan.robot, name=plan.mailboxes.robot, clock=clock, gain_sets=plan.gain_sets,
-        world=plan.world_widths, setpoint=plan.setpoint,
+        session, parts.robot, name=parts.mailboxes.robot, clock=clock, gain_sets=parts.gain_sets,
+        world=parts.world_widths, setpoint=parts.setpoint,
     )  # fmt: skip
 
     def over() -> bool:
@@ -84,21 +81,21 @@ def run_bridge(options: DeployOptions, leaving: Leaving) -> None:
         return status is None or clock.now() - status.time > _ROBOT_SILENCE
 
     try:
-        _attend(bridge.look, session, _look_seconds(plan, _LOOKS_PER_PERIOD), over)
+        _attend(bridge.look, session, _look_seconds(parts, _LOOKS_PER_PERIOD), over)
     finally:
         bridge.close()
         session.close()
 
 
 @as_process
-def run_link(options: DeployOptions, leaving: Leaving) -> None:
+def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
     """What talks to somebody else's node; outlives the robot process that it speaks for."""
-    plan, clock = Deployment(options), MonotonicClock()
+    clock = MonotonicClock()
     leaving.with_care()
-    session = RosSession("link", namespace=plan.namespace, domain=plan.domain)
+    session = RosSession("link", namespace=parts.namespace, domain=parts.domain)
     link = RobotLink(
-        session, plan.robot, name=plan.mailboxes.robot, clock=clock, wiring=plan.wiring,
-        period=plan.period, gain_sets=plan.gain_sets, silence=plan.limits().command_lost,
+        session, parts.robot, name=parts.mailboxes.robot, clock=clock, wiring=parts.wiring,
+        period=parts.period, gain_sets=parts.gain_sets, silence=parts.limits.command_lost,
     )  # fmt: skip
     told, begin = _Told(shadow=False), clock.now()
 
@@ -109,14 +106,14 @@ def run_link(options: DeployOptions, leaving: Leaving) -> None:
         elif link.others:
             raise SpecMismatchError(
                 f"{link.others} other nodes send commands to the robot already; stop them first: "
-                f"ros2 topic info -v {plan.wiring.topics['command']} names them"
+                f"ros2 topic info -v {parts.wiring.topics['command']} names them"
             )
         elif clock.now() - begin > _FIRST_SAMPLE_SECONDS:
             raise SpecMismatchError(f"the robot's topics do not serve: {link.trouble}")
 
     try:
         _attend(
-            look, session, _look_seconds(plan, 2 * _LOOKS_PER_PERIOD),
+            look, session, _look_seconds(parts, 2 * _LOOKS_PER_PERIOD),
             lambda: leaving() and not link.driving,
         )  # fmt: skip
     finally:
@@ -126,21 +123,22 @@ def run_link(options: DeployOptions, leaving: Leaving) -> None:
 
 @as_process
 def run_policy(
-    options: DeployOptions, leaving: Leaving, watched: WatchesPolicy = lambda node: node.tick
+    parts: DeploymentParts, leaving: Leaving, watched: WatchesPolicy = lambda node: node.tick
 ) -> None:
     """The policy, at the end of every control period; may die at any time.
 
     Args:
-        options: Of the deployment.
+        parts: Of the deployment.
         leaving: Whether to end.
         watched: Looks on at the node's ticks.
     """
-    plan, clock = Deployment(options), MonotonicClock()
+    clock = MonotonicClock()
     leaving.with_care()
-    session = RosSession("policy", namespace=plan.namespace, domain=plan.domain)
-    told, heard = _Told(options.mode == "shadow"), not options.record
+    session = RosSession("policy", namespace=parts.namespace, domain=parts.domain)
+    shadow = parts.options.mode == "shadow"
+    told, heard = _Told(shadow), not parts.options.record
     try:
-        node = PolicyNode(session, plan.runner, goals=plan.goals, shadow=options.mode == "shadow")
+        node = PolicyNode(session, parts.load_policy(), goals=parts.goals, shadow=shadow)
         decide = watched(node)
 
         def tick() -> None:
@@ -188,8 +186,8 @@ class _Told:
             self._largest = 0.0
 
 
-def _look_seconds(plan: Deployment, looks: int) -> float:
-    return min(plan.period / looks, _LONGEST_LOOK)
+def _look_seconds(parts: DeploymentParts, looks: int) -> float:
+    return min(parts.period / looks, _LONGEST_LOOK)
 
 
 def _attend(

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deploying.leaving import Leaving
-from deploying.options import DeployOptions
-from deploying.plan import Deployment
+from deploying.parts import DeploymentParts
 from hardware.control.acts import Acts
 from hardware.control.clock import Clock
 from hardware.control.fields_mail import FieldsSender
@@ -15,7 +15,9 @@ from hardware.drivers.driver import StampedDriver
 from hardware.drivers.fake import FakeDriver
 from hardware.drivers.neighbour import NeighbourDriver
 from robot_rl.core.robot_command import RobotCommand
-from sim.twin import Twin
+
+if TYPE_CHECKING:
+    from sim.twin import Twin
 
 _MAX_AGE = 0.2
 """Of a sample, times the patience [s]; the loop's watch speaks long before."""
@@ -26,14 +28,23 @@ _NODE_SECONDS = 60.0
 class Driven:
     """A driver, and what it has to tell between two ticks."""
 
-    def __init__(self, plan: Deployment[DeployOptions], robot: StampedDriver) -> None:
-        """Open the mailbox of the world, where the robot lives in one of ours."""
+    def __init__(
+        self, parts: DeploymentParts, robot: StampedDriver, twin: "Twin | None" = None
+    ) -> None:
+        """Open the mailbox of the world, where the robot lives in one of ours.
+
+        Args:
+            parts: Of the deployment.
+            robot: What the loop drives.
+            twin: The same, if it is a simulated robot.
+        """
         self.robot = robot
         """What the loop drives."""
-        widths = plan.world_widths
-        self._world = FieldsSender(plan.mailboxes.world, widths) if widths else None
+        self._twin = twin
+        widths = parts.world_widths
+        self._world = FieldsSender(parts.mailboxes.world, widths) if widths else None
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
-        given = {f"goal/{name}": value for name, value in plan.goals.items()}
+        given = {f"goal/{name}": value for name, value in parts.goals.items()}
         self._still |= {name: value for name, value in given.items() if name in widths}
 
     def between_ticks(self, acts: Acts) -> None:
@@ -45,8 +56,8 @@ class Driven:
 
     def hear(self, setpoint: RobotCommand) -> None:
         """What the policy asks for: a simulated world's rewards look at it."""
-        if isinstance(self.robot, Twin):
-            self.robot.hear(setpoint)
+        if self._twin is not None:
+            self._twin.hear(setpoint)
 
     def close(self) -> None:
         """Let go of the robot, where its process has not come to that, and remove the mailbox."""
@@ -56,40 +67,47 @@ class Driven:
 
     def _values(self) -> Mapping[str, np.ndarray]:
         """Of a simulated world; a fake robot has none, so its goals and inputs are still."""
-        if not isinstance(self.robot, Twin):
+        if self._twin is None:
             return self._still
-        goals = {f"goal/{name}": value for name, value in self.robot.goal.items()}
-        return goals | {f"sensed/{name}": value for name, value in self.robot.sensed.items()}
+        goals = {f"goal/{name}": value for name, value in self._twin.goal.items()}
+        return goals | {f"sensed/{name}": value for name, value in self._twin.sensed.items()}
 
 
 @contextmanager
-def make_driver(
-    plan: Deployment[DeployOptions], clock: Clock, leaving: Leaving
-) -> Iterator[Driven]:
+def make_driver(parts: DeploymentParts, clock: Clock, leaving: Leaving) -> Iterator[Driven]:
     """The driver that the options name.
 
     Args:
-        plan: The deployment.
+        parts: Of the deployment.
         clock: Of the loop.
         leaving: SIGTERM only asks as soon as mailboxes are open.
     """
-    options = plan.options
+    options = parts.options
     max_age = _MAX_AGE * options.patience
-    twin = plan.make_twin(options.seed) if options.driver == "twin" else None  # may take a while
+    twin = _make_twin(parts) if options.driver == "twin" else None  # may take a while
     leaving.with_care()
     if twin is not None:
         robot: StampedDriver = twin
     elif options.driver == "fake":
         robot = FakeDriver(
-            plan.robot, clock, habits=options.habits, max_age=max_age, seed=options.seed
+            parts.robot, clock, habits=options.habits, max_age=max_age, seed=options.seed
         )
     else:
         robot = NeighbourDriver(
-            plan.robot, clock, measured=plan.mailboxes.measured, sent=plan.mailboxes.sent,
+            parts.robot, clock, measured=parts.mailboxes.measured, sent=parts.mailboxes.sent,
             max_age=max_age, patience=_NODE_SECONDS * options.patience, waiting=leaving.give_up,
         )  # fmt: skip
-    driven = Driven(plan, robot)
+    driven = Driven(parts, robot, twin)
     try:
         yield driven
     finally:
         driven.close()
+
+
+def _make_twin(parts: DeploymentParts) -> "Twin":
+    import torch
+
+    from deploying.plan import Deployment
+
+    torch.set_num_threads(1)
+    return Deployment(parts.options).make_twin(parts.options.seed)

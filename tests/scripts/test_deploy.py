@@ -267,6 +267,19 @@ def test_domain_of_the_environment_is_the_same_as_one_that_is_given(deploying, m
         _ = plan(-1).domain
 
 
+def test_processes_beside_the_twin_need_no_simulator_and_no_torch():
+    code = (
+        "import sys, deploying.processes, deploying.recording\n"
+        "print([n for n in ('torch', 'mujoco', 'warp', 'hydra', 'sim', 'configs') "
+        "if n in sys.modules])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=SCRIPTS, env=clean_environ(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.strip() == "[]"
+
+
 def test_help_says_what_the_stop_is_not(command):
     answer = command("deploy", "--help")
     assert answer.code == 0

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.deployment.journal import Journal
 from benchmarks.deployment.rehearsal import Rehearsal, options_for
 from deploying.operator import DeploymentError
-from deploying.options import DeployOptions
+from deploying.parts import DeploymentParts
 from deploying.processes import run_robot
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.robot_process import RobotProcess
@@ -71,9 +71,9 @@ class EpisodeRobot:
     steps: int
     """Control steps after which an episode ends."""
 
-    def __call__(self, options: DeployOptions) -> None:
+    def __call__(self, parts: DeploymentParts) -> None:
         """Run it."""
-        run_robot(options, self._run)
+        run_robot(parts, self._run)
 
     def _run(self, process: RobotProcess, twin: Twin, until: Callable[[], bool]) -> None:
         host = EpisodeHost(process.loop, twin, self.seeds, self.steps, Journal(self.journal))

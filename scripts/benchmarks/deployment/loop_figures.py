@@ -73,7 +73,7 @@ def measure_loop(
 def _alone(options: DeployOptions, path: Path, windows: Windows) -> dict[str, Any]:
     target = TimedRobot(journal=path, windows=windows.count, seconds=windows.seconds, alone=True)
     process = multiprocessing.get_context("spawn").Process(
-        target=target, args=(options,), daemon=True
+        target=target, args=(Deployment(options).parts(),), daemon=True
     )
     process.start()
 

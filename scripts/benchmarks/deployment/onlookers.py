@@ -1,6 +1,6 @@
 """Processes of a deployment that are looked at from within: the same ones, with a clock beside.
 
-Each is called with the options of the deployment in the place of `run_robot` or `run_policy`.
+Each is called with the parts of the deployment in the place of `run_robot` or `run_policy`.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from benchmarks.deployment.journal import Journal
-from deploying.options import DeployOptions
+from deploying.parts import DeploymentParts
 from deploying.processes import run_policy, run_robot
 from hardware.control.clock import MonotonicClock
 from hardware.control.lateness import Lateness, compare_lateness
@@ -43,9 +43,9 @@ class TimedRobot:
     alone: bool = False
     """It arms by itself and holds; else it waits for a policy in charge."""
 
-    def __call__(self, options: DeployOptions) -> None:
+    def __call__(self, parts: DeploymentParts) -> None:
         """Run it."""
-        run_robot(options, self._run)
+        run_robot(parts, self._run)
 
     def _run(self, process: RobotProcess, twin: Twin, until: Callable[[], bool]) -> None:
         clock, loop = MonotonicClock(), process.loop
@@ -91,7 +91,7 @@ class TimedPolicy:
 
     journal: Path
 
-    def __call__(self, options: DeployOptions) -> None:
+    def __call__(self, parts: DeploymentParts) -> None:
         """Run it."""
         ticks: list[float] = []
         acts: list[float] = []
@@ -111,15 +111,15 @@ class TimedPolicy:
 
         try:
             with _silence():
-                run_policy(options, watched)
+                run_policy(parts, watched)
         finally:
             Journal(self.journal).write(ticks=ticks, acts=acts)
 
 
-def quiet_policy(options: DeployOptions) -> None:
+def quiet_policy(parts: DeploymentParts) -> None:
     """The policy without its lines: whoever measures makes it wait on purpose."""
     with _silence():
-        run_policy(options)
+        run_policy(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,9 @@ class WatchedRobot:
 
     journal: Path
 
-    def __call__(self, options: DeployOptions) -> None:
+    def __call__(self, parts: DeploymentParts) -> None:
         """Run it."""
-        run_robot(options, self._run)
+        run_robot(parts, self._run)
 
     def _run(self, process: RobotProcess, twin: Twin, until: Callable[[], bool]) -> None:
         loop, journal = process.loop, Journal(self.journal)

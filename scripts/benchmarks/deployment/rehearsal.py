@@ -9,14 +9,14 @@ from types import TracebackType
 from benchmarks.deployment.onlookers import quiet_policy
 from deploying.operator import DeploymentError, Operator
 from deploying.options import DeployOptions
-from deploying.plan import LOOP_NODE
+from deploying.parts import LOOP_NODE, DeploymentParts
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 
 _TRIES = 3
 
-Target = Callable[[DeployOptions], None]
+Target = Callable[[DeploymentParts], None]
 
 
 class Rehearsal:
@@ -96,7 +96,7 @@ class Rehearsal:
         """Start one in the place of the killed."""
         context = multiprocessing.get_context("spawn")
         process = context.Process(
-            target=quiet_policy, args=(self.options,), name="policy", daemon=True
+            target=quiet_policy, args=(self.operator.parts,), name="policy", daemon=True
         )
         process.start()
         self.operator.processes["policy"] = process

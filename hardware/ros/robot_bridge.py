@@ -39,6 +39,8 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 
 _TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
+_EAGER_SECONDS, _IDLE_SECONDS = 2e-4, 1e-3
+"""How often it is looked for a state that is due, and for one of a loop that is silent."""
 _OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
 _LEVELS = {SafetyState.SAFE_STOP: _WARN, SafetyState.HOLD: _WARN, SafetyState.ESTOP: _ERROR}
 
@@ -54,6 +56,7 @@ class RobotBridge:
         name: str,
         clock: Clock,
         gain_sets: Mapping[str, Gains],
+        period: float = 0.0,
         world: Mapping[str, int] | None = None,
         setpoint: CommandKind | None = None,
     ) -> None:
@@ -65,12 +68,14 @@ class RobotBridge:
             name: Of the robot's mailboxes.
             clock: The kind of clock that the loop has.
             gain_sets: As the robot process knows them, in the same order.
+            period: Of the loop [s]; 0 if it is not known.
             world: Topics that a simulated robot's world fills, `goal/...` or `sensed/...`, with
                 their widths.
             setpoint: Kind of command that the robot process takes; the robot's own if None.
         """
         boxes = Mailboxes(name)
-        self._session, self._clock = session, clock
+        self._session, self._clock, self._period = session, clock, period
+        self._found_at = clock.now()
         self._states, self._status = (
             FieldsReceiver(boxes.state, spec.state_widths),
             StatusReceiver(boxes.status),
@@ -109,8 +114,15 @@ class RobotBridge:
         """What the loop told last."""
         return self._status.newest()
 
+    def rest(self) -> float:
+        """How long nothing can come from the loop [s]: a look then finds its state at once."""
+        now, due = self._clock.now(), self._found_at + self._period - _EAGER_SECONDS
+        if now < due:
+            return min(due - now, _IDLE_SECONDS)
+        return _EAGER_SECONDS if now < due + self._period else _IDLE_SECONDS
+
     def look(self) -> None:
-        """Carry over what has come on either side; call it about as often as the loop ticks."""
+        """Carry over what has come on either side; call it after every `rest`, or more often."""
         offset = clock_offset(self._session.now, self._clock.now)
         self._publish_world(offset)  # first: a policy decides when the state has come
         self._publish_state(offset)
@@ -136,6 +148,7 @@ class RobotBridge:
         found = self._states.newer()
         if found is None:
             return
+        self._found_at = self._clock.now()
         fields, stamp = found
         for topic, kind, publisher in self._topics:
             packed = kind()

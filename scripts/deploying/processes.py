@@ -9,7 +9,13 @@ from deploying.leaving import Leaving, as_process, tell
 from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.worlds import make_driver
 from hardware.control.clock import MonotonicClock
-from hardware.control.realtime import request_realtime
+from hardware.control.realtime import (
+    BRIDGE_PRIORITY,
+    POLICY_PRIORITY,
+    request_realtime,
+    request_turn,
+    settle_memory,
+)
 from hardware.control.robot_process import RobotProcess
 from hardware.control.stopping import StopConfig
 from hardware.ros.policy_node import PolicyNode, PolicyTick
@@ -19,8 +25,8 @@ from hardware.ros.session import RosSession
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
 from robot_rl.core.robot_command import JointCommand
 
-_LOOKS_PER_PERIOD, _LONGEST_LOOK = 2, 0.001
-"""How often a neighbour of the loop looks for what it wrote, but at least so often [s]."""
+_LOOKS_PER_PERIOD, _LONGEST_REST = 4, 0.001
+"""How often the link looks for what the loop wrote, but at least so often [s]."""
 _FIRST_SAMPLE_SECONDS = 20.0
 _ROBOT_SILENCE = 1.0
 """Age of the loop's status after which there is no robot process any more [s]."""
@@ -67,10 +73,11 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
     """The robot's topics and services; may die at any time."""
     clock = MonotonicClock()
     leaving.with_care()
+    request_turn(BRIDGE_PRIORITY)
     session = RosSession(LOOP_NODE, namespace=parts.namespace, domain=parts.domain)
     bridge = RobotBridge(
         session, parts.robot, name=parts.mailboxes.robot, clock=clock, gain_sets=parts.gain_sets,
-        world=parts.world_widths, setpoint=parts.setpoint,
+        period=parts.period, world=parts.world_widths, setpoint=parts.setpoint,
     )  # fmt: skip
 
     def over() -> bool:
@@ -81,7 +88,7 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
         return status is None or clock.now() - status.time > _ROBOT_SILENCE
 
     try:
-        _attend(bridge.look, session, _look_seconds(parts, _LOOKS_PER_PERIOD), over)
+        _attend(bridge.look, session, bridge.rest, over)
     finally:
         bridge.close()
         session.close()
@@ -92,12 +99,14 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
     """What talks to somebody else's node; outlives the robot process that it speaks for."""
     clock = MonotonicClock()
     leaving.with_care()
+    request_turn(BRIDGE_PRIORITY)
     session = RosSession("link", namespace=parts.namespace, domain=parts.domain)
     link = RobotLink(
         session, parts.robot, name=parts.mailboxes.robot, clock=clock, wiring=parts.wiring,
         period=parts.period, gain_sets=parts.gain_sets, silence=parts.limits.command_lost,
     )  # fmt: skip
     told, begin = _Told(shadow=False), clock.now()
+    rest = min(parts.period / _LOOKS_PER_PERIOD, _LONGEST_REST)
 
     def look() -> None:
         link.look()
@@ -112,10 +121,7 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
             raise SpecMismatchError(f"the robot's topics do not serve: {link.trouble}")
 
     try:
-        _attend(
-            look, session, _look_seconds(parts, 2 * _LOOKS_PER_PERIOD),
-            lambda: leaving() and not link.driving,
-        )  # fmt: skip
+        _attend(look, session, lambda: rest, lambda: leaving() and not link.driving)
     finally:
         link.close()
         session.close()
@@ -134,12 +140,14 @@ def run_policy(
     """
     clock = MonotonicClock()
     leaving.with_care()
+    request_turn(POLICY_PRIORITY)
     session = RosSession("policy", namespace=parts.namespace, domain=parts.domain)
     shadow = parts.options.mode == "shadow"
     told, heard = _Told(shadow), not parts.options.record
     try:
         node = PolicyNode(session, parts.load_policy(), goals=parts.goals, shadow=shadow)
         decide = watched(node)
+        settle_memory()
 
         def tick() -> None:
             nonlocal heard
@@ -186,14 +194,12 @@ class _Told:
             self._largest = 0.0
 
 
-def _look_seconds(parts: DeploymentParts, looks: int) -> float:
-    return min(parts.period / looks, _LONGEST_LOOK)
-
-
 def _attend(
-    look: Callable[[], None], session: RosSession, period: float, over: Callable[[], bool]
-) -> None:
-    """Look once per period, and at once when a message or a call comes, until it is over."""
+    look: Callable[[], None], session: RosSession, rest: Callable[[], float],
+    over: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Look after every rest, and at once when a message or a call comes, until it is over."""
+    settle_memory()
     while not over():
-        session.wait(period)
+        session.wait(rest())
         look()

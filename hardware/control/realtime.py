@@ -14,7 +14,7 @@ from dataclasses import dataclass
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 
 LOOP_PRIORITY, BRIDGE_PRIORITY, POLICY_PRIORITY = 80, 70, 60
-"""Of SCHED_FIFO: the loop before those who talk to it, and whoever can stop it before the policy."""
+"""Of SCHED_FIFO: the loop before those who talk to it, who can stop it before the policy."""
 SWITCH_INTERVAL = 2e-4
 """After how long a waiting Python thread gets its turn [s]; Python's own 5 ms are ten ticks."""
 

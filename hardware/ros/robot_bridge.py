@@ -121,14 +121,19 @@ class RobotBridge:
             return min(due - now, _IDLE_SECONDS)
         return _EAGER_SECONDS if now < due + self._period else _IDLE_SECONDS
 
-    def look(self) -> None:
-        """Carry over what has come on either side; call it after every `rest`, or more often."""
+    def look(self, *, asked: bool = True) -> None:
+        """Carry over what has come on either side; call it after every `rest`, or more often.
+
+        Args:
+            asked: Whether a service may have been called, as `RosSession.wait` says.
+        """
         offset = clock_offset(self._session.now, self._clock.now)
         self._publish_world(offset)  # first: a policy decides when the state has come
         self._publish_state(offset)
         self._count_senders()
         self._hand_on_command(offset)
-        self._session.serve()
+        if asked:
+            self._session.serve()
         now = self._clock.now()
         status = self._status.newest()
         if status is not None and (now >= self._tell_at or status.safety is not self._told):

@@ -88,7 +88,7 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
         return status is None or clock.now() - status.time > _ROBOT_SILENCE
 
     try:
-        _attend(bridge.look, session, bridge.rest, over)
+        _attend(lambda asked: bridge.look(asked=asked), session, bridge.rest, over)
     finally:
         bridge.close()
         session.close()
@@ -108,7 +108,8 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
     told, begin = _Told(shadow=False), clock.now()
     rest = min(parts.period / _LOOKS_PER_PERIOD, _LONGEST_REST)
 
-    def look() -> None:
+    def look(asked: bool) -> None:
+        del asked  # the link has no services
         link.look()
         if link.heard:
             told.say(f"the robot is not heard: {link.trouble}" if link.trouble else "")
@@ -195,11 +196,10 @@ class _Told:
 
 
 def _attend(
-    look: Callable[[], None], session: RosSession, rest: Callable[[], float],
+    look: Callable[[bool], None], session: RosSession, rest: Callable[[], float],
     over: Callable[[], bool],
 ) -> None:  # fmt: skip
     """Look after every rest, and at once when a message or a call comes, until it is over."""
     settle_memory()
     while not over():
-        session.wait(rest())
-        look()
+        look(session.wait(rest()))

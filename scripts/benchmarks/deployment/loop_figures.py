@@ -18,7 +18,7 @@ from deploying.options import DeployOptions
 from deploying.plan import Deployment
 
 LATENESS_US, LATENESS_RATIO, WORK_MS, ANSWER_TICKS = 150.0, 1.5, 2.0, 3.0
-"""Bars of issue 5."""
+"""What a deployment is asked not to exceed."""
 _START_SECONDS = 120.0
 _BARE, _LOOP = "bare clock_nanosleep loop", "the robot's loop"
 

@@ -22,7 +22,7 @@ from runtime.bundling import BundlePolicy
 from runtime.parts import make_sim_env
 
 DIFFERENCE_PERCENT = 5.0
-"""Bar of issue 5."""
+"""What a deployment is asked not to exceed."""
 _FIRST_SEED = 1000
 
 

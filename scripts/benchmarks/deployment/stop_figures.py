@@ -13,7 +13,7 @@ from deploying.operator import DeploymentError
 from hardware.control.safety import SafetyState
 
 ESTOP_MS, BEYOND_MS = 100.0, 20.0
-"""Bars of issue 5."""
+"""What a deployment is asked not to exceed."""
 _HEARD_SECONDS = 10.0
 _LOST = 3
 """Tries per sample: on a busy machine the robot may stop by itself before it is asked to."""

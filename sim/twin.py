@@ -90,6 +90,8 @@ class Twin:
         self._stamp = -math.inf
         self.frozen = False
         """While true the world stands still whatever is written; it is measured all the same."""
+        self.valued = True
+        """Whether the task values what is done, for `outcome`; costs as much as the physics."""
         self._connected = False
 
     @property
@@ -226,15 +228,17 @@ class Twin:
         return bool(np.any(np.asarray(lift) > 0))
 
     def _judge(self, command: RobotCommand) -> None:
-        """Let the task value the control step that is over."""
+        """Let the task go on, and value the control step that is over."""
+        self._step += 1
+        self.task.advance(self._step)
+        if not self.valued:
+            return
         given = command if self._heard is None else self._heard
         action = self._last_action  # stays while a law flies that follows no policy
         if self._action_map.makes(given):
             action = self._action_map.from_command(_to_torch(given, self.simulation.device))
             action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
         self._heard = None
-        self._step += 1
-        self.task.advance(self._step)
         judged = self.task.judge(self.simulation.truth, action, self._last_action, self._step)
         self._last_action = action
         if not self._terminated:

@@ -110,4 +110,7 @@ def _make_twin(parts: DeploymentParts) -> "Twin":
     from deploying.plan import Deployment
 
     torch.set_num_threads(1)
-    return Deployment(parts.options).make_twin(parts.options.seed)
+    torch.set_grad_enabled(False)
+    twin = Deployment(parts.options).make_twin(parts.options.seed)
+    twin.valued = False  # whoever looks at rewards says so
+    return twin

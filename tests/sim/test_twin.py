@@ -110,6 +110,29 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
     assert twin.period * robot.decimation == pytest.approx(env.spec.control_dt)
 
 
+def test_nothing_that_a_robot_notices_depends_on_rewards(config):
+    looked_at, alone = (build_twin(config, seed=SEED) for _ in range(2))
+    for twin in (looked_at, alone):
+        twin.connect()
+    alone.valued = False
+    action_map, decimation = config.robot.action_map(config.task), config.robot.decimation
+    loops = [(twin, loop_of(config, twin)) for twin in (looked_at, alone)]
+    for action in actions(action_map.size):
+        command = action_map.to_command(action.numpy())
+        for twin, loop in loops:
+            for _ in range(decimation):
+                twin.write(loop(command))
+        for what in ("goal", "sensed"):
+            ours, theirs = getattr(alone, what), getattr(looked_at, what)
+            assert ours.keys() == theirs.keys()
+            for name, value in ours.items():
+                np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+        for name, value in alone.read().fields.items():
+            np.testing.assert_array_equal(value, looked_at.read().field(name), err_msg=name)
+    assert alone.outcome.steps == looked_at.outcome.steps == STEPS
+    assert alone.outcome.total_return == 0.0 != looked_at.outcome.total_return
+
+
 def test_it_measures_what_its_spec_declares(config):
     twin = build_twin(config, seed=SEED)
     twin.connect()

@@ -93,6 +93,7 @@ class EpisodeHost:
     ) -> None:
         """Host an episode for each seed, of so many control steps at most."""
         self._loop, self._twin = loop, twin
+        twin.valued = True
         self._seeds, self._steps, self._journal = list(seeds), steps, journal
         self._stage = self._wait
         self._since, self._lost, self._stopped = math.inf, "", False

@@ -27,7 +27,7 @@ GOAL = "end_effector_position_b"
 class ReachConfig(ArmTaskConfig):
     """The reach task: success is a mean distance over the end of the episode."""
 
-    train_steps: int = 300_000
+    train_steps: int = 600_000
     """World-steps of training that suffice with the default learner."""
     episode_length: float = 3.0
     """Time limit [s]."""

@@ -76,13 +76,18 @@ class Every:
         """Wrap what `create_subscription` made with `raw`."""
         self._subscription = subscription
         self._sent: dict[bytes, int] = {}
+        self._came = 0
         self.count = 0
         """Messages that came so far."""
         self.lost = 0
         """Messages that were sent meanwhile and never came, by their publishers' counts."""
 
     def take(self) -> Iterator[tuple[bytes, int]]:
-        """What came since the last call: serialized message, and when it came [ns]."""
+        """What came since the last call: serialized message, and when it came [ns].
+
+        In the order in which they were sent, and so are the times: of reliable messages one that
+        had to be sent again comes after those that wait for it.
+        """
         subscription = self._subscription
         while True:
             with subscription.handle:
@@ -90,7 +95,8 @@ class Every:
             if taken is None:
                 return
             self._count(taken[1])
-            yield taken[0], int(taken[1]["received_timestamp"])
+            self._came = max(self._came + 1, int(taken[1]["received_timestamp"]))
+            yield taken[0], self._came
 
     def _count(self, told: Mapping[str, Any]) -> None:
         self.count += 1

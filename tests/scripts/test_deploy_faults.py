@@ -255,11 +255,11 @@ def test_ten_starts_and_stops_leave_nothing(deployed, domain):
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    def leftovers() -> set[str]:
-        """Shared memory of the ports of this domain; other segments do not say whose they are."""
+    def leftovers() -> set[int]:
+        """Ports of this domain in shared memory; other segments do not say whose they are."""
         lowest = 7400 + 250 * domain
-        found = {name: re.search(r"fastdds_port(\d+)", name) for name in os.listdir("/dev/shm")}
-        return {n for n, port in found.items() if port and 0 <= int(port[1]) - lowest < 250}
+        found = [re.search(r"fastdds_port(\d+)", name) for name in os.listdir("/dev/shm")]
+        return {int(port[1]) for port in found if port and 0 <= int(port[1]) - lowest < 250}
 
     first = deployed(driver="fake")
     first.arm()
@@ -273,6 +273,7 @@ def test_ten_starts_and_stops_leave_nothing(deployed, domain):
         operator.stop()
     assert all([*one.exit_codes.values()] == [0, 0, 0] for one in started)
     assert open_files() <= files
-    assert leftovers() <= memory
+    # The lock of a port stays, for whoever has the port next: those of one cycle serve all.
+    assert len(leftovers() - memory) <= len(first.exit_codes), (memory, leftovers())
     assert threading.active_count() <= threads
     assert left_behind(domain) == []

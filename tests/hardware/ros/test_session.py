@@ -6,6 +6,7 @@ import pytest
 
 from hardware.ros.compat import RosError, message
 from hardware.ros.session import RosSession
+from hardware.ros.subscriptions import Every
 
 JointState, Bool = message("sensor_msgs", "JointState"), message("std_msgs", "Bool")
 Trigger, SetBool = message("std_srvs", "Trigger"), message("std_srvs", "SetBool")
@@ -45,6 +46,35 @@ def test_who_comes_late_gets_what_is_latched(sessions):
     publisher.publish(message_sent)
     newest = there.newest("estop", Bool, latched=True)
     assert newest.wait(there, "the latched message").data is True
+
+
+class Resent:
+    """A subscription that gets its first message again, after those that waited for it."""
+
+    msg_type, raw = JointState, True
+
+    def __init__(self, times: list[int]) -> None:
+        self._times = times
+
+    @property
+    def handle(self) -> "Resent":
+        return self
+
+    def __enter__(self) -> "Resent":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def take_message(self, *_: object) -> tuple[bytes, dict[str, object]] | None:
+        if not self._times:
+            return None
+        number = {"publication_sequence_number": None, "publisher_gid": {"data": b"x"}}
+        return b"raw", {"received_timestamp": self._times.pop(0), **number}
+
+
+def test_times_are_in_the_order_of_the_messages():
+    assert [time for _, time in Every(Resent([30, 10, 20, 40])).take()] == [30, 31, 32, 40]
 
 
 def serve_until(session: RosSession, over: threading.Event) -> None:

@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
+    from deploying.leaving import tell
     from deploying.options import RecordOptions
     from deploying.plan import Deployment
     from deploying.recording import ENDINGS, Recording, record
@@ -55,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     what = Recording(
         bundle=options.bundle, namespace=plan.namespace, domain=plan.domain, folder=options.folder
     )
-    record(
-        what, seconds=options.seconds, ended_by=ENDINGS, say=lambda line: print(line, flush=True)
-    )
+    record(what, seconds=options.seconds, ended_by=ENDINGS, say=tell)
 
 
 def _repair(folders: Sequence[str]) -> None:

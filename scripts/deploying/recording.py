@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploying.leaving import orphaned
+from deploying.leaving import orphaned, tell
 from hardware.recording.bag import RecordingError
 from hardware.recording.recorder import Recorder
 from hardware.ros.session import RosSession
@@ -41,7 +41,7 @@ def record(
     *,
     ended_by: Collection[signal.Signals],
     seconds: float = 0.0,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], object] = print,
     over: Callable[[], bool] = lambda: False,
 ) -> None:
     """Record until time is over or a signal comes; the bag is whole in either case.
@@ -84,7 +84,7 @@ def run_recorder(what: Recording) -> None:
     try:
         record(
             what, ended_by=[signal.SIGTERM], over=orphaned,
-            say=lambda line: print(line, flush=True) if "recorded" in line else None,
+            say=lambda line: tell(line) if "recorded" in line else None,
         )  # fmt: skip
     except RobotRLError as error:
         print(f"recorder: {error}", flush=True)
@@ -92,7 +92,7 @@ def run_recorder(what: Recording) -> None:
 
 
 def _keep_looking(
-    recorder: Recorder, seconds: float, over: Callable[[], bool], say: Callable[[str], None]
+    recorder: Recorder, seconds: float, over: Callable[[], bool], say: Callable[[str], object]
 ) -> None:
     begin = say_at = time.monotonic()
     while not over() and not (seconds and time.monotonic() > begin + seconds):

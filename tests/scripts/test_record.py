@@ -181,6 +181,35 @@ def test_recorder_that_was_killed_leaves_a_bag_that_can_be_repaired(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_recorder_whose_reader_has_gone_goes_on_and_ends_the_bag_whole(
+    here, go2_bundle, domain, talking
+):
+    """As behind `| head -1`, or in a terminal that was closed."""
+    arguments = [f"bundle={go2_bundle}", f"domain={domain}", "out=bag"]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "record.py"), *arguments],
+        env=clean_environ(), stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        process.stdout.close()
+        end = time.monotonic() + 2.5  # it says a line every second
+        while time.monotonic() < end:
+            assert process.poll() is None
+            talking()
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    with Bag(here / "bag") as bag:
+        assert bag.topics["/go2/joint_states"] > 100
+
+
+@pytest.mark.slow
 def test_silence_leaves_no_bag(refused, here, go2_bundle, domain):
     said = refused("record", f"bundle={go2_bundle}", f"domain={domain}", "out=bag", "seconds=0.2")
     assert (

@@ -19,9 +19,10 @@ from torch import Tensor
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
+from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
+from robot_rl.core.safe_command import safe_command
 from robot_rl.core.seeding import derive_seed
 from sim.simulation import Simulation
 from sim.task import Task
@@ -215,12 +216,7 @@ class Twin:
 
     def safe_command(self) -> RobotCommand:
         """Joints that are damped and nothing else, or rotors that stand still."""
-        joints = self.spec.joints
-        if not joints:
-            return RotorCommand(speed=np.zeros((1, len(self.spec.rotors))))
-        zero = np.zeros((1, len(joints)))
-        damping = np.array([[joint.damping for joint in joints]])
-        return JointCommand(q=zero, dq=zero, tau=zero, kp=zero, kd=damping)
+        return safe_command(self.spec)
 
     def _lifts(self, command: RobotCommand) -> bool:
         """A drone stands where it is until its rotors are switched on: the sky has no ground."""

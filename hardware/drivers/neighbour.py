@@ -15,16 +15,11 @@ from hardware.control.clock import Clock
 from hardware.control.command_mail import CommandLayout, CommandSender
 from hardware.control.commanded import StampedCommand
 from hardware.control.fields_mail import FieldsReceiver
-from robot_rl.core.errors import ConfigError, StaleStateError
+from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    CommandKind,
-    JointCommand,
-    RobotCommand,
-    RotorCommand,
-)
+from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
+from robot_rl.core.safe_command import safe_command
 
 _POLL_SECONDS = 0.01
 PUBLISHERS = "publishers"
@@ -122,28 +117,6 @@ class NeighbourDriver:
         values, stamp = found
         self._state = RobotState(_without_publishers(values))
         self.publishers, self.stamp = int(values[PUBLISHERS][0, 0]), stamp
-
-
-def safe_command(spec: RobotSpec) -> RobotCommand:
-    """Joints that are damped and nothing else, or rotors that stand still.
-
-    Raises:
-        ConfigError: The robot takes another kind of command.
-    """
-    if spec.command is CommandKind.rotors:
-        return RotorCommand(speed=np.zeros((1, len(spec.rotors))))
-    if spec.command is CommandKind.body_rates:
-        return BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))
-    if spec.command is CommandKind.joint:
-        zero = np.zeros((1, spec.num_joints))
-        damping = np.array([[joint.damping for joint in spec.joints]], float)
-        return JointCommand(q=zero, dq=zero, tau=zero, kp=zero, kd=damping)
-    known = ", ".join(k.value for k in (CommandKind.joint, CommandKind.rotors,
-                                        CommandKind.body_rates))  # fmt: skip
-    raise ConfigError(
-        f"robot '{spec.name}' takes '{spec.command.value}' commands, for which there is no safe "
-        f"one here; known: {known}"
-    )
 
 
 def _without_publishers(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -18,16 +18,18 @@ from hardware.control.command_mail import CommandLayout, CommandReceiver
 from hardware.control.commanded import StampedCommand
 from hardware.control.fields_mail import FieldsSender
 from hardware.control.robot_process import Mailboxes
-from hardware.drivers.neighbour import PUBLISHERS, measured_widths, safe_command
+from hardware.drivers.neighbour import PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import make_commands
 from hardware.ros.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
+from hardware.ros.stamps import clock_offset
 from hardware.ros.subscriptions import Newest
 from hardware.ros.wiring import COMMAND, Wiring
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.safe_command import safe_command
 
 _AHEAD = 50_000_000
 """How far a stamp may lie in the future [ns]: beyond that an old sample would look young."""
@@ -118,9 +120,7 @@ class RobotLink:
         stamp = self._inputs.stamp
         if stamp == self._stamp and self.heard:
             return
-        # After the look: what comes while this process waits for the processor is not early.
-        # First the loop's time: if it waits in between, a sample looks older, never younger.
-        loop_now, ros_now = self._clock.now(), self._session.now()
+        ros_now = self._session.now()  # after the look: what comes meanwhile is not early
         if stamp > ros_now + _AHEAD:
             ahead = (stamp - ros_now) * 1e-9
             self.trouble = f"stamps lie {ahead:.3f} s in the future; synchronise the clocks"
@@ -131,8 +131,8 @@ class RobotLink:
             self.trouble = str(error)
             return
         self.trouble, self._stamp = "", stamp
-        age = max(0, ros_now - stamp) * 1e-9
-        self._arrived = loop_now - age
+        offset = clock_offset(self._session.now, self._clock.now)
+        self._arrived = (min(stamp, ros_now) - offset) * 1e-9
         told = {**self._inputs.state, PUBLISHERS: np.array([[self._publishers]])}
         self._measured.send(told, self._arrived)
 

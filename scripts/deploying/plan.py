@@ -80,11 +80,6 @@ class Deployment(Generic[_Options]):
         return self.runner.spec.action_map.kind
 
     @property
-    def gain_names(self) -> list[str]:
-        """Their names, in the order of the mailboxes; one empty name where there are no gains."""
-        return [*self.gain_sets] or [""]
-
-    @property
     def period(self) -> float:
         """Of the robot's loop [s], and of the twin's physics."""
         return self.config.robot.loop_dt

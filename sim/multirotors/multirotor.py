@@ -1,7 +1,7 @@
 """Simulated multirotors: the engine, the robot's sensors, and parameters drawn per world."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +39,13 @@ from sim.physics.multirotor_sensors import (
 from sim.task import Start
 
 
+class _Inner(NamedTuple):
+    """What stands between body rates and rotors, which have no delay of their own then."""
+
+    on_the_way: CommandDelay
+    loop: RateLoop
+
+
 class MultirotorSimulation:
     """N multirotors behind the `Simulation` protocol."""
 
@@ -70,22 +77,21 @@ class MultirotorSimulation:
         """Ranges of multirotors are always whole."""
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
-        self._loop: RateLoop | None = None
-        self._engine_steps = 1
-        if config.action is FlightAction.body_rates:  # which measures in every integration step
-            self._loop = RateLoop(
-                config.model, config.rate_loop, num_worlds=num_worlds, dt=dt, device=device
-            )
-            self._engine_steps, decimation = decimation, 1
-        latency = latency_steps(self.robot, dt * decimation)
         delay = randomization.action_delay or [config.model.action_delay * dt] * 2
         self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
         self._delay_unit = max(self._delay_steps[1], 1)  # of what a critic reads
-        self._on_the_way: CommandDelay | None = None  # to the inner loop, which has no delay
         engine_delay = self._delay_steps[1]
-        if self._loop is not None:
-            self._on_the_way = CommandDelay(num_worlds, longest=engine_delay, device=device)
-            engine_delay = 0
+        self._inner: _Inner | None = None
+        self._engine_steps = 1
+        if config.action is FlightAction.body_rates:  # which measures in every integration step
+            self._inner = _Inner(
+                CommandDelay(num_worlds, longest=engine_delay, device=device),
+                RateLoop(
+                    config.model, config.rate_loop, num_worlds=num_worlds, dt=dt, device=device
+                ),
+            )
+            self._engine_steps, decimation, engine_delay = decimation, 1, 0
+        latency = latency_steps(self.robot, dt * decimation)
         self.engine = MultirotorEngine(
             num_worlds,
             physics_dt=dt,
@@ -165,10 +171,9 @@ class MultirotorSimulation:
         hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
         # The normals of the last step serve again: they belonged to an episode that has ended.
         self.engine.settle(rows.mask, hold, self._normals)
-        if self._loop is not None:
-            self._loop.begin(rows, self.measured.angular_velocity_b)
-        if self._on_the_way is not None:
-            self._on_the_way.begin(rows, START_SPEED)
+        if self._inner is not None:
+            self._inner.loop.begin(rows, self.measured.angular_velocity_b)
+            self._inner.on_the_way.begin(rows, START_SPEED)
 
     def reseed(self, seed: int) -> None:
         """Restart the stream of sensor noise."""
@@ -179,8 +184,8 @@ class MultirotorSimulation:
         """Engine state and the stream of the sensor noise."""
         return {
             "engine": self.engine.state_dict(),
-            "rate_loop": {} if self._loop is None else self._loop.state_dict(),
-            "on_the_way": {} if self._on_the_way is None else self._on_the_way.state_dict(),
+            "rate_loop": {} if self._inner is None else self._inner.loop.state_dict(),
+            "on_the_way": {} if self._inner is None else self._inner.on_the_way.state_dict(),
             "normals": self._normals.clone(),
             "noise": self._noise_generator.get_state(),
         }
@@ -188,10 +193,9 @@ class MultirotorSimulation:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self.engine.load_state_dict(state["engine"])
-        if self._loop is not None:
-            self._loop.load_state_dict(state["rate_loop"])
-        if self._on_the_way is not None:
-            self._on_the_way.load_state_dict(state["on_the_way"])
+        if self._inner is not None:
+            self._inner.loop.load_state_dict(state["rate_loop"])
+            self._inner.on_the_way.load_state_dict(state["on_the_way"])
         self._normals.copy_(state["normals"])
         self._noise_generator.set_state(state["noise"])
         self._plant.copy_(self._describe(self.engine.params))
@@ -200,11 +204,10 @@ class MultirotorSimulation:
         """What the rotors are told in this integration step, (N, 4)."""
         if isinstance(command, RotorCommand):
             return command.speed
-        if isinstance(command, BodyRateCommand) and self._loop is not None:
-            if self._on_the_way is not None:
-                delay = self.engine.params[:, PARAM_COLUMNS["action_delay"]].squeeze(-1)
-                command = self._on_the_way.pass_on(command, delay)
-            return self._loop.update(command, self.measured.angular_velocity_b)
+        if isinstance(command, BodyRateCommand) and self._inner is not None:
+            delay = self.engine.params[:, PARAM_COLUMNS["action_delay"]].squeeze(-1)
+            heard = self._inner.on_the_way.pass_on(command, delay)
+            return self._inner.loop.update(heard, self.measured.angular_velocity_b)
         raise SpecMismatchError(
             f"a multirotor with robot.action={self.config.action.value} takes rotor commands, got "
             f"{type(command).__name__}; body rates want robot.action=body_rates"

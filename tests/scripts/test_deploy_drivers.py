@@ -166,8 +166,8 @@ def test_names_of_gains_are_told_to_who_comes_late(deployed, domain):
         told = json.loads(newest.wait(somebody, "the gain sets", timeout=60).data)
     finally:
         somebody.close()
-    assert [*told] == operator.plan.gain_names
-    assert told[operator.plan.gain_names[0]]["stiffness"]["FL_hip_joint"] == 40.0
+    assert [*told] == operator.parts.gain_names
+    assert told[operator.parts.gain_names[0]]["stiffness"]["FL_hip_joint"] == 40.0
 
 
 def test_goal_of_another_width_is_refused(refused, go2_bundle):

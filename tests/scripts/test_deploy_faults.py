@@ -46,9 +46,9 @@ def witnessed(deployed) -> Iterator[Callable[[], tuple[Any, Witness]]]:
 
     def start() -> tuple[Any, Witness]:
         operator = deployed(patience=FACTOR)
-        plan = operator.plan
-        slack = plan.limits().range_tolerance
-        made.append(Witness(plan.robot, plan.mailboxes, plan.gain_names, slack))
+        parts = operator.parts
+        slack = parts.limits.range_tolerance
+        made.append(Witness(parts.robot, parts.mailboxes, parts.gain_names, slack))
         operator.arm()
         operator.hand_over()
         return operator, made[-1]
@@ -149,8 +149,8 @@ def test_stopped_policy_is_stopped_for_and_does_not_take_over_again(witnessed):
 
 def test_flooded_commands_hold_the_robot_and_it_can_still_be_stopped(witnessed, domain):
     operator, witness = witnessed()
-    plan = operator.plan
-    with Sender(domain, proper(plan.robot, plan.gain_names[0])) as sender:
+    parts = operator.parts
+    with Sender(domain, proper(parts.robot, parts.gain_names[0])) as sender:
         begin = time.monotonic()
         assert within(30, lambda: operator.status.safety in STOPPED)
         assert "second_publisher" in operator.status.trip or "command_" in operator.status.trip
@@ -168,9 +168,9 @@ def test_flooded_commands_hold_the_robot_and_it_can_still_be_stopped(witnessed, 
 
 def test_garbled_commands_stop_the_robot(witnessed, domain):
     operator, witness = witnessed()
-    plan = operator.plan
+    parts = operator.parts
     for how in GARBLED:
-        with Sender(domain, spoilt(how, plan.robot, plan.gain_names[0]), pause=0.002):
+        with Sender(domain, spoilt(how, parts.robot, parts.gain_names[0]), pause=0.002):
             assert within(30, lambda: operator.status.safety in STOPPED), how
         assert operator.status.safety in STOPPED, how
         assert max(witness.excess.values()) < HARMLESS, (how, witness.excess)
@@ -184,12 +184,12 @@ def test_nobody_takes_over_with_garbled_commands(deployed, domain):
     """They are the only ones there, so nothing but the commands themselves is wrong."""
     operator = deployed(patience=FACTOR, mode="shadow")
     operator.arm()
-    plan = operator.plan
+    parts = operator.parts
     trigger = message("std_srvs", "Trigger")
     somebody = RosSession("somebody", namespace="/go2", domain=domain)
     try:
         for how in GARBLED:
-            make = spoilt(how, plan.robot, plan.gain_names[0])
+            make = spoilt(how, parts.robot, parts.gain_names[0])
             with Sender(domain, make, pause=0.002) as sender:
                 assert within(30, lambda of=sender: of.sent > 500)
                 begin = operator.status.ticks

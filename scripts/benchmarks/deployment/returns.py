@@ -14,6 +14,7 @@ from benchmarks.deployment.episodes import Episode, deployed_episodes
 from benchmarks.deployment.figures import Figure
 from configs.compose import to_plain
 from configs.schema import RunConfig
+from configs.twin_builder import exactly_measured
 from deploying.options import DeployOptions
 from deploying.plan import Deployment
 from policies.bundle import SEALED_FILES, seal
@@ -135,17 +136,9 @@ def write_exact_bundle(bundle: Path, folder: Path) -> Path:
     """
     plan = Deployment(DeployOptions(bundle=str(bundle)))
     _ = plan.runner  # refuses what is damaged, before it is sealed anew
-    config = plan.config
-    robot, task = config.robot, config.task
-    sensors = {
-        name: replace(sensor, noise=0.0, bias=0.0, bias_walk=0.0, jitter=0.0, dropout=0.0)
-        for name, sensor in robot.spec.sensors.items()
-    }
-    exact = replace(
-        config,
-        robot=replace(robot, spec=replace(robot.spec, sensors=sensors)),
-        task=replace(task, randomization=task.randomization.nominal()),
-    )
+    exact = exactly_measured(plan.config)
+    nominal = replace(exact.task, randomization=exact.task.randomization.nominal())
+    exact = replace(exact, task=nominal)
     files = {name: (bundle / name).read_bytes() for name in SEALED_FILES}
     provenance = json.loads(files["provenance.json"])
     provenance["config"] = to_plain(exact)

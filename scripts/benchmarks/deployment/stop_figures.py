@@ -37,7 +37,7 @@ def measure_stops(
     with Rehearsal(options, {"robot": WatchedRobot(journal=folder / "stops")}) as rehearsal:
         rehearsal.bring_to_policy()
         estop = rehearsal.button("estop")
-        timeout = rehearsal.operator.plan.limits().command_late
+        timeout = rehearsal.operator.parts.limits.command_late
 
         def press() -> float | None:
             begin = time.monotonic()

@@ -84,6 +84,11 @@ class CurriculumConfig:
         return self.start < 1
 
 
+def widening(config: CurriculumConfig | None, device: torch.device) -> "RangeCurriculum | None":
+    """What widens ranges as `config` says; None where they are whole from the beginning."""
+    return RangeCurriculum(config, device) if config is not None and config.active else None
+
+
 class RangeCurriculum:
     """One level for all worlds: the part of every range that new episodes draw from."""
 

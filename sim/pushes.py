@@ -55,6 +55,8 @@ class Pushes:
             seed: Of times and pushes.
         """
         self._config = config
+        self.level: Tensor | None = None
+        """Part of the largest push that is given, 0-dim, live; None for the whole."""
         self._control_dt = control_dt
         self._generator = torch.Generator()
         self._wait = torch.zeros(num_worlds)
@@ -77,6 +79,8 @@ class Pushes:
         kick = torch.zeros(rows.count, 6, dtype=base_velocity.dtype)
         kick[:, 0], kick[:, 1] = speed * angle.cos(), speed * angle.sin()
         kick[:, 3:] = self._config.turn * turn
+        if self.level is not None:
+            kick *= self.level
         rows.put(base_velocity, rows.take(base_velocity) + kick)
         rows.put(self._wait, self._waits(unit[:, 5]))
 

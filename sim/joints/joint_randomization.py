@@ -55,7 +55,7 @@ class JointRandomization:
     pushes: PushConfig = field(default_factory=PushConfig)
     """Pushes against a floating base."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
-    """Widens all ranges but those of the pushes while training succeeds; evaluation has all."""
+    """Widens ranges and pushes while training succeeds; evaluation has all."""
 
     @classmethod
     def nominal(cls) -> "JointRandomization":

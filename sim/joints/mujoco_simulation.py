@@ -16,7 +16,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
-from sim.curriculum import CurriculumConfig, RangeCurriculum
+from sim.curriculum import CurriculumConfig, widening
 from sim.joints.fallen import FallenConfig, dropped
 from sim.joints.joint_mirror import mirror_model_sensors
 from sim.joints.joint_motors import JointMotors
@@ -114,11 +114,12 @@ class MujocoSimulation:
         self._pushes = self._make_pushes(randomization.pushes, seed)
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
         self._tuned = self._drawn_for_sensors()
-        self.curriculum: RangeCurriculum | None = None
-        """What widens the ranges while training succeeds; None where they are whole."""
-        if curriculum is not None and curriculum.active:
-            self.curriculum = RangeCurriculum(curriculum, device)
+        self.curriculum = widening(curriculum, device)
+        """What widens ranges and pushes while training succeeds; None where they are whole."""
+        if self.curriculum is not None:
             self._plants.level = self.curriculum.level
+            if self._pushes is not None:
+                self._pushes.level = self.curriculum.level
         self._privileged = {**self.sensors, "plant": self._plants.drawn}
 
     @property

@@ -19,7 +19,7 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim import draws
-from sim.curriculum import RangeCurriculum
+from sim.curriculum import CurriculumConfig, widening
 from sim.multirotors.command_delay import CommandDelay
 from sim.multirotors.multirotor_robot import (
     START_SPEED,
@@ -57,6 +57,7 @@ class MultirotorSimulation:
         num_worlds: int,
         device: torch.device,
         seed: int,
+        curriculum: CurriculumConfig | None = None,
     ) -> None:
         """Build the worlds; `reset` must place the robots before the first step.
 
@@ -66,6 +67,7 @@ class MultirotorSimulation:
             num_worlds: N.
             device: Where the worlds live.
             seed: Seed of the sensor noise.
+            curriculum: How the ranges widen; None draws from all of them.
         """
         from sim.physics.multirotor import MultirotorEngine  # Warp takes half a second: not for all
 
@@ -73,8 +75,8 @@ class MultirotorSimulation:
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
-        self.curriculum: RangeCurriculum | None = None
-        """Ranges of multirotors are always whole."""
+        self.curriculum = widening(curriculum, device)
+        """What widens the ranges while training succeeds; None where they are whole."""
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
         delay = randomization.action_delay or [config.model.action_delay * dt] * 2
@@ -188,6 +190,7 @@ class MultirotorSimulation:
             "on_the_way": {} if self._inner is None else self._inner.on_the_way.state_dict(),
             "normals": self._normals.clone(),
             "noise": self._noise_generator.get_state(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -199,6 +202,8 @@ class MultirotorSimulation:
         self._normals.copy_(state["normals"])
         self._noise_generator.set_state(state["noise"])
         self._plant.copy_(self._describe(self.engine.params))
+        if self.curriculum is not None and state.get("curriculum"):
+            self.curriculum.load_state_dict(state["curriculum"])
 
     def _rotor_speed_of(self, command: RobotCommand) -> Tensor:
         """What the rotors are told in this integration step, (N, 4)."""
@@ -231,9 +236,25 @@ class MultirotorSimulation:
         params[:, PARAM_COLUMNS["disturbance_force"]] += ranges.force * disturbance[:, :3]
         params[:, PARAM_COLUMNS["disturbance_torque"]] += ranges.torque * disturbance[:, 3:]
         low, high = self._delay_steps
+        delay = PARAM_COLUMNS["action_delay"]
         if high > 0:
-            delay = draws.uniform((count, 1), low - 0.5, high + 0.5, generator).round()
-            params[:, PARAM_COLUMNS["action_delay"]] = delay.clamp(low, high)
+            params[:, delay] = draws.uniform((count, 1), low - 0.5, high + 0.5, generator)
+        if self.curriculum is not None:
+            params = torch.lerp(self._undisturbed(), params, self.curriculum.level)
+        if high > 0:
+            params[:, delay] = params[:, delay].round().clamp(low, high)
+        return params
+
+    def _undisturbed(self) -> Tensor:
+        """Parameters that ranges widen from, (P,): as described, or the nearest that is drawn."""
+        params = self._nominal.clone()
+        delay = PARAM_COLUMNS["action_delay"]
+        params[delay] = params[delay].clamp(*self._delay_steps)
+        if self.randomization.rotor_lag:
+            for name in ("rotor_rise_time", "rotor_fall_time"):
+                params[PARAM_COLUMNS[name]] = params[PARAM_COLUMNS[name]].clamp(
+                    *self.randomization.rotor_lag
+                )
         return params
 
     def _describe(self, params: Tensor) -> Tensor:

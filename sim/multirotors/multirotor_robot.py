@@ -9,6 +9,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
+from sim.curriculum import CurriculumConfig
 from sim.multirotors.rate_loop import RateLoopConfig
 from sim.physics.multirotor_model import MultirotorModel
 
@@ -36,6 +37,8 @@ class MultirotorRandomization:
     action_delay: list[float] = field(default_factory=list)
     """Range of the delay between an action and the rotors, or the inner loop of an action that asks
     for body rates [s], in whole physics steps; empty keeps the plant's."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """Widens the ranges while training succeeds; evaluation has all."""
 
     @classmethod
     def nominal(cls) -> "MultirotorRandomization":
@@ -146,8 +149,8 @@ class MultirotorConfig:
         return 2 * START_SPEED - 1
 
     def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
-        """What a flight task says of its worlds: nothing, the sky is empty."""
-        return {}
+        """What a flight task says of its worlds: how wide the ranges are; the sky is empty."""
+        return {"curriculum": None if evaluation else task.randomization.curriculum}
 
     def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
         """What a flight task is built with."""

@@ -40,19 +40,25 @@ def crazyflie(plant: str = "paper") -> MultirotorConfig:
 
 
 def flight_env(
-    task: HoverConfig | TrackingConfig, num_worlds: int, *, plant: str = "paper", seed: int = 0
+    task: HoverConfig | TrackingConfig,
+    num_worlds: int,
+    *,
+    plant: str = "paper",
+    seed: int = 0,
+    evaluation: bool = True,
 ) -> SimEnv:
-    """Evaluation worlds of a flight task."""
+    """Worlds of a flight task, as those of `build_env` are made; all begin at once."""
     robot = crazyflie(plant)
     simulation = MultirotorSimulation(
-        robot, task.randomization, num_worlds=num_worlds, device=CPU, seed=seed + 1
-    )
+        robot, task.randomization, num_worlds=num_worlds, device=CPU, seed=seed + 1,
+        **robot.simulation_arguments(task, evaluation=evaluation),
+    )  # fmt: skip
     arguments = {
         "num_worlds": num_worlds,
         "control_dt": simulation.control_dt,
         "hover_action": robot.hover_action,
         "device": CPU,
-        "evaluation": True,
+        "evaluation": evaluation,
     }
     if isinstance(task, HoverConfig):
         made = HoverTask(task, **arguments)

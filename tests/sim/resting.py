@@ -17,9 +17,10 @@ def multirotors(
     count: int, *, robot: MultirotorConfig | None = None, seed: int = 0, **ranges: Any
 ) -> MultirotorSimulation:
     """Robots with newly drawn parameters."""
+    drawn = MultirotorRandomization(**ranges)
     simulation = MultirotorSimulation(
-        robot or robot_config(), MultirotorRandomization(**ranges),
-        num_worlds=count, device=CPU, seed=seed,
+        robot or robot_config(), drawn, num_worlds=count, device=CPU, seed=seed,
+        curriculum=drawn.curriculum,
     )  # fmt: skip
     begin(simulation, torch.ones(count, dtype=torch.bool), seed=seed)
     return simulation

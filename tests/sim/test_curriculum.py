@@ -9,8 +9,12 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import Rows
 from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.physics.multirotor_model import PARAM_COLUMNS
 from sim.tasks.arms.reach import ReachTask
+from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds
+from tests.sim.flight_worlds import flight_env, multirotors
 
 CPU = torch.device("cpu")
 
@@ -155,3 +159,16 @@ def test_a_task_with_levels_of_its_own_hears_of_every_end(
 def drawn(env: Any) -> dict[str, torch.Tensor]:
     assert isinstance(env.simulation, MujocoSimulation)
     return env.simulation.drawn_parameters()
+
+
+def test_flights_widen_in_training_and_are_evaluated_with_all() -> None:
+    ranges = MultirotorRandomization(mass=0.2, curriculum=CurriculumConfig(start=0.25))
+    widths: list[float] = []
+    for evaluation in (False, True):
+        env = flight_env(HoverConfig(randomization=ranges), 200, evaluation=evaluation)
+        env.reset(seed=0)
+        assert (LEVEL in env.spec.metric_names) is not evaluation
+        worlds = multirotors(env)
+        mass = worlds.engine.params[:, PARAM_COLUMNS["mass"]] / worlds.config.model.mass
+        widths.append(float((mass - 1).abs().max()))
+    assert widths[0] <= 0.05 < 0.15 < widths[1] <= 0.2 + 1e-6

@@ -67,3 +67,19 @@ def test_a_restored_stream_pushes_the_same() -> None:
 def test_impossible_pushes_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PushConfig(**changes)
+
+
+def test_pushes_are_as_hard_as_the_part_that_the_curriculum_gives() -> None:
+    whole, part = pushes(), pushes()
+    part.level = torch.tensor(0.25)
+    for _ in range(12):
+        hard, soft = (torch.zeros(WORLDS, 6, dtype=torch.float64) for _ in range(2))
+        whole.push(hard)
+        part.push(soft)
+        assert torch.equal(soft, 0.25 * hard)
+    part.level.fill_(1.0)  # live
+    hard, soft = (torch.zeros(WORLDS, 6, dtype=torch.float64) for _ in range(2))
+    whole.push(hard)
+    part.push(soft)
+    assert hard.any()
+    assert torch.equal(soft, hard)

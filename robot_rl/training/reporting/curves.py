@@ -204,7 +204,8 @@ def dress_axis(axis: Axes, label: str, *, over: str = "environment steps") -> No
     """
     axis.set_xlabel(over, color=_INK, fontsize=9)
     axis.set_ylabel(label, color=_INK, fontsize=9)
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if "steps" in over:  # millions of them; not fractions of a minute
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color("#999999")
     axis.tick_params(colors=_INK, labelsize=8, length=3)

@@ -11,11 +11,12 @@ from scipy import stats
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import RotorCommand
 from robot_rl.core.robot_parts import SensorSpec
+from sim.curriculum import CurriculumConfig
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
 from sim.physics.multirotor_model import PARAM_COLUMNS
 from tests.sim.flying import robot_config
-from tests.sim.resting import multirotors
+from tests.sim.resting import begin, multirotors
 
 WORLDS = 2000
 NOTHING = {"mass": 0.0, "inertia": 0.0, "thrust": 0.0, "rotor_lag": [], "force": 0.0, "torque": 0.0}
@@ -88,6 +89,33 @@ def test_action_delays_are_whole_physics_steps_and_equally_frequent() -> None:
     steps, counts = np.unique(params(simulation, "action_delay"), return_counts=True)
     assert steps.tolist() == [1, 2, 3]
     assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_ranges_widen_around_the_plant_with_the_level_of_the_curriculum() -> None:
+    robot = replace(robot_config(), plant="measured")  # rotors rise in 0.055 s, fall in 0.249 s
+    ranges = {**NOTHING, "mass": 0.2, "rotor_lag": [0.04, 0.15], "action_delay": [0.0, 0.04]}
+    ranges |= {"force": 0.05, "curriculum": CurriculumConfig(start=0.25, window=1)}
+    simulation = multirotors(WORLDS, robot=robot, **ranges)
+    nominal = robot.model.mass
+    assert uniformly_within(params(simulation, "mass")[:, 0] / nominal, 0.95, 1.05)
+    rise, fall = (params(simulation, f"rotor_{name}_time")[:, 0] for name in ("rise", "fall"))
+    assert uniformly_within(rise, *np.add(0.75 * 0.05545, [0.25 * 0.04, 0.25 * 0.15]))
+    assert uniformly_within(fall, *np.add(0.75 * 0.15, [0.25 * 0.04, 0.25 * 0.15]))
+    weight = nominal * robot.model.gravity
+    force = params(simulation, "disturbance_force") / (0.25 * 0.05 * weight)
+    assert stats.kstest(force.flatten(), "norm").pvalue > 1e-3
+    assert set(np.unique(params(simulation, "action_delay"))) == {0, 1}
+    assert simulation.curriculum is not None
+    ones = torch.ones(WORLDS, dtype=torch.bool)
+    for _ in range(8):
+        simulation.curriculum.follow(ones, ones)
+    begin(simulation, ones)
+    assert uniformly_within(params(simulation, "mass")[:, 0] / nominal, 0.8, 1.2)
+    assert set(np.unique(params(simulation, "action_delay"))) == {0, 1, 2, 3, 4}
+    other = multirotors(WORLDS, robot=robot, **ranges)
+    other.load_state_dict(simulation.state_dict())
+    assert other.curriculum is not None
+    assert float(other.curriculum.level) == 1.0
 
 
 def test_a_delayed_action_reaches_the_rotors_late() -> None:

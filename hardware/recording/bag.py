@@ -47,7 +47,9 @@ class BagTopic:
     kind: str
     """Such as `sensor_msgs/msg/JointState`."""
     latched: bool = False
-    """Reliable and kept for those who come late; otherwise best effort."""
+    """Reliable, and kept for those who come late."""
+    reliable: bool = False
+    """Sent again to those who missed it; neither this nor latched is best effort."""
 
 
 class BagWriter:
@@ -230,10 +232,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def _qos(topic: BagTopic) -> Qos:
-    never = QosTime(0, 0)
+    never, surely = QosTime(0, 0), topic.latched or topic.reliable
     return Qos(
         history=QosHistory.KEEP_LAST, depth=1,
-        reliability=QosReliability.RELIABLE if topic.latched else QosReliability.BEST_EFFORT,
+        reliability=QosReliability.RELIABLE if surely else QosReliability.BEST_EFFORT,
         durability=QosDurability.TRANSIENT_LOCAL if topic.latched else QosDurability.VOLATILE,
         deadline=never, lifespan=never, liveliness=QosLiveliness.AUTOMATIC,
         liveliness_lease_duration=never, avoid_ros_namespace_conventions=False,

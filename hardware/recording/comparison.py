@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hardware.recording.replay import ReplayedStep
+from hardware.ros.policy_step import PolicyStep
 from policies.runner import PolicySpec
 
 TOLERANCE = 1e-6
@@ -20,6 +21,9 @@ class Comparison:
     steps: int = 0
     """Compared."""
     episodes: int = 0
+    """That began and went on: until a policy is in charge, every step of it is a first one."""
+    waiting: int = 0
+    """First steps that no other followed: of a policy that was not in charge."""
     filling: int = 0
     """Steps that were not compared: histories were filled again after a gap."""
     without_command: int = 0
@@ -28,12 +32,13 @@ class Comparison:
     """Steps with a difference above the tolerance."""
     first: ReplayedStep | None = None
     """The first of them."""
+    _before: PolicyStep | None = field(default=None, init=False)
     largest: dict[str, float] = field(default_factory=dict)
     """`observation/<term>`, `action/<name>`, `<field>/<name>` of the command -> difference."""
 
     def add(self, step: ReplayedStep) -> None:
         """Compare a step."""
-        self.episodes += step.recorded.starts
+        self._count(step.recorded)
         if not step.compared:
             self.filling += 1
             return
@@ -49,6 +54,14 @@ class Comparison:
         self.differing += apart
         if apart and self.first is None:
             self.first = step
+
+    def _count(self, step: PolicyStep) -> None:
+        if step.starts:
+            self.waiting += 1
+        elif self._before is not None and self._before.starts:
+            self.waiting -= 1
+            self.episodes += 1
+        self._before = step
 
     @property
     def same(self) -> bool:

@@ -62,7 +62,11 @@ class Recorder:
         self._sources: dict[str, Every] = {}
         for name, (package, kind, latched) in recorded_topics(spec).items():
             full = session.node.resolve_topic_name(name)
-            self._writer.add(BagTopic(name=full, kind=f"{package}/msg/{kind}", latched=latched))
+            topic = BagTopic(
+                name=full, kind=f"{package}/msg/{kind}", latched=latched,
+                reliable=name == STEP_TOPIC,
+            )  # fmt: skip
+            self._writer.add(topic)
             if name != STEP_TOPIC:
                 self._sources[full] = session.every(name, message(package, kind), latched=latched)
         used = [topic.name for topic in state_topics(spec.robot)]

@@ -150,9 +150,11 @@ def _remember(content: bytes, scan: _Scan) -> None:
     number, kind = struct.unpack_from("<HH", content)
     name, end = _string(content, 4)
     _, end = _string(content, end)  # encoding; what follows is the quality of service
+    quality = content[end:]
     scan.channels[number] = BagTopic(
-        name=name, kind=scan.kinds[kind], latched=b"transient_local" in content[end:]
-    )
+        name=name, kind=scan.kinds[kind], latched=b"transient_local" in quality,
+        reliable=b"reliability: reliable" in quality,
+    )  # fmt: skip
 
 
 def _string(content: bytes, start: int) -> tuple[str, int]:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from hardware.recording.bag import Bag, RecordingError
+from hardware.ros.command_streams import numbers_of
 from hardware.ros.policy_node import command_messages
 from hardware.ros.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
 from hardware.ros.robot_inputs import RobotInputs
-from policies.bundle import command_arrays
+from hardware.ros.state_messages import StateTopic
+from hardware.ros.stencil import Fields
 from policies.runner import PolicyRunner
 from robot_rl.core.robot_command import RobotCommand
 
@@ -178,6 +180,11 @@ class _Tape:
     def __init__(self) -> None:
         self.topics: dict[str, _Slot] = {}
 
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> "_Measured":
+        del widths
+        self.topics[topic.name] = _Slot()
+        return _Measured(self.topics[topic.name], topic)
+
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> "_Slot":
         del package, kind, latched
         self.topics[topic] = _Slot()
@@ -200,6 +207,15 @@ class _Slot:
         return message
 
 
+class _Measured:
+    def __init__(self, slot: _Slot, topic: StateTopic) -> None:
+        self._slot, self._topic = slot, topic
+
+    def read(self, fields: Fields) -> int | None:
+        message = self._slot.take()
+        return None if message is None else self._topic.unpack(message, fields)
+
+
 def _namespace(bag: Bag) -> str:
     ending = f"/{STEP_TOPIC}"
     found = [topic.removesuffix(ending) for topic in bag.topics if topic.endswith(ending)]
@@ -220,13 +236,8 @@ def _stamp(topic: str, raw: bytes) -> int:
 
 
 def _values(command: RobotCommand) -> dict[str, np.ndarray]:
-    """Fields of a command that travel as numbers: gains travel as a name."""
-    found = {k.removeprefix("command/"): v for k, v in command_arrays(command).items()}
-    return {k: np.asarray(v, np.float64).ravel() for k, v in found.items() if k not in _GAINS}
+    return {k: np.asarray(v, np.float64).ravel() for k, v in numbers_of(command).items()}
 
 
 def _told(topics: Iterable[str]) -> str:
     return ", ".join(sorted(topics)) or "nothing"
-
-
-_GAINS = ("kp", "kd")

@@ -89,11 +89,12 @@ def check_bundle(bag: Bag, bundle: str, spec: PolicySpec) -> None:
 def report(tape: Replay, comparison: Comparison) -> Iterator[str]:
     """Lines for a terminal."""
     skipped = len(tape.steps) - comparison.steps - comparison.filling
+    many = "" if comparison.episodes == 1 else "s"
     yield (
-        f"{len(tape.steps)} steps, {comparison.episodes} episodes begin; compared "
-        f"{comparison.steps}"
+        f"{len(tape.steps)} steps, {comparison.episodes} episode{many}; compared {comparison.steps}"
     )
     for count, why in (
+        (comparison.waiting, "began an episode that did not go on: the policy was not in charge"),
         (tape.missing, "used a message that was not recorded"),
         (skipped - tape.missing, "follow a gap, and a recurrent policy needs an episode's start"),
         (comparison.filling, "only fill histories again, after a gap or a late start"),

@@ -13,7 +13,7 @@ from hardware.ros.policy_node import PolicyNode
 from hardware.ros.policy_step import PolicyStep
 from hardware.ros.session import RosSession
 from policies.bundle import bundle_digest
-from tests.hardware.ros.conftest import sessions  # noqa: F401 - a fixture
+from tests.hardware.ros.conftest import patience, sessions  # noqa: F401 - fixtures
 from tests.hardware.ros.test_policy_node import Robot, _has_all, make_bundle
 
 if look_around().rclpy is None:

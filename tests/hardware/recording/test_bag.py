@@ -4,8 +4,11 @@ import os
 import resource
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rosbags.interfaces import ConnectionExtRosbag2, QosDurability, QosReliability
+from rosbags.rosbag2 import Reader
 from rosbags.typesys import Stores, get_typestore
 
 from hardware.recording.bag import Bag, BagTopic, BagWriter, RecordingError
@@ -22,6 +25,7 @@ def write(folder: Path, count: int = 5, *, flushed: int | None = None) -> BagWri
     writer = BagWriter(folder, ABOUT)
     writer.add(BagTopic(name="/go2/estop", kind=BOOL, latched=True))
     writer.add(BagTopic(name="/go2/other", kind=BOOL))
+    writer.add(BagTopic(name="/go2/step", kind=BOOL, reliable=True))
     for number in range(count):
         writer.write("/go2/estop", 1000 + number, RAW)
         if number + 1 == flushed:
@@ -38,11 +42,33 @@ def test_what_was_written_is_read_again(tmp_path):
     write(tmp_path / "bag").close()
     with Bag(tmp_path / "bag") as bag:
         assert bag.about == ABOUT
-        assert bag.topics == {"/go2/estop": 5, "/go2/other": 0}
+        assert bag.topics == {"/go2/estop": 5, "/go2/other": 0, "/go2/step": 0}
         found = list(bag.messages(["/go2/estop"]))
         assert found == [("/go2/estop", 1000 + number, RAW) for number in range(5)]
         assert bag.decode("/go2/estop", RAW).data is True
         assert list(bag.messages(["/nowhere"])) == []
+
+
+def promises(folder: Path) -> dict[str, tuple[QosReliability, QosDurability]]:
+    with Reader(folder) as reader:
+        extras = {one.topic: cast("ConnectionExtRosbag2", one.ext) for one in reader.connections}
+    profiles = {topic: extra.offered_qos_profiles[0] for topic, extra in extras.items()}
+    return {topic: (qos.reliability, qos.durability) for topic, qos in profiles.items()}
+
+
+def test_a_bag_tells_how_its_topics_were_sent_also_after_a_repair(tmp_path):
+    surely, kept = QosReliability.RELIABLE, QosDurability.TRANSIENT_LOCAL
+    lossy, volatile = QosReliability.BEST_EFFORT, QosDurability.VOLATILE
+    sent = {
+        "/go2/estop": (surely, kept), "/go2/other": (lossy, volatile),
+        "/go2/step": (surely, volatile),
+    }  # fmt: skip
+    writer = write(tmp_path / "bag")
+    for topic in sent:
+        writer.write(topic, 2000, RAW)
+    writer.close()
+    assert promises(tmp_path / "bag") == sent
+    assert promises(repair(tmp_path / "bag").folder) == sent
 
 
 def test_writer_that_was_killed_loses_what_came_after_the_last_flush_only(tmp_path):

@@ -6,8 +6,12 @@ import pytest
 from hardware.recording.bag import Bag, RecordingError
 from hardware.recording.comparison import Comparison
 from hardware.recording.replay import Replay, ReplayedStep
-from hardware.ros.policy_step import STEP_TOPIC
+from hardware.ros.policy_step import STEP_TOPIC, PolicyStep
 from policies.bundle import load_bundle
+from policies.runner import PolicySpec
+from robot_rl.core.action import ActionMap
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind
 from tests.hardware.recording.edited import Edit, edited
 
 pytestmark = pytest.mark.slow
@@ -42,6 +46,28 @@ def test_replay_sees_and_does_exactly_what_the_policy_did(recorded, task):
     )
     assert comparison.same
     assert comparison.episodes == 1
+
+
+def test_steps_before_the_policy_was_in_charge_are_no_episodes() -> None:
+    def step(number: int, *, starts: bool) -> ReplayedStep:
+        none = np.zeros(0)
+        recorded = PolicyStep(
+            number=number, starts=starts, stamps={}, goal={}, observation=none, action=none
+        )
+        return ReplayedStep(
+            recorded=recorded, observation=none, action=none, command={}, recorded_command=None,
+            compared=False,
+        )  # fmt: skip
+
+    spec = PolicySpec(
+        robot=RobotSpec(name="any", rotors=["one"]), control_dt=0.01, terms=[], widths=[],
+        goal_widths={}, sensed_widths={}, initial_action=[0.0], initial_state=[],
+        action_map=ActionMap(kind=CommandKind.rotors, low=[0.0], high=[1.0]),
+    )  # fmt: skip
+    comparison = Comparison(spec)
+    for number, starts in enumerate([True, True, True, False, False, True, False, True]):
+        comparison.add(step(number, starts=starts))
+    assert (comparison.episodes, comparison.waiting) == (2, 3)
 
 
 def steps_without(number: int) -> Edit:

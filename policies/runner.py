@@ -188,6 +188,18 @@ class PolicyRunner:
         np.clip(action, -1.0, 1.0, out=self._inputs.last_action)
         return self.spec.action_map.to_command(action)
 
+    def rehearse(self) -> RobotCommand:
+        """Do what `act` does once more, on the inputs that it had last; nothing is remembered.
+
+        A policy sleeps between its periods, and others use the processor: what ran a moment ago
+        runs faster. So call it shortly before the next inputs are due. Real-time.
+
+        Returns:
+            What would be commanded; nobody should hear of it.
+        """
+        self._map.look(self._inputs)
+        return self.spec.action_map.to_command(self._infer()[0])
+
     def accept(self, command: RobotCommand) -> None:
         """Say what the robot really did after `act`, where a person or safety changed the command.
 
@@ -211,16 +223,19 @@ class PolicyRunner:
         return observation
 
     def _run_network(self) -> np.ndarray:
-        if self.spec.initial_state:
-            feed = {"actor": self._observation, "state": self._state}
-            outputs: list[Any] = list(self._network.run(["action", "next_state"], feed))
-            self._state = outputs[1]
-        else:
-            outputs = list(self._network.run(["action"], {"actor": self._observation}))
-        action = outputs[0]
+        action, *state = self._infer()
+        if state:
+            self._state = state[0]
         if not np.isfinite(action).all():
             raise NonFiniteError(f"the policy's action is not finite: {action}; stop the robot")
         return action
+
+    def _infer(self) -> list[Any]:
+        """Action, and the next recurrent state where there is one."""
+        if self.spec.initial_state:
+            feed = {"actor": self._observation, "state": self._state}
+            return list(self._network.run(["action", "next_state"], feed))
+        return list(self._network.run(["action"], {"actor": self._observation}))
 
     def _check_widths(self) -> None:
         for config, here, exported in zip(

@@ -80,6 +80,12 @@ class StatusReceiver:
         """Read the mailbox `name`."""
         self._reader = MailboxReader(name, _WIDTH)
 
+    @property
+    def safety(self) -> SafetyState | None:
+        """State of the newest status, without reading the rest of it; None as of `newest`."""
+        message = self._reader.newest()
+        return None if message is None else _STATES[int(message.values[2])]
+
     def newest(self) -> ToldStatus | None:
         """The newest status; None before the first and after the loop has ended."""
         message = self._reader.newest()

@@ -12,7 +12,7 @@ another one: sets are agreed on beforehand, and an unknown name is refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from hardware.ros.state_messages import GRIPPER, get_vector, put_vector
 from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
+    COMMANDS,
     BodyRateCommand,
     CommandKind,
     JointCommand,
@@ -86,22 +87,53 @@ class CommandMessages:
             SpecMismatchError: The command is of another kind than the robot's, or the gain set is
                 unknown or is not what the command holds.
         """
+        self.check(command, gains)
         put_stamp(message.header, stamp)
         match command:
-            case JointCommand() if self._kind is CommandKind.joint:
-                self._check_gains(command, gains)
+            case JointCommand():
                 message.header.frame_id = gains
                 self._pack_joints(command, message)
-            case RotorCommand() if self._kind is CommandKind.rotors:
+            case RotorCommand():
                 message.name = [*self._rotors.names]
                 message.position = self._rotors.write(command.speed)
-            case BodyRateCommand() if self._kind is CommandKind.body_rates:
+            case BodyRateCommand():
                 put_vector(message.twist.angular, np.asarray(command.rates_b))
                 message.twist.linear.z = float(np.asarray(command.thrust).ravel()[0])
             case _:
-                raise SpecMismatchError(
-                    f"the robot takes '{self._kind.value}' commands, got {type(command).__name__}"
-                )
+                raise AssertionError("`check` lets nothing else through")
+
+    def check(self, command: RobotCommand, gains: str) -> None:
+        """Refuse what cannot travel.
+
+        Raises:
+            SpecMismatchError: The command is of another kind than the robot's, or the gain set is
+                unknown or is not what the command holds.
+        """
+        if not isinstance(command, COMMANDS[self._kind]):
+            raise SpecMismatchError(
+                f"the robot takes '{self._kind.value}' commands, got {type(command).__name__}"
+            )
+        if isinstance(command, JointCommand):
+            self._check_gains(command, gains)
+
+    @property
+    def gain_names(self) -> list[str]:
+        """Names of the gain sets; one empty name where commands need none."""
+        return [*self._gain_sets] if self._kind is CommandKind.joint else [""]
+
+    def examples(self, gains: str) -> list[RobotCommand]:
+        """A command of zeros of every form that commands may have, (1, ...) arrays.
+
+        Args:
+            gains: Name of their gain set, for joints.
+        """
+        if self._kind is CommandKind.rotors:
+            return [RotorCommand(speed=np.zeros((1, len(self._rotors.names))))]
+        if self._kind is CommandKind.body_rates:
+            return [BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))]
+        none, held = np.zeros((1, len(self._joints.names))), self._gains(gains)
+        bare = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
+        return [replace(bare, gripper=np.zeros((1, 1))), bare] if self._gripper else [bare]
 
     def unpack(self, message: Any) -> tuple[RobotCommand, int]:
         """A message's command, and the time of the state that it answers [ns].

@@ -44,6 +44,12 @@ class Pace:
         share = 1 - _SLACK if self._topics else 1.0
         return max(0.0, self._decided + share * self._period - now)
 
+    def spare(self, now: float) -> float:
+        """How long it is until a sample may be expected [s]; 0 where the clock decides."""
+        if self._decided is None or not self._topics:
+            return 0.0
+        return max(0.0, self._decided + self._period - now)
+
     def left(self, now: float) -> float:
         """How long to wait for a sample at most [s]."""
         if self._decided is None:

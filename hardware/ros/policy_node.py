@@ -13,6 +13,7 @@ import numpy as np
 from hardware.control.clock import Clock
 from hardware.control.safety import SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
+from hardware.ros.command_streams import CommandWriter
 from hardware.ros.compat import message
 from hardware.ros.pace import Pace
 from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, StepMessages, decide
@@ -90,11 +91,11 @@ class PolicyNode:
             name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
         }
         self._session = session
-        self._gain_set = next(iter(gains_of(spec)), "")
-        self._messages = command_messages(spec)
-        self._kind = message(self._messages.package, self._messages.message)
-        self.topic = f"{'shadow/' if shadow else ''}{self._messages.topic}"
-        self._publisher = session.publisher(self.topic, self._kind)
+        messages = command_messages(spec)
+        self.topic = f"{'shadow/' if shadow else ''}{messages.topic}"
+        kind = message(messages.package, messages.message)
+        self._publisher = session.publisher(self.topic, kind)
+        self._commands = CommandWriter(self._publisher, messages, next(iter(gains_of(spec)), ""))
         self._step_kind = message(*STEP_TYPE)
         self._steps = StepMessages(spec, message("std_msgs", "MultiArrayDimension"))
         self._step_publisher = session.publisher(
@@ -104,6 +105,7 @@ class PolicyNode:
         self._in_charge = True
         self._ended, self._number = True, 0
         self._pace = Pace(spec.control_dt, self.inputs.rates)
+        self._rehearsal = 0.0  # how long the last one took [s]
 
     def wait(self, clock: Clock) -> bool:
         """Sleep until a message has come that may end a control period, or none came in time.
@@ -113,14 +115,26 @@ class PolicyNode:
 
         Raises:
             SpecMismatchError: Messages do not fit the robot that the policy was trained for.
+            ShapeError: A goal or a further input has another width than the policy's.
         """
-        clock.sleep_until((now := clock.now()) + self._pace.rest(now))
+        now = clock.now()
+        if (rest := self._pace.rest(now)) > 0:
+            clock.sleep_until(now + rest)
+            begin = clock.now()
+            if self._pace.spare(begin) > 2 * self._rehearsal:
+                self.rehearse()
+                self._rehearsal = clock.now() - begin
         self._session.wait(self._pace.left(clock.now()))
         self.inputs.look()
         return self._pace.is_over(self.inputs.stamps, clock.now())
 
+    def rehearse(self) -> None:
+        """Do what `tick` will do, for nobody: what has slept for a period is slow at first."""
+        if not self._ended:
+            self._commands.prepare(self.runner.rehearse(), self.inputs.stamp)
+
     def tick(self) -> PolicyTick:
-        """Look, decide, publish; once per control period.
+        """Decide on what `wait` has seen, publish; once per control period.
 
         After a pause in the measurements, or one that is not finite, an episode begins anew:
         histories of before would be mixed with what came after. And until the policy is in charge,
@@ -128,9 +142,7 @@ class PolicyNode:
 
         Raises:
             NonFiniteError: An observation or the action is not finite; nothing was published.
-            SpecMismatchError: Messages do not fit the robot that the policy was trained for.
         """
-        self.inputs.look()
         if (told := self._safety.take()) is not None:  # no robot of ours, if nothing ever comes
             self._in_charge = told.message == SafetyState.POLICY.value
         starts, self._ended = self._ended or not self._in_charge, True
@@ -141,9 +153,7 @@ class PolicyNode:
             return PolicyTick(command=None, waits_for=str(error))
         self._ended = False
         stamp = self.inputs.stamp
-        packed = self._kind()
-        self._messages.pack(command, packed, stamp=stamp, gains=self._gain_set)
-        self._publisher.publish(packed)
+        self._commands.publish(command, stamp)
         age = (self._session.now() - stamp) * 1e-9
         self._tell_step(starts)
         return PolicyTick(command=command, stamp=stamp, age=age)

@@ -30,10 +30,12 @@ from hardware.control.robot_process import Mailboxes
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.command_messages import CommandMessages, Gains
+from hardware.ros.command_streams import CommandReader
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from hardware.ros.stamps import clock_offset, put_stamp
 from hardware.ros.state_messages import state_topics
+from hardware.ros.state_streams import StateWriter
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
@@ -84,13 +86,17 @@ class RobotBridge:
         self._commands = CommandSender(
             boxes.policy, CommandLayout(spec, setpoint or spec.command, [*gain_sets] or [""])
         )
-        self._messages = CommandMessages(spec, gain_sets, setpoint)
-        kind = message(self._messages.package, self._messages.message)
-        self._heard = session.newest(self._messages.topic, kind)
+        messages = CommandMessages(spec, gain_sets, setpoint)
+        kind = message(messages.package, messages.message)
+        self._heard = session.newest(messages.topic, kind, raw=True)
+        self._orders = CommandReader(self._heard, messages)
         self._topics = [
-            (topic, kind, session.publisher(topic.name, kind))
+            StateWriter(
+                session.publisher(topic.name, message(topic.package, topic.message)),
+                topic,
+                spec.state_widths,
+            )
             for topic in state_topics(spec)
-            for kind in [message(topic.package, topic.message)]
         ]
         self._status_kind = message("diagnostic_msgs", "DiagnosticStatus")
         self._value_kind = message("diagnostic_msgs", "KeyValue")
@@ -135,11 +141,14 @@ class RobotBridge:
         if asked:
             self._session.serve()
         now = self._clock.now()
+        tells, diagnoses = now >= self._tell_at, now >= self._diagnose_at
+        if not (tells or diagnoses or self._status.safety is not self._told):
+            return  # to read a whole status takes long, and nobody asks for it
         status = self._status.newest()
-        if status is not None and (now >= self._tell_at or status.safety is not self._told):
+        if status is not None and (tells or status.safety is not self._told):
             self._tell(status)
             self._tell_at = now + _TELL_SECONDS
-        if status is not None and now >= self._diagnose_at:
+        if status is not None and diagnoses:
             self._diagnose(status)
             self._diagnose_at = now + _DIAGNOSE_SECONDS
 
@@ -155,10 +164,8 @@ class RobotBridge:
             return
         self._found_at = self._clock.now()
         fields, stamp = found
-        for topic, kind, publisher in self._topics:
-            packed = kind()
-            topic.pack(fields, packed, round(stamp * 1e9) + offset)
-            publisher.publish(packed)
+        for topic in self._topics:
+            topic.publish(fields, round(stamp * 1e9) + offset)
 
     def _publish_world(self, offset: int) -> None:
         found = self._world.newer() if self._world else None
@@ -176,22 +183,17 @@ class RobotBridge:
             self._acts.tell(heartbeat=0.0, publishers=senders, estop_down=False)
 
     def _hand_on_command(self, offset: int) -> None:
-        packed = self._heard.take()
-        if packed is None:
-            return
         try:
-            command, stamp = self._messages.unpack(packed)
+            heard = self._orders.read()
         except SpecMismatchError as error:
             self.refused = str(error)
             self._commands.refuse(self._clock.now())
             return
-        self._commands.send(
-            StampedCommand(
-                command=command,
-                stamp=(stamp - offset) * 1e-9,
-                gains=packed.header.frame_id,
+        if heard is not None:
+            command, stamp, gains = heard
+            self._commands.send(
+                StampedCommand(command=command, stamp=(stamp - offset) * 1e-9, gains=gains)
             )
-        )
 
     def _tell(self, status: ToldStatus) -> None:
         """Latched state of the safety machine."""
@@ -272,7 +274,10 @@ class RobotBridge:
 
 
 class _WorldTopic:
-    """A goal, latched, or a further input, with its time: as `robot_inputs` reads them."""
+    """A goal, latched, or a further input, with its time: as `robot_inputs` reads them.
+
+    A goal is sent when it changes: who comes later gets it nevertheless.
+    """
 
     def __init__(self, session: RosSession, name: str) -> None:
         self._latched = name.startswith("goal/")
@@ -281,8 +286,12 @@ class _WorldTopic:
         )
         self._kind = message(package, kind)
         self._publisher = session.publisher(name, self._kind, latched=self._latched)
+        self._sent: np.ndarray | None = None
 
     def publish(self, value: np.ndarray, stamp: int) -> None:
+        if self._latched and self._sent is not None and np.array_equal(value, self._sent):
+            return
+        self._sent = value
         packed = self._kind()
         if self._latched:
             packed.data = array("d", value.ravel())

@@ -8,6 +8,7 @@ import numpy as np
 
 from hardware.ros.stamps import to_nanoseconds
 from hardware.ros.state_messages import StateTopic, state_topics
+from hardware.ros.stencil import Fields
 from robot_rl.core.errors import ShapeError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
@@ -27,8 +28,27 @@ class Newest(Protocol):
         ...
 
 
+class Measurements(Protocol):
+    """A topic of measurements."""
+
+    def read(self, fields: Fields) -> int | None:
+        """Put what came since the last call into fields.
+
+        Returns:
+            When it was measured [ns]; None if nothing came.
+
+        Raises:
+            SpecMismatchError: A message's names do not fit the robot.
+        """
+        ...
+
+
 class Topics(Protocol):
     """Where messages come from: a `RosSession`, or a recording."""
+
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
+        """Hear a topic of measurements; `widths` are those of all fields of the robot's state."""
+        ...
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
         """Hear a topic, of a type such as `sensor_msgs`, `JointState`."""
@@ -38,7 +58,7 @@ class Topics(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class _Source:
     topic: StateTopic
-    newest: Newest
+    measurements: Measurements
     rate_hz: float
     """How often it comes."""
 
@@ -83,7 +103,7 @@ class RobotInputs:
         self._sources = [
             _Source(
                 topic=topic,
-                newest=topics.listen(topic.name, topic.package, topic.message),
+                measurements=topics.measured(topic, widths),
                 rate_hz=min(robot.sensors[field].rate_hz for field in topic.fields),
             )
             for topic in state_topics(robot)
@@ -124,9 +144,9 @@ class RobotInputs:
             ShapeError: A goal or a further input has another width than the policy's.
         """
         for source in self._sources:
-            found = source.newest.take()
-            if found is not None:
-                self._stamps[source.topic.name] = source.topic.unpack(found, self.state)
+            stamp = source.measurements.read(self.state)
+            if stamp is not None:
+                self._stamps[source.topic.name] = stamp
         for name, newest in self._goals.items():
             found = newest.take()
             if found is not None:

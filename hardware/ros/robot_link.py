@@ -9,7 +9,7 @@ their node hears is a stop.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from hardware.control.robot_process import Mailboxes
 from hardware.drivers.neighbour import PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import make_commands
-from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.robot_inputs import Measurements, RobotInputs
 from hardware.ros.session import RosSession
 from hardware.ros.stamps import clock_offset
+from hardware.ros.state_messages import StateTopic
 from hardware.ros.subscriptions import Newest
 from hardware.ros.wiring import COMMAND, Wiring
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
@@ -168,6 +169,11 @@ class _Renamed:
 
     def __init__(self, session: RosSession, names: Mapping[str, str]) -> None:
         self._session, self._names = session, names
+
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
+        """Hear measurements under their other name."""
+        name = self._names.get(topic.name, topic.name)
+        return self._session.measured(replace(topic, name=name), widths)
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
         """Hear a topic under its other name."""

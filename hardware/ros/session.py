@@ -7,10 +7,12 @@ by tens of milliseconds, the second hangs (rclpy 9.1.2).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
+from hardware.ros.state_messages import StateTopic
+from hardware.ros.state_streams import StateReader
 from hardware.ros.subscriptions import Every, Newest, Waiter
 
 _POLL_SECONDS = 0.01
@@ -111,13 +113,18 @@ class RosSession:
         wait = rclpy("duration").Duration(seconds=seconds)
         return bool(publisher.wait_for_all_acked(wait))
 
-    def newest(self, topic: str, kind: type, *, latched: bool = False) -> Newest:
-        """A subscription of which only the newest message counts."""
-        return Newest(self._subscribe(topic, kind, _qos(latched=latched), raw=False))
+    def newest(self, topic: str, kind: type, *, latched: bool = False, raw: bool = False) -> Newest:
+        """A subscription of which only the newest message counts; `raw` leaves it as bytes."""
+        return Newest(self._subscribe(topic, kind, _qos(latched=latched), raw=raw))
 
     def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
         """As `newest`, for a message type by its name."""
         return self.newest(topic, message(package, kind), latched=latched)
+
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> StateReader:
+        """A robot's measurements; `widths` are those of all fields of its state."""
+        heard = self.newest(topic.name, message(topic.package, topic.message), raw=True)
+        return StateReader(heard, topic, widths)
 
     def every(
         self, topic: str, kind: type, *, latched: bool = False, reliable: bool = False,

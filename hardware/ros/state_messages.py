@@ -23,14 +23,12 @@ import numpy as np
 
 from hardware.ros.named_values import NamedValues
 from hardware.ros.stamps import put_stamp, to_nanoseconds
+from hardware.ros.stencil import Fields
 from robot_rl.core.quaternion import rotate, rotate_inverse
 from robot_rl.core.robot import RobotSpec
 
 GRIPPER = "gripper"
 """Name of the gripper in messages: its opening is a fraction of the largest."""
-
-Fields = Mapping[str, np.ndarray]
-"""Field of `RobotState` -> (1, width), float64."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from hardware.ros.compat import rclpy
 
-_TAKEN_AT_ONCE = 16
-
 
 class Waits(Protocol):
     """A session, as far as a subscription needs it."""
@@ -23,7 +21,7 @@ class Newest:
     """A subscription of which only the newest message counts."""
 
     def __init__(self, subscription: Any) -> None:
-        """Wrap what `create_subscription` made."""
+        """Wrap what `create_subscription` made; it keeps one message, so that none is older."""
         self._subscription = subscription
         self.count = 0
         """Messages that came so far."""
@@ -31,16 +29,15 @@ class Newest:
     def take(self) -> Any | None:
         """The newest message that came since the last call; None if none did.
 
-        Whoever floods a topic faster than messages can be taken does not keep us from our work:
-        after some of them the rest waits for the next call.
+        Its bytes, where the subscription was made with `raw`.
         """
-        newest = None
-        for _ in range(_TAKEN_AT_ONCE):
-            one = self._take_one()
-            if one is None:
-                break
-            newest, self.count = one, self.count + 1
-        return newest
+        subscription = self._subscription
+        with subscription.handle:
+            taken = subscription.handle.take_message(subscription.msg_type, subscription.raw)
+        if taken is None:
+            return None
+        self.count += 1
+        return taken[0]
 
     def wait(self, session: Waits, what: str, *, timeout: float = 10.0) -> Any:
         """The next message, whenever it comes.
@@ -61,12 +58,6 @@ class Newest:
     def publishers(self) -> int:
         """How many publishers are on the topic now."""
         return int(self._subscription.get_publisher_count())
-
-    def _take_one(self) -> Any | None:
-        subscription = self._subscription
-        with subscription.handle:
-            taken = subscription.handle.take_message(subscription.msg_type, subscription.raw)
-        return None if taken is None else taken[0]
 
 
 class Every:

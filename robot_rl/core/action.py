@@ -11,6 +11,7 @@ from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
+    COMMANDS,
     BodyRateCommand,
     CommandKind,
     JointCommand,
@@ -146,7 +147,7 @@ class ActionMap:
 
     def makes(self, command: RobotCommand) -> bool:
         """Whether it is of the kind that is made here."""
-        return isinstance(command, _CLASSES[self.kind])
+        return isinstance(command, COMMANDS[self.kind])
 
     def out_of_range(self, action: Array) -> Array:
         """Worlds whose action leaves [-1, 1] or is not a number, (N,) bool."""
@@ -260,11 +261,6 @@ _MAKERS = {
     CommandKind.rotors: _rotors,
     CommandKind.body_rates: _body_rates,
     CommandKind.joint: _joint,
-}
-_CLASSES = {
-    CommandKind.rotors: RotorCommand,
-    CommandKind.body_rates: BodyRateCommand,
-    CommandKind.joint: JointCommand,
 }
 _READERS = {
     CommandKind.rotors: _read_rotors,

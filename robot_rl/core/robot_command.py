@@ -78,3 +78,12 @@ class TwistCommand:
 
 
 RobotCommand: TypeAlias = RotorCommand | BodyRateCommand | JointCommand | PoseCommand | TwistCommand
+
+COMMANDS: dict[CommandKind, type[RobotCommand]] = {
+    CommandKind.rotors: RotorCommand,
+    CommandKind.body_rates: BodyRateCommand,
+    CommandKind.joint: JointCommand,
+    CommandKind.pose: PoseCommand,
+    CommandKind.twist: TwistCommand,
+}
+"""The class of every kind."""

@@ -26,6 +26,7 @@ from robot_rl.core.errors import (
     StorageError,
 )
 from robot_rl.core.observation import TermConfig
+from tests.policies.test_bundle import GOAL, measured
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -66,6 +67,29 @@ def test_recurrent_state_is_kept_and_starts_anew(
             obs = torch.from_numpy(golden["observation"][t, 1:2])
             action, state = policy({"actor": obs}, state)
         np.testing.assert_allclose(golden["action"][t, 1:2], action.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("initial", [[], [0.5, -0.5, 0.0]])
+def test_a_rehearsal_does_the_same_and_is_not_remembered(
+    tmp_path: Path, arguments: Arguments, policy_class: Any, initial: list[float]
+) -> None:
+    policy = policy_class(29, 4, memory=len(initial))
+    folder = export_bundle(tmp_path / "b", **arguments(policy=policy, initial_state=initial))
+    plain, rehearsing = load_bundle(folder), load_bundle(folder)
+    rng = np.random.default_rng(0)
+    for step in range(6):
+        if step == 4:
+            plain.reset()
+            rehearsing.reset()
+        state = measured(linear_velocity_w=rng.normal(size=(1, 3)))
+        expected = plain.act(state, GOAL)
+        command = rehearsing.act(state, GOAL)
+        np.testing.assert_array_equal(vars(command)["speed"], vars(expected)["speed"])
+        np.testing.assert_array_equal(rehearsing.last_observation, plain.last_observation)
+        again = rehearsing.rehearse()
+        if not initial:  # else the network has another memory already
+            np.testing.assert_array_equal(vars(again)["speed"], vars(expected)["speed"])
+        rehearsing.rehearse()
 
 
 def test_sensed_inputs_reach_the_policy(

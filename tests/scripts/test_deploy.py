@@ -47,7 +47,9 @@ class Heard:
     def __init__(self, session: RosSession, topics: Mapping[str, str]) -> None:
         self._session = session
         self._newest = {
-            topic: session.newest(topic, message(*kind.split("/")))
+            topic: session.newest(
+                topic, message(*kind.split("/")), latched=topic.startswith("goal/")
+            )
             for topic, kind in topics.items()
         }
 

@@ -98,13 +98,15 @@ class TimedPolicy:
 
         def watched(node: PolicyNode) -> Callable[[], PolicyTick]:
             node.runner.act = _timed(node.runner.act, acts)
+            node.inputs.look = _timed(node.inputs.look, looks := [])
             tick = _timed(node.tick, every := [])
 
             def look() -> PolicyTick:
                 done = tick()
                 if done.command is not None:
-                    ticks.append(every[-1])
+                    ticks.append(looks[-1] + every[-1])  # with taking what is answered
                 every.clear()
+                looks.clear()
                 return done
 
             return look

@@ -130,6 +130,7 @@ def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_
     for _ in range(STEPS):
         stamp = robot.session.now()
         robot.session.wait_until(partial(_has_all, node, robot, stamp), "all topics")
+        node.rehearse()  # of which nobody hears
         tick = node.tick()
         assert tick.command is not None, tick.waits_for
         expected = direct.act(twin.read(), twin.goal, twin.sensed)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +89,14 @@ def publish(page: Path, text: str, bars: Sequence[Bar], say: Callable[[str], Non
 def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
     """What a training of today does otherwise, as `task.reward.gait: 1.0 -> 1.5`.
 
-    A field that did not exist when it was trained is no change: a new field's default means what
+    A field that did not exist when it was trained is no change at its default, which means what
     was meant before there was one.
     """
     if job is None:
         return ["nobody trains it any more"]
     if not trained.config:
         return ["its configuration"] * (trained.config_sha256 != job.identity)
-    return list(_changes(trained.config, job.plain, ""))
+    return list(_changes(trained.config, job.plain, job.config, ""))
 
 
 def refuse_changed(
@@ -121,7 +121,10 @@ def refuse_changed(
         )
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[str]:
+def _changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], meant: object, path: str
+) -> Iterator[str]:
+    """Fields that differ; `meant` is the dataclass, or the mapping, of which `now` is the text."""
     for name, value in before.items():
         where = f"{path}{name}"
         if where in _MACHINE:
@@ -129,6 +132,18 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> It
         if name not in now:
             yield f"{where} is gone"
         elif isinstance(value, Mapping) and isinstance(now[name], Mapping):
-            yield from _changes(value, now[name], f"{where}.")
+            yield from _changes(value, now[name], getattr(meant, name, None), f"{where}.")
         elif value != now[name]:
             yield f"{where}: {value} -> {now[name]}"
+    for name in now.keys() - before.keys():
+        if f"{path}{name}" not in _MACHINE and not _is_default(meant, name):
+            yield f"{path}{name} is new: {now[name]}"
+
+
+def _is_default(meant: object, name: str) -> bool:
+    """Whether a field holds what it holds where nobody says anything."""
+    for one in fields(meant) if is_dataclass(meant) else ():
+        if one.name == name:
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            return getattr(meant, name) == default
+    return False

@@ -200,11 +200,16 @@ def test_what_has_changed_since_is_named(proofs):
     before["config"]["device"] = "cuda:3"  # another machine reports on it
     del before["config"]["learner"]["batch_size"]  # a field that is newer than the results
     assert proofs.results.changes(proofs.results.Trained(**before), job) == []
+    del before["config"]["learner"]["n_step"]  # that is newer, and not what was meant before
+    del before["config"]["task"]["reward"]["initial"]["alive"]  # a new reward is always a change
     steps = before["config"]["training"]["total_steps"]
     before["config"]["training"]["total_steps"] = 7
     before["config"]["task"]["was"] = 1
     found = proofs.results.changes(proofs.results.Trained(**before), job)
-    assert sorted(found) == ["task.was is gone", f"training.total_steps: 7 -> {steps}"]
+    assert sorted(found) == [
+        "learner.n_step is new: 5", "task.reward.initial.alive is new: 0.5", "task.was is gone",
+        f"training.total_steps: 7 -> {steps}",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 """
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,19 +12,22 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.mirror import EnvMirror
-from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import TermConfig
 from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
 from sim.mirror import mirror_worlds
+from sim.observer import Observer
 from sim.simulation import Simulation
 from sim.task import Task
 
 _logger = logging.getLogger(__name__)
+_GROUPS = 8
+"""Worlds whose episodes last as long as they may begin in so many groups: a beginning costs nearly
+the same for one world as for twenty, and in most steps none begins."""
 
 
 class SimEnv:
@@ -51,8 +55,8 @@ class SimEnv:
             action_map: From actions to commands.
             initial_action: Every entry of the "last action" at an episode's start.
             seed: Seed of starts, goals and drawn parameters.
-            stagger: End the very first episodes at random times, so that the worlds do not reset
-                all at once.
+            stagger: End the very first episodes at different times, so that the worlds do not
+                reset all at once, but in groups.
         """
         action_map.check_robot(simulation.robot)
         self.simulation = simulation
@@ -75,24 +79,16 @@ class SimEnv:
         self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
-        self._actor = ObservationMap(actor_terms, self._inputs(simulation.measured, self.sensed))
-        groups = {"actor": GroupSpec(shape=(self._actor.size,))}
-        self._critic: ObservationMap | None = None
-        if critic_terms:
-            inputs = self._inputs(simulation.truth, simulation.privileged)
-            self._critic = ObservationMap(critic_terms, inputs)
-            groups["critic"] = GroupSpec(shape=(self._critic.size,))
-        # Written anew in every step: allocating megabytes would cost more than filling them.
-        self._obs: Obs = {
-            name: torch.zeros(count, *group.shape, device=device) for name, group in groups.items()
-        }
-        self._next_obs: Obs = {name: torch.zeros_like(group) for name, group in self._obs.items()}
+        self._observer = Observer(
+            simulation, task, self._last_action,
+            actor_terms=actor_terms, critic_terms=critic_terms,
+        )  # fmt: skip
         self._flags = FaultFlags(count, device)
         self._given_up = torch.zeros((), dtype=torch.int64, device=device)
         self._spec = EnvSpec(
             num_envs=count,
             device=device,
-            groups=groups,
+            groups=self._observer.specs,
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=task.reward_names,
@@ -123,12 +119,11 @@ class SimEnv:
             self.simulation.reseed(seed)
         if state is not None:
             self.load_state_dict(state)
-            return self._observe_again()
+            return self._observer.look(self._last_action)
         self._begin(Rows(self._all if mask is None else mask))
         if self._stagger and mask is None:
-            share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
-            self._episode_limit.copy_(1 + share * (self.task.episode_steps - 1))
-        return self._observe_again()
+            self._stagger_ends()
+        return self._observer.look(self._last_action)
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the worlds whose episode ended."""
@@ -143,16 +138,17 @@ class SimEnv:
             self.simulation.truth, action, self._last_action, self._episode_step
         )
         self._last_action = action
-        next_obs = self._observe()
+        next_obs = self._observer.update(action)
 
         self._reweigh()
         reward = judged.reward_terms @ self._weights
         terminated = judged.terminated
-        truncated = (self._episode_step >= self._episode_limit) & ~terminated
+        truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
         success = judged.success & truncated
         valid = self._flags.watch(
-            {**next_obs, "reward": judged.reward_terms, "action": asked}, self.simulation.fault
-        )
+            {**next_obs, "reward": judged.reward_terms, "action": asked}, self.simulation.fault,
+            joined=(self._observer.next_memory, judged.reward_terms, asked),
+        )  # fmt: skip
         if valid is not self._flags.everyone:
             self._given_up += self.simulation.fault.sum()
             terminated, truncated = terminated & valid, truncated | ~valid
@@ -162,8 +158,9 @@ class SimEnv:
 
         beginning = Rows(terminated | truncated)
         self._begin(beginning)
+        observer = self._observer
         return EnvStep(
-            obs=self._observe_again() if beginning.count else self._copied(next_obs),
+            obs=observer.look(self._last_action) if beginning.count else observer.repeat(),
             next_obs=next_obs,
             reward=reward,
             terminated=terminated,
@@ -190,31 +187,24 @@ class SimEnv:
                 "the engine gave up %d world(s) that it could not simulate (not finite, or too "
                 "fast): they were reset, their steps dropped", given_up,
             )  # fmt: skip
-        names = {"actor": self._actor, "critic": self._critic}
-        columns = {
-            group: _column_names(observation)
-            for group, observation in names.items()
-            if observation is not None
-        }
+        columns = self._observer.columns
         columns["reward"] = list(self.task.reward_names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]
         self._flags.check(columns)
 
     def mirror(self) -> EnvMirror:
         """How observations and actions look with left and right exchanged."""
-        maps = {"actor": self._actor, "critic": self._critic}
-        layouts = {name: one.layout() for name, one in maps.items() if one is not None}
         return mirror_worlds(
-            self.simulation.robot, self.simulation, self.task, self.action_map, layouts
-        )
+            self.simulation.robot, self.simulation, self.task, self.action_map,
+            self._observer.layouts,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that decides the future."""
         return {
             "simulation": self.simulation.state_dict(),
             "task": self.task.state_dict(),
-            "actor": self._actor.state_dict(),
-            "critic": {} if self._critic is None else self._critic.state_dict(),
+            **self._observer.state_dict(),
             "last_action": self._last_action.clone(),
             "episode_step": self._episode_step.clone(),
             "episode_limit": self._episode_limit.clone(),
@@ -226,9 +216,7 @@ class SimEnv:
         """Restore `state_dict`."""
         self.simulation.load_state_dict(state["simulation"])
         self.task.load_state_dict(state["task"])
-        self._actor.load_state_dict(state["actor"])
-        if self._critic is not None:
-            self._critic.load_state_dict(state["critic"])
+        self._observer.load_state_dict(state)
         self._last_action = state["last_action"].to(self.spec.device, copy=True)
         self._episode_step.copy_(state["episode_step"])
         self._episode_limit.copy_(state["episode_limit"])
@@ -237,6 +225,14 @@ class SimEnv:
 
     def close(self) -> None:
         """Nothing is held beyond memory."""
+
+    def _stagger_ends(self) -> None:
+        """Let every world's first episode end with that of a group, drawn at random."""
+        stride = math.ceil(self.task.episode_steps / _GROUPS)
+        groups = math.ceil(self.task.episode_steps / stride)
+        share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
+        ends = (1 + (share * groups).long()) * stride
+        self._episode_limit.copy_(ends.clamp_max(self.task.episode_steps))
 
     def _begin(self, rows: Rows) -> None:
         """Start episodes in the picked worlds."""
@@ -249,10 +245,7 @@ class SimEnv:
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)
-        self._actor.begin(rows, self._inputs(self.simulation.measured, self.sensed))
-        if self._critic is not None:
-            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            self._critic.begin(rows, inputs)
+        self._observer.begin(rows, self._last_action)
 
     def _reweigh(self) -> None:
         """Follow the curriculum; the device hears of it only when a weight moves."""
@@ -260,39 +253,3 @@ class SimEnv:
         if values != self._weight_values:
             self._weight_values = values
             self._weights = torch.tensor(values).to(self.spec.device, non_blocking=True)
-
-    def _observe(self) -> Obs:
-        """True successors of all worlds."""
-        obs = self._next_obs
-        self._actor.update(self._inputs(self.simulation.measured, self.sensed), out=obs["actor"])
-        if self._critic is not None:
-            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            self._critic.update(inputs, out=obs["critic"])
-        return obs
-
-    def _observe_again(self) -> Obs:
-        """Present observations without a step: no history moves."""
-        self._actor.look(
-            self._inputs(self.simulation.measured, self.sensed), out=self._obs["actor"]
-        )
-        if self._critic is not None:
-            inputs = self._inputs(self.simulation.truth, self.simulation.privileged)
-            self._critic.look(inputs, out=self._obs["critic"])
-        return self._obs
-
-    def _copied(self, obs: Obs) -> Obs:
-        for name, group in self._obs.items():
-            group.copy_(obs[name])
-        return self._obs
-
-    def _inputs(self, state: RobotState, sensed: Mapping[str, Tensor]) -> ObservationInputs:
-        return ObservationInputs(
-            state=state, goal=self.task.goal, last_action=self._last_action, sensed=sensed
-        )
-
-
-def _column_names(observation: ObservationMap) -> list[str]:
-    names: list[str] = []
-    for entry in observation.layout():
-        names += [entry["term"]] * (entry["width"] * entry["history"])
-    return names

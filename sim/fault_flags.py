@@ -19,19 +19,23 @@ class FaultFlags:
         """(N,) all true: what `watch` returns, this very tensor, where it found nothing at once."""
         self._columns: dict[str, Tensor] = {}
 
-    def watch(self, values: Mapping[str, Tensor], excused: Tensor) -> Tensor:
+    def watch(
+        self, values: Mapping[str, Tensor], excused: Tensor, joined: Sequence[Tensor] = ()
+    ) -> Tensor:
         """Look at one step of all worlds.
 
         Args:
             values: What must be finite, by name, each (N, width).
             excused: (N,) bool, worlds whose fault the engine has already reported.
+            joined: The same numbers in fewer tensors, of any shape, where they lie in one memory.
 
         Returns:
             (N,) bool: true where everything is finite and nothing was reported.
         """
         # A sum is finite if and only if its parts are, short of overflow.
         asking_is_free = self._worlds.device.type == "cpu"
-        if asking_is_free and all(math.isfinite(part.sum()) for part in values.values()):
+        parts = joined or values.values()
+        if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
             return ~excused if excused.any() else self.everyone  # most steps end here
         finite = torch.stack([part.sum(dim=-1) for part in values.values()]).isfinite().all(dim=0)
         self._worlds |= ~(finite | excused)

@@ -21,8 +21,8 @@ from robot_rl.core.rows import Rows
 class SimulatedSensors:
     """Measures N worlds once per control period.
 
-    `extra_latency` and the factors scale what the sensors declare, world by world. After a reset
-    all samples in flight are of the new episode's start.
+    `extra_latency` and the factors scale what the sensors declare, world by world, from the next
+    reset on. After a reset all samples in flight are of the new episode's start.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class SimulatedSensors:
         self.bias = torch.zeros_like(self.values)
         """Offset of each entry, (N, W); of an attitude the first three, as a rotation vector."""
         self._noise = self._per_column("noise", widths)
+        self._deviation = self._noise.expand_as(self.values).clone()  # (N, W), of `noise_factor`
         self._bias = self._per_column("bias", widths)
         self._walk = self._per_column("bias_walk", widths) * control_dt**0.5
         self._resolution = self._per_column("resolution", widths)
@@ -119,7 +120,7 @@ class SimulatedSensors:
         sample = self._samples[self._newest]
         fresh = self._fresh() if self._slow or self._lossy else None
         kept = before.clone() if fresh is not None else before
-        self._spoil(_joined(truth), self._normals, self.noise_factor, self.bias, out=sample)
+        self._spoil(_joined(truth), self._normals, self._deviation, self.bias, out=sample)
         if fresh is not None:
             sample.copy_(torch.where(fresh[:, self._owner], sample, kept))
         if self._late:
@@ -144,9 +145,11 @@ class SimulatedSensors:
         started = rows.take(_joined(truth))  # a row of each would cost more
         sample = torch.empty_like(started)
         # The normals of the last step serve again: nobody sees both samples of a world.
-        normals, factor = rows.take(self._normals), rows.take(self.noise_factor)
+        normals = rows.take(self._normals)
+        deviation = self._noise * rows.take(self.noise_factor)[:, None]
+        rows.put(self._deviation, deviation)
         bias = rows.take(self.bias) if self._biased else self.bias
-        self._spoil(started, normals, factor, bias, out=sample)
+        self._spoil(started, normals, deviation, bias, out=sample)
         for slot in self._samples:
             rows.put(slot, sample)
         if self._late:
@@ -178,15 +181,16 @@ class SimulatedSensors:
         """Restore `state_dict`."""
         for name in _KEPT:
             getattr(self, name).copy_(state[name])
+        torch.mul(self._noise, self.noise_factor[:, None], out=self._deviation)
         self._newest = int(state["newest"])
         self._generator.set_state(state["generator"])
 
     def _spoil(
-        self, truth: Tensor, normals: Tensor, factor: Tensor, bias: Tensor, *, out: Tensor
+        self, truth: Tensor, normals: Tensor, deviation: Tensor, bias: Tensor, *, out: Tensor
     ) -> None:
         """Add bias and noise to true values (count, W), written to `out`."""
         if self._noisy or self._biased:
-            error = (factor[:, None] * normals).mul_(self._noise)
+            error = deviation * normals
             if self._biased:
                 error += bias
             turned = [

@@ -132,11 +132,10 @@ class ActionMap:
         Args:
             action: (N, A), in [-1, 1]; values outside are clipped (see `out_of_range`).
         """
-        unit = action.clip(-1.0, 1.0)  # the method, which numpy and torch share: `xp.clip` is slow
-        constants = self._constants(unit)
-        values = constants.middle + constants.half * unit
-        if self.limit:
-            values = values.clip(*constants.limit)
+        constants = self._constants(action)
+        values = constants.middle + constants.half * action
+        # The method, which numpy and torch share: `xp.clip` is slow.
+        values = values.clip(constants.lowest, constants.highest)
         return _MAKERS[self.kind](constants, values)
 
     def from_command(self, command: RobotCommand) -> Array:
@@ -183,8 +182,10 @@ class _Constants:
     """Command entry at action 0, (A,)."""
     half: Array
     """What an action of 1 adds to it, (A,)."""
-    limit: tuple[Array, Array]
-    """Lowest and highest command entry, (A,) each; empty where nothing is clipped."""
+    lowest: Array
+    """Command entry at action -1, clipped, (A,)."""
+    highest: Array
+    """Command entry at action 1, clipped, (A,)."""
     gripper: bool
     """Whether the last entry is the gripper's."""
     still: Array
@@ -203,12 +204,17 @@ class _Constants:
             return xp.asarray(list(values), dtype=like.dtype, device=like.device)
 
         ends = list(zip(action_map.low, action_map.high, strict=True))
-        lowest, highest = zip(*action_map.limit, strict=True) if action_map.limit else ((), ())
+        limits = action_map.limit or [[-inf, inf]] * action_map.size
+        clipped = [
+            [min(max(end, lowest), highest) for end in pair]
+            for pair, (lowest, highest) in zip(ends, limits, strict=True)
+        ]
         still = xp.zeros_like(like[..., : len(action_map.stiffness)])
         return cls(
             middle=array(0.5 * (low + high) for low, high in ends),
             half=array(0.5 * (high - low) for low, high in ends),
-            limit=(array(lowest), array(highest)),
+            lowest=array(low for low, _ in clipped),
+            highest=array(high for _, high in clipped),
             gripper=action_map.gripper,
             still=still,
             stiffness=still + array(action_map.stiffness),

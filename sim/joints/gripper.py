@@ -34,6 +34,8 @@ class Gripper:
         count, fingers = position.shape
         self._asked = np.full((count, 1), spec.open)
         self._target = self._asked.copy()
+        self._input = spec.stiffness * self._target
+        self._arrived = True  # every target is where it was asked to be
         self._share = np.full((fingers, 1), 1 / fingers)
         self._middle = position @ self._share
         self.opening = torch.ones(count, 1)
@@ -46,18 +48,25 @@ class Gripper:
         Args:
             opening: Asked opening as a fraction, (N, 1); None asks for nothing new.
         """
+        target, middle = self._target, self._middle
         if opening is not None:
             self._asked[:] = self.joint_position(opening.detach().numpy())
-        target, middle = self._target, self._middle
+        elif self._arrived:
+            behind = target - middle
+            if behind.max() <= self._lead and behind.min() >= -self._lead:
+                return self._input  # as most robots' fingers do most of the time
         target = _within(self._asked, target - self._step, target + self._step)
         self._target = _within(target, middle - self._lead, middle + self._lead)
-        return self._spec.stiffness * self._target
+        self._arrived = np.array_equal(self._target, self._asked)
+        self._input = self._spec.stiffness * self._target
+        return self._input
 
     def begin(self, rows: Rows, position: NDArray[np.float64]) -> NDArray[np.float64]:
         """Ask the picked worlds to stay at a position, (count, 1); input of their motors."""
         self._asked[rows.ids] = position
         self._target[rows.ids] = position
-        return self._spec.stiffness * position
+        self._input[rows.ids] = control = self._spec.stiffness * position
+        return control
 
     def look(self) -> None:
         """Bring `opening` up to date with the fingers."""
@@ -80,6 +89,8 @@ class Gripper:
         """Restore `state_dict`."""
         self._asked[:] = state["asked"]
         self._target[:] = state["target"]
+        self._input = self._spec.stiffness * self._target
+        self._arrived = np.array_equal(self._target, self._asked)
 
 
 def _within(values: Any, low: Any, high: Any) -> Any:

@@ -24,7 +24,7 @@ from sim.physics.joint_layout import JointLayout
 from sim.physics.mujoco_batch import MujocoEngine
 
 AHEAD = 64
-"""Plants that are drawn at a time."""
+"""Plants that are drawn at a time, at most, where fewer begin."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class JointPlants:
         """
         level = 1.0 if self.level is None else float(self.level)
         if self._given + rows.count > len(self._ahead) or level != self._ahead_level:
-            self._draw(max(rows.count, AHEAD), level, generator)
+            self._draw(rows.count * max(1, AHEAD // rows.count), level, generator)
         given = slice(self._given, self._given + rows.count)
         self._given = given.stop
         self._drawn[rows.ids] = self._ahead[given]

@@ -30,11 +30,12 @@ class TargetRamp:
             engine: Its controls are written.
         """
         count, joints, steps = engine.num_worlds, robot.num_joints, engine.decimation
-        fastest = np.array([joint.velocity_limit for joint in robot.joints])
-        passed = np.arange(1, steps + 1)[:, None] * (engine.control_dt / steps)  # [s]
-        self._reach = passed * fastest  # (steps, J)
+        self._fastest = np.array([joint.velocity_limit for joint in robot.joints])
+        # Ways are counted in seconds at the joints' limits; steps lie outermost, worlds and joints
+        # side by side: numpy is quick along long rows.
+        self._passed = np.arange(1, steps + 1)[:, None] * (engine.control_dt / steps)  # [s]
         self._target = np.zeros((count, joints))
-        self._missing = np.zeros((count, steps, joints))
+        self._missing = np.zeros((steps, count * joints))
         control = engine.control.numpy()
         self._control, self._others = control[:, :joints], control[:, joints:]
         self._ramp = np.zeros((count, steps - 1, control.shape[1]))
@@ -53,16 +54,17 @@ class TargetRamp:
         Returns:
             Controls of the steps before the last, (N, steps - 1, nu).
         """
-        way = (goal - self._target)[:, None]  # (N, 1, J)
-        missing = np.minimum(way, self._reach, out=self._missing)
-        np.maximum(missing, -self._reach, out=missing)
-        self._target += missing[:, -1]
-        missing -= way
-        missing *= stiffness[:, None]
-        joints = missing.shape[-1]
-        np.add(self._control[:, None], missing[:, :-1], out=self._ramp[..., :joints])
+        way = (goal - self._target) / self._fastest  # (N, J), [s]
+        missing = np.minimum(way.reshape(-1), self._passed, out=self._missing)
+        np.maximum(missing, -self._passed, out=missing)
+        self._target += missing[-1].reshape(way.shape) * self._fastest
+        missing -= way.reshape(-1)
+        missing *= (stiffness * self._fastest).reshape(-1)
+        torque = missing.reshape(-1, *way.shape)  # (steps, N, J)
+        joints = way.shape[1]
+        np.add(self._control[:, None], torque[:-1].swapaxes(0, 1), out=self._ramp[..., :joints])
         self._ramp[..., joints:] = self._others[:, None]
-        self._control += missing[:, -1]
+        self._control += torque[-1]
         return self._ramp
 
     def begin(self, rows: Rows, position: NDArray[np.float64]) -> None:

@@ -198,7 +198,7 @@ def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
 
 @pytest.mark.parametrize("name", choices("robot"))
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
-    task = {"panda": "reach", "crazyflie": "hover"}.get(name, "velocity")
+    task = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover"}.get(name, "velocity")
     spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
     assert (spec.mirror is not None) == (name in ("go1", "go2", "crazyflie"))
     if spec.mirror is not None:

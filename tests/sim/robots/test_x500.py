@@ -113,8 +113,8 @@ def test_a_controller_that_knows_everything_saves_the_starts_of_hover(plant: str
     assert isinstance(env.simulation, MultirotorSimulation)
     expert = MultirotorExpert(env.simulation)
     outcome = evaluate(env, lambda obs: expert.act(), seed=1)
-    # Of 256 starts it saves 95 % with Gazebo's plant, all if rotors keep their own lag, and all with
-    # the identified one, which has twice the thrust.
+    # Of 256 starts it saves 95 % with Gazebo's plant (all if rotors keep their own lag), and all
+    # with the identified one, which has twice the thrust.
     assert outcome.success_rate >= 0.9
 
 

@@ -206,6 +206,7 @@ def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: 
     spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
     assert (spec.mirror is not None) == (name not in ("panda", "ur5e"))
     if spec.mirror is not None:
-        other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL"}
+        other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL",
+                 "left_foot": "right_foot", "right_foot": "left_foot"}  # fmt: skip
         found = [spec.feet[i] for i in RobotMirror(spec).feet.source]
         assert found == [other[foot] for foot in spec.feet]

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from configs.schema import make_env
-from robot_rl.core.env import BatchEnv
+from robot_rl.core.env import Obs
+from robot_rl.training.evaluation import evaluate
+from sim.env import SimEnv
 from sim.joints.joint_robot import JointRobotConfig
 from sim.physics.mujoco_model import load_model
 from tests.compositions import composed
@@ -187,42 +189,64 @@ def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
 
 
 @pytest.fixture(scope="module")
-def worlds() -> BatchEnv:
+def worlds() -> SimEnv:
     config = composed(["task=reach", "robot=ur5e"]).config
     robot = replace(config.robot, physics_threads=1)
-    return make_env(
-        replace(config, robot=robot), num_envs=8, device=torch.device("cpu"), seed=0,
+    env = make_env(
+        replace(config, robot=robot), num_envs=16, device=torch.device("cpu"), seed=0,
         evaluation=True,
     )  # fmt: skip
+    assert isinstance(env, SimEnv)
+    return env
 
 
-def test_the_reach_task_runs_with_it(worlds: BatchEnv) -> None:
+def test_the_reach_task_runs_with_it(worlds: SimEnv) -> None:
     worlds.reset(seed=0)
     generator = torch.Generator().manual_seed(0)
     assert worlds.spec.action_size == 6
     for _ in range(10):
-        step = worlds.step(2 * torch.rand(8, 6, generator=generator) - 1)
+        step = worlds.step(2 * torch.rand(16, 6, generator=generator) - 1)
         assert step.valid.all()
         assert step.reward.isfinite().all()
 
 
-def test_every_goal_of_reach_is_within_the_range_of_actions(model: mujoco.MjModel) -> None:
-    """Corners and the middle of the box, by damped least squares within the action's range."""
-    task = composed(["task=reach", "robot=ur5e"]).config.task
-    box = list(zip(task.goal_low, task.goal_high, strict=True))
-    goals = [*itertools.product(*box), [sum(pair) / 2 for pair in box]]
-    robot = ur5e()
-    rest = pose(robot)
+def solved(model: mujoco.MjModel, goal: np.ndarray, rest: np.ndarray, reach: float) -> np.ndarray:
+    """Joint positions that bring the flange to a point, at most `reach` [rad] away from rest."""
     data, jacobian, site = mujoco.MjData(model), np.zeros((3, model.nv)), model.site("end_effector")
-    for goal in goals:
-        data.qpos[:], away = rest, np.ones(3)
-        for _ in range(100):
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_comPos(model, data)
-            mujoco.mj_jacSite(model, data, jacobian, None, site.id)
-            away = goal - data.site("end_effector").xpos
-            square = jacobian @ jacobian.T + 1e-4 * np.eye(3)
-            data.qpos[:] += jacobian.T @ np.linalg.solve(square, away)
-            reach = 0.9 * robot.action_scale
-            data.qpos[:] = np.clip(data.qpos, rest - reach, rest + reach)
-        assert np.linalg.norm(away) < 1e-3, goal
+    data.qpos[:], away = rest, np.ones(3)
+    for _ in range(100):
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_jacSite(model, data, jacobian, None, site.id)
+        away = goal - data.site("end_effector").xpos
+        square = jacobian @ jacobian.T + 1e-4 * np.eye(3)
+        data.qpos[:] += jacobian.T @ np.linalg.solve(square, away)
+        data.qpos[:] = np.clip(data.qpos, rest - reach, rest + reach)
+    assert np.linalg.norm(away) < 1e-3, goal
+    return data.qpos.copy()
+
+
+def test_every_goal_of_reach_is_within_the_range_of_actions(
+    model: mujoco.MjModel, worlds: SimEnv
+) -> None:
+    task = worlds.task.config
+    box = list(zip(task.goal_low, task.goal_high, strict=True))
+    for goal in [*itertools.product(*box), [sum(pair) / 2 for pair in box]]:
+        solved(model, np.array(goal), pose(ur5e()), reach=0.9 * ur5e().action_scale)
+
+
+def test_who_knows_where_the_joints_must_go_reaches_every_goal_in_time(
+    model: mujoco.MjModel, worlds: SimEnv
+) -> None:
+    """With the lag of the gains, the limit of speed and everything that the task draws."""
+    rest, scale = pose(ur5e()), ur5e().action_scale
+
+    def act(_: Obs) -> torch.Tensor:
+        # Nobody falls out of step: all episodes are as long, and every goal stays.
+        if not actions:
+            for goal in worlds.task.goal["end_effector_position_b"].double().numpy():
+                actions.append((solved(model, goal, rest, 0.9 * scale) - rest) / scale)
+        return torch.tensor(np.array(actions), dtype=torch.float32)
+
+    actions: list[np.ndarray] = []
+    assert evaluate(worlds, act, seed=1).success_rate == 1.0

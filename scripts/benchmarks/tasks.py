@@ -18,7 +18,9 @@ SIZE = 64
 """Worlds of each contender."""
 WORLD_STEPS = 12_000
 """Steps of all worlds together in one turn."""
-ROBOTS = {"panda": "reach", "go2": "velocity", "go1": "velocity"}
+ROBOTS = {
+    "panda": "reach", "ur5e": "reach", "go2": "velocity", "go1": "velocity", "g1": "velocity",
+}  # fmt: skip
 """Robots with joints, and the task whose random targets they follow."""
 
 

@@ -124,7 +124,7 @@ class MujocoWorlds:
 
 
 class MultirotorWorlds:
-    """Multirotors in a studio: the model of a Crazyflie above a floor that it never meets."""
+    """Multirotors in a studio: a Crazyflie of their size above a floor that it never meets."""
 
     base, floats = 1, True
     push_axes = ("x", "y", "z")
@@ -134,9 +134,11 @@ class MultirotorWorlds:
         self._simulation = simulation
         tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
         tree.geom("floor").pos[2] = _FLOOR
-        self.model = tree.compile()
-        self._data = mujoco.MjData(self.model)
         plant = simulation.config.model
+        order = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
+        self.model = tree.compile()
+        self._blades = 7 + order
+        self._data = mujoco.MjData(self.model)
         self._sign = np.array(plant.rotor_yaw_sign)
         self._angle = np.zeros((simulation.num_worlds, 4))
         self._seen = np.zeros(simulation.num_worlds)  # time of the last look [s]
@@ -149,7 +151,7 @@ class MultirotorWorlds:
         self._angle[world] += self._sign * turned
         data = self._data
         data.qpos[:3], data.qpos[3:7] = state[POSITION], state[ORIENTATION]
-        data.qpos[7:] = self._angle[world]
+        data.qpos[self._blades] = self._angle[world]
         data.qvel[:3], data.qvel[3:6] = state[LINEAR_VELOCITY], state[ANGULAR_VELOCITY]
         mujoco.mj_forward(self.model, data)
         return data
@@ -158,6 +160,26 @@ class MultirotorWorlds:
         """Change the velocity at once."""
         first = LINEAR_VELOCITY.start
         self._simulation.engine.state[world, first + self.push_axes.index(axis)] += speed
+
+
+def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> NDArray[np.int64]:
+    """Bring the drawing of a multirotor to the size of another one.
+
+    Args:
+        body: Its body, whose rotors are the bodies in it; changed.
+        rotors: x and y of the other's rotors, (4, 2), [m].
+
+    Returns:
+        Which rotor of the drawing is each of the other's, (4,): the one on the same side.
+    """
+    drawn = np.array([rotor.pos[:2] for rotor in body.bodies])
+    scale = float(np.linalg.norm(rotors, axis=1).mean() / np.linalg.norm(drawn, axis=1).mean())
+    for part in (body, *body.bodies):
+        for geom in part.geoms:
+            geom.pos, geom.size = scale * geom.pos, scale * geom.size
+    for rotor in body.bodies:
+        rotor.pos = scale * rotor.pos
+    return (rotors @ drawn.T).argmax(axis=1)
 
 
 def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:

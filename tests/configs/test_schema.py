@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from configs.catalog import GROUPS, choices, describe_choices, describe_fields, walk_fields
+from configs.catalog import (
+    CONFIGS,
+    GROUPS,
+    choices,
+    describe_choices,
+    describe_fields,
+    walk_fields,
+)
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
 from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
@@ -61,6 +68,24 @@ def test_every_field_says_what_it_means():
 )
 def test_a_task_brings_its_robot_where_none_is_chosen(asked, robot):
     assert compose(asked).chosen["robot"] == robot
+
+
+PAIRS = {f"{task}_{robot}": (task, robot) for task in choices("task") for robot in choices("robot")}
+FITTED = [path.stem for path in sorted((CONFIGS / "fitted").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_a_task_fitted_to_a_robot_differs_for_it_and_yields_to_the_command_line(name):
+    task, robot = PAIRS[name]  # a file of any other name would never be read
+    fitted = compose([f"task={task}", f"robot={robot}"]).config.task
+    plain = compose([f"task={task}"]).config.task
+    assert fitted != plain
+    for field, own in zip(walk_fields(fitted), walk_fields(plain), strict=True):
+        if isinstance(own.value, list | float) and field.value != own.value:
+            told = [f"task={task}", f"robot={robot}", f"task.{own.path}={own.value}"]
+            again = {f.path: f.value for f in walk_fields(compose(told).config.task)}
+            assert again[own.path] == own.value
+            break
 
 
 def test_the_help_says_which_robot_a_task_brings():

@@ -131,7 +131,13 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
     rows = record["env"][0]["rows"]
     assert rows[0]["ratio"] == 1
     names = [row["name"] for row in record["sim"][1]["rows"]]
-    assert [row["name"] for row in record["tasks"][0]["rows"]] == ["panda", "go2", "go1"]
+    assert [row["name"] for row in record["tasks"][0]["rows"]] == [
+        "panda",
+        "ur5e",
+        "go2",
+        "go1",
+        "g1",
+    ]
     assert {row["name"] for row in record["tasks"][1]["rows"]} >= {"hover", "reach", "velocity"}
     assert names[:3] == ["ours", "SyncVectorEnv", "AsyncVectorEnv"]
     assert all(row["median"] > 0 for row in rows)

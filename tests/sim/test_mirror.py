@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs.schema import make_env
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
@@ -24,7 +25,9 @@ from sim.scenes.terrain import ScanConfig
 from sim.task import Start
 from sim.tasks.legs.gait import Gait, GaitConfig
 from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityTask
+from tests.compositions import composed
 from tests.robot_rl.core.test_mirror import walker
+from tests.sim.joint_robots import joint_robot
 from tests.sim.legs import CPU, TERMS, go2, leg_worlds
 
 SEEN = (
@@ -121,6 +124,22 @@ def test_the_base_of_the_manufacturer_is_almost_its_own_image() -> None:
     put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
     seen, _ = largest_difference(env, env.mirror())
     assert 1e-5 < seen < 2e-2
+
+
+def test_a_humanoid_is_almost_its_own_image() -> None:
+    """Its manufacturer's links differ a little from left to right, and it is about to topple."""
+    config = composed(["task=velocity", "robot=g1"]).config
+    still = replace(config.task, randomization=JointRandomization())
+    robot = joint_robot("g1", "velocity", noise=False)
+    env = make_env(
+        replace(config, task=still, robot=robot), num_envs=2, device=CPU, seed=3, evaluation=True
+    )
+    assert isinstance(env, SimEnv)
+    env.reset(seed=3)
+    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
+    seen, paid = largest_difference(env, env.mirror(), steps=12)
+    assert 1e-5 < seen < 1e-2
+    assert paid < 5e-2
 
 
 @pytest.mark.parametrize(

@@ -196,12 +196,17 @@ def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
     assert RobotSpec.from_dict(older).mirror is None
 
 
+TASKS = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover", "x500": "hover"}
+"""Of robots that do not walk."""
+
+
 @pytest.mark.parametrize("name", choices("robot"))
 def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
-    task = {"panda": "reach", "crazyflie": "hover"}.get(name, "velocity")
+    task = TASKS.get(name, "velocity")
     spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
-    assert (spec.mirror is not None) == (name in ("go1", "go2", "crazyflie"))
+    assert (spec.mirror is not None) == (name not in ("panda", "ur5e"))
     if spec.mirror is not None:
-        other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL"}
+        other = {"FL": "FR", "FR": "FL", "RL": "RR", "RR": "RL",
+                 "left_foot": "right_foot", "right_foot": "left_foot"}  # fmt: skip
         found = [spec.feet[i] for i in RobotMirror(spec).feet.source]
         assert found == [other[foot] for foot in spec.feet]

@@ -28,9 +28,9 @@ def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
     return values[..., list(mirror.source)] * torch.tensor(mirror.sign)
 
 
-def worlds(plant: str) -> SimEnv:
+def worlds(robot: str, plant: str) -> SimEnv:
     """Two worlds without noise, disturbed and drawn as in training."""
-    config = composed(["task=hover", f"robot.plant={plant}"]).config
+    config = composed(["task=hover", f"robot={robot}", f"robot.plant={plant}"]).config
     spec = config.robot.spec
     sensors = {name: SensorSpec(rate_hz=100) for name in spec.sensors}
     quiet = replace(config.robot, spec=replace(spec, sensors=sensors))
@@ -55,9 +55,14 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
     env.load_state_dict(state)
 
 
-@pytest.mark.parametrize("plant", ["paper", "measured"])
-def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(plant: str) -> None:
-    env = worlds(plant)
+@pytest.mark.parametrize(
+    ("robot", "plant"),
+    [("crazyflie", "paper"), ("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
+)
+def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
+    robot: str, plant: str
+) -> None:
+    env = worlds(robot, plant)
     put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
     found, generator = env.mirror(), torch.Generator().manual_seed(0)
     for t in range(30):

@@ -54,6 +54,22 @@ def test_shown_multirotor_is_where_the_simulation_has_it_and_its_rotors_turn():
     np.testing.assert_array_equal(again - before, turned)  # time stands still
 
 
+def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides():
+    player = player_of("hover", 1, "robot=x500", action=1.0)
+    plant = player.env.simulation.config.model
+    before = player.shown.look(0, player.time).qpos[7:].copy()
+    player.step()
+    data = player.shown.look(0, player.time)
+    turned = data.qpos[7:] - before
+    base = player.shown.base
+    axes = data.xmat[base].reshape(3, 3)
+    for place, sign in zip(plant.rotor_position, plant.rotor_yaw_sign, strict=True):
+        away = (data.xpos[base + 1 :] - data.xpos[base]) @ axes - [*place, 0.0]
+        nearest = int(np.linalg.norm(away[:, :2], axis=1).argmin())
+        np.testing.assert_allclose(away[nearest, :2], 0.0, atol=1e-3)
+        assert np.sign(turned[nearest]) == sign
+
+
 def test_contact_forces_carry_a_robot_that_stands():
     player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
                        "task.randomization.pushes.turn=0")  # fmt: skip

@@ -178,8 +178,10 @@ class SimEnv:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 
         Worlds that the engine gave up since the last check are told in the log: they were reset
-        and their steps are invalid, and the others do not feel them.
+        and their steps are invalid, and the others do not feel them. LimitError tells of contacts
+        that the engine had no room for.
         """
+        self.simulation.check()
         given_up = int(self._given_up)
         if given_up:
             self._given_up.zero_()

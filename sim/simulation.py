@@ -67,6 +67,13 @@ class Simulation(Protocol):
         """What widens the ranges of drawn parameters; None where they are whole."""
         ...
 
+    def check(self) -> None:
+        """Raise what the engine left out of the simulation since the last call.
+
+        Waits for the device; raises LimitError where there was no room for contacts.
+        """
+        ...
+
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""
         ...

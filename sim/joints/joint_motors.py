@@ -13,8 +13,8 @@ from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.rows import Rows
 from sim.joints.gripper import Gripper
 from sim.joints.target_ramp import TargetRamp
+from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_motor import AFFINE_GAINS, DC_GAINS, RESISTANCE, delay_times
 
 
@@ -35,7 +35,7 @@ class JointMotors:
     def __init__(
         self,
         robot: RobotSpec,
-        engine: MujocoEngine,
+        engine: Engine,
         layout: JointLayout,
         *,
         limit_target_speed: bool = False,
@@ -200,7 +200,7 @@ class _GainColumns:
     """Stiffness and damping of motors of one kind, where the engine reads them."""
 
     def __init__(
-        self, engine: MujocoEngine, field: str, columns: tuple[int, int], motors: NDArray[np.int64],
+        self, engine: Engine, field: str, columns: tuple[int, int], motors: NDArray[np.int64],
         sign: float,
     ) -> None:  # fmt: skip
         first, second = columns

@@ -20,8 +20,8 @@ from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.link_masses import LinkMasses
+from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_batch import MujocoEngine
 
 AHEAD = 64
 """Plants that are drawn at a time, at most, where fewer begin."""
@@ -57,7 +57,7 @@ class JointPlants:
         self,
         config: JointRobotConfig,
         ranges: JointRandomization,
-        engine: MujocoEngine,
+        engine: Engine,
         layout: JointLayout,
         motors: JointMotors,
     ) -> None:
@@ -224,7 +224,11 @@ class JointPlants:
         if self.changes("payload", "link_mass", "centre_of_mass"):
             fields |= self._masses.fields(len(ahead), values)
         engine = self._engine
-        self._ahead_fields = [(engine.model_field(n).numpy(), rows) for n, rows in fields.items()]
+        self._ahead_fields = [
+            (engine.model_field(name).numpy(), rows)
+            for name, rows in fields.items()
+            if engine.has_field(name)  # what an engine does not have, it derives by itself
+        ]
 
     def _values(self, unit: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
         """All parameters by name, in the unit of their range.

@@ -8,6 +8,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from sim.joints.fallen import BeginsFallen
 from sim.joints.joint_randomization import JointRandomization
+from sim.physics.engine import PhysicsEngine
 
 
 @dataclass(kw_only=True)
@@ -27,8 +28,13 @@ class JointRobotConfig:
     """Integration step [s]."""
     decimation: int = 8
     """Integration steps per control step."""
+    engine: PhysicsEngine = PhysicsEngine.batch
+    """What steps the worlds."""
     physics_threads: int = 0
-    """CPU threads that step the worlds; 0 for one per core."""
+    """CPU threads of the engine `batch`; 0 for one per core."""
+    contacts: int = 0
+    """Contacts that a world of the engine `warp` has room for, on average over all; 0 for 48 on a
+    floor and 96 on a height field. Too few are an error that says so."""
     action_scale: float = 1.0
     """What an action of 1 adds to a joint's default position [rad]."""
     limit_target_speed: bool = False
@@ -40,7 +46,7 @@ class JointRobotConfig:
 
     def __post_init__(self) -> None:
         """Refuse steps and scales without extent."""
-        for name, lowest in (("decimation", 1), ("physics_threads", 0)):
+        for name, lowest in (("decimation", 1), ("physics_threads", 0), ("contacts", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(
                     f"robot.{name} must be at least {lowest}, got {getattr(self, name)}"

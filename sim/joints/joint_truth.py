@@ -10,8 +10,8 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from sim.joints.gripper import Gripper
 from sim.joints.joint_robot import JointRobotConfig
+from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_batch import MujocoEngine
 from sim.scenes.height_scan import SCAN, HeightScan
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain
@@ -32,7 +32,7 @@ class JointTruth:
     def __init__(
         self,
         config: JointRobotConfig,
-        engine: MujocoEngine,
+        engine: Engine,
         layout: JointLayout,
         gripper: Gripper | None,
         scene: SceneConfig,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from robot_rl.core.errors import ConfigError
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
+from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_constants import ModelConstants
 
 _MASSLESS = 1e-12
@@ -24,7 +24,7 @@ class LinkMasses:
     """Computes, for many robots at once, the fields of the model that depend on masses."""
 
     def __init__(
-        self, config: JointRobotConfig, ranges: JointRandomization, engine: MujocoEngine,
+        self, config: JointRobotConfig, ranges: JointRandomization, engine: Engine,
         layout: JointLayout, *, at_once: int,
     ) -> None:  # fmt: skip
         """Read the nominal masses.
@@ -79,7 +79,7 @@ class LinkMasses:
         return self._constants.derive(fields)
 
 
-def _robot_bodies(engine: MujocoEngine, layout: JointLayout) -> list[int]:
+def _robot_bodies(engine: Engine, layout: JointLayout) -> list[int]:
     """Bodies of the trees that the robot's joints are in; a scene's are none of them."""
     model = engine.model
     first = layout.velocity.start - (6 if layout.floating else 0)
@@ -89,7 +89,7 @@ def _robot_bodies(engine: MujocoEngine, layout: JointLayout) -> list[int]:
 
 
 def _payload_body(
-    config: JointRobotConfig, ranges: JointRandomization, engine: MujocoEngine, carries: list[str]
+    config: JointRobotConfig, ranges: JointRandomization, engine: Engine, carries: list[str]
 ) -> int:
     model = engine.model
     names = [model.body(i).name for i in range(model.nbody)]

@@ -26,7 +26,7 @@ from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.joint_truth import JointTruth
 from sim.joints.placement import Placement
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.make_engine import make_engine
 from sim.physics.mujoco_model import load_model
 from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
@@ -87,9 +87,10 @@ class MujocoSimulation:
             further_delay=randomization.actuator_delay[1],
             menagerie=config.menagerie,
         )  # fmt: skip
-        self.engine = MujocoEngine(
-            model, num_worlds, decimation=config.decimation, threads=config.physics_threads
-        )
+        self.engine = make_engine(
+            config.engine, model, num_worlds, decimation=config.decimation,
+            threads=config.physics_threads, contacts=config.contacts,
+        )  # fmt: skip
         self.control_dt = self.engine.control_dt
         fingers = config.spec.gripper.joints if config.spec.gripper else []
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
@@ -181,6 +182,10 @@ class MujocoSimulation:
         self._true.look()
         self._robot_sensors.reset(rows, self._sensed())
         self._scene_sensors.reset(rows, self._scene_truth())
+
+    def check(self) -> None:
+        """Raise what the engine left out of the simulation since the last check."""
+        self.engine.check()
 
     def push(self, world: int, velocity: Tensor) -> None:
         """Change a robot's velocity at once: a person's push.

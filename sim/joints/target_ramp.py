@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.rows import Rows
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.engine import Engine
 
 
 class TargetRamp:
     """The way of the targets of N worlds through the physics steps of a control period."""
 
-    def __init__(self, robot: RobotSpec, engine: MujocoEngine) -> None:
+    def __init__(self, robot: RobotSpec, engine: Engine) -> None:
         """Begin at zero; `begin` says where really.
 
         Args:

@@ -153,6 +153,9 @@ class MultirotorSimulation:
         plant = SignedPermutation.joined(robot.kind(kind, width) for kind, width in kinds)
         return {"rotor_speed": robot.unsigned(robot.robot.rotors), "plant": plant}
 
+    def check(self) -> None:
+        """Nothing is ever left out."""
+
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""
         for _ in range(self._engine_steps):

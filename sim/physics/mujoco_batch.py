@@ -207,6 +207,17 @@ class MujocoEngine:
             self._shared[name] = self._fields[name][0].clone()
         return self._fields[name]
 
+    def has_field(self, name: str) -> bool:
+        """Whether a field of the model can differ between worlds."""
+        try:
+            self.model_field(name)
+        except ConfigError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Nothing is left out: contacts that do not fit raise the world's flag."""
+
     def update_constants(self, rows: Rows) -> None:
         """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
         self._derived = True

@@ -13,6 +13,7 @@ from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from sim.multirotors.multirotor_robot import FlightAction
+from sim.physics.engine import PhysicsEngine
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
@@ -109,6 +110,7 @@ CASES = (
     EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
 )  # fmt: skip
 
+_WARP = PhysicsEngine.warp
 ON_THE_CPU_ONLY = (
     EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
     *(
@@ -128,6 +130,16 @@ ON_THE_CPU_ONLY = (
     EnvCase(
         "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
         lift_limit, noiseless=True, terminates=False,
+    ),
+    *(
+        EnvCase(
+            f"{name} on Warp{'' if noise else ' without noise'}", make(noise=noise, engine=_WARP),
+            STEPS, endless(noise=noise, engine=_WARP), lift_limit, noiseless=not noise,
+        )
+        for name, make, endless in (
+            ("reach", reach, endless_reach), ("velocity", walk, endless_walk)
+        )
+        for noise in (True, False)
     ),
     EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
     EnvCase(

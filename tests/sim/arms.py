@@ -16,6 +16,7 @@ from sim.env import SimEnv
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.physics.engine import PhysicsEngine
 from sim.task import Start
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot
@@ -99,11 +100,11 @@ def arm_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
     lowest_height: float = 0.45, evaluation: bool = True,
     curriculum: CurriculumConfig | None = None, make_task: Callable[..., Any] = ReachTask,
-    **changes: Any,
+    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Reach in a dozen steps; the default pose is little above the height that ends an episode."""
     terms = [TermConfig(term=name) for name in TERMS]
-    robot = worn(panda(noise=noise, latency=0.04), noise=noise)
+    robot = worn(panda(noise=noise, latency=0.04, engine=engine), noise=noise)
     quiet = {} if noise else {"sensor_noise": [1.0, 1.0], "sensor_bias": [1.0, 1.0]}
     drawn = replace(EVERYTHING, curriculum=curriculum or CurriculumConfig(), **quiet)
     task = ReachConfig(
@@ -122,11 +123,11 @@ def arm_worlds(
     )  # fmt: skip
 
 
-def reach(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
-    """A maker for `EnvCase.make`."""
-    return lambda count, seed, device: arm_worlds(count, seed=seed, noise=noise, device=device)
+def reach(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`; arguments of `arm_worlds`."""
+    return lambda count, seed, device: arm_worlds(count, seed=seed, device=device, **arguments)
 
 
-def endless_reach(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_reach(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: no height is too low."""
-    return lambda count, device: arm_worlds(count, noise=noise, device=device, lowest_height=-9.0)
+    return lambda count, device: arm_worlds(count, device=device, lowest_height=-9.0, **arguments)

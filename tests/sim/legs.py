@@ -13,6 +13,7 @@ from sim.joints.fallen import FallenConfig
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.physics.engine import PhysicsEngine
 from sim.pushes import PushConfig
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
@@ -61,29 +62,30 @@ def velocity_config(**changes: Any) -> VelocityConfig:
 
 def leg_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    robot: JointRobotConfig | None = None, evaluation: bool = True, **changes: Any,
+    robot: JointRobotConfig | None = None, evaluation: bool = True,
+    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Worlds of `velocity_config(**changes)`; without noise nobody is pushed either."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
     return build_env(
         velocity_config(**({"randomization": ranges} | changes)),
-        robot or go2(noise=noise, latency=0.02),
+        robot or go2(noise=noise, latency=0.02, engine=engine),
         make_task=VelocityTask, make_simulation=MujocoSimulation,
         num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 
-def walk(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+def walk(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`: the lowest height is close to that of the start."""
     return lambda count, seed, device: leg_worlds(
-        count, seed=seed, noise=noise, device=device, lowest_height=0.31
+        count, seed=seed, device=device, lowest_height=0.31, **arguments
     )
 
 
-def endless_walk(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_walk(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nothing is too low or too tilted."""
     return lambda count, device: leg_worlds(
-        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
+        count, device=device, lowest_height=-9.0, max_tilt=4.0, **arguments
     )
 
 

@@ -1,0 +1,89 @@
+"""What the worlds of robots with joints ask of an engine: MuJoCo on CPU threads, or MuJoCo Warp."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from robot_rl.core.rows import Rows
+from sim.physics.fault_record import FaultRecord
+
+
+class PhysicsEngine(Enum):
+    """What can step robots with joints."""
+
+    batch = "batch"
+    """MuJoCo on CPU threads, in double precision."""
+    warp = "warp"
+    """MuJoCo Warp, in single precision, a control period captured as one graph; extra `gpu`."""
+
+
+class Engine(Protocol):
+    """N copies of one model. Tensors are live views: write into them, do not replace them."""
+
+    num_worlds: int
+    decimation: int
+    control_dt: float
+    qpos: Tensor
+    qvel: Tensor
+    motion: Tensor
+    control: Tensor
+    fixtures: tuple[Tensor, ...]
+    fault: Tensor
+    fault_records: list[FaultRecord]
+    sensordata: Tensor
+    sensor_columns: dict[str, slice]
+    sensors: dict[str, Tensor]
+    quaternions: dict[str, list[int]]
+    actuator_force: Tensor
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The model that worlds share where no `model_field` gives them values of their own."""
+        ...
+
+    def step(self, ramp: np.ndarray | None = None) -> None:
+        """Simulate one control period in all worlds."""
+        ...
+
+    def reset(
+        self, rows: Rows, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
+        fixtures: Mapping[int, Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        """Place the picked worlds and lower their flags."""
+        ...
+
+    def has_field(self, name: str) -> bool:
+        """Whether a field of the model can differ between worlds."""
+        ...
+
+    def model_field(self, name: str) -> Tensor:
+        """A field of the model with values per world, (N, ...)."""
+        ...
+
+    def update_constants(self, rows: Rows) -> None:
+        """Recompute what the model derives from masses, inertias and armatures."""
+        ...
+
+    def check(self) -> None:
+        """Raise what the engine left out of the simulation since the last check."""
+        ...
+
+    def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Copy one world, for drawing."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides the future of the worlds, copied."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...

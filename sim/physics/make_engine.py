@@ -1,0 +1,34 @@
+"""The engine that a robot's config names."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+import mujoco
+
+from sim.physics.engine import Engine, PhysicsEngine
+from sim.physics.mujoco_batch import MujocoEngine
+
+
+def make_engine(
+    kind: PhysicsEngine, model: mujoco.MjModel, num_worlds: int, *, decimation: int, threads: int,
+    contacts: int,
+) -> Engine:  # fmt: skip
+    """Worlds in the model's reference pose.
+
+    Args:
+        kind: Which engine.
+        model: Of one world.
+        num_worlds: N.
+        decimation: Integration steps of a control period.
+        threads: CPU threads of the engine `batch`; 0 for one per core.
+        contacts: Room of the engine `warp` for contacts of a world; 0 for what suggests itself.
+
+    Raises:
+        ConfigError: The engine cannot simulate the model.
+        MissingExtraError: The engine is not installed.
+    """
+    if kind is PhysicsEngine.batch:
+        return MujocoEngine(model, num_worlds, decimation=decimation, threads=threads)
+    from sim.physics.warp_engine.engine import MujocoWarpEngine  # an extra, only where asked for
+
+    return MujocoWarpEngine(model, num_worlds, decimation=decimation, contacts=contacts)

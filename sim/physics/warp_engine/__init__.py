@@ -1,0 +1,1 @@
+"""MuJoCo Warp: worlds on the device of the learner."""

@@ -1,0 +1,173 @@
+"""What MuJoCo Warp is told to compute, captured as graphs.
+
+A control period ends with the first half of a MuJoCo step (`step1`: positions and velocities), so
+that sensors tell of the present, and begins with it again, because anybody may have written into
+the state meanwhile. A graph holds addresses: no array is replaced after it was captured, or
+`forget` is called.
+"""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.physics.fault_record import STATE
+from sim.physics.warp_engine import kernels
+from sim.physics.warp_engine.room import Room
+from sim.physics.warp_engine.start import mjw
+from sim.physics.warp_start import wp
+
+_FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
+
+
+class Programs:
+    """N worlds on a device, and what can be done with all of them at once."""
+
+    def __init__(
+        self, model: mujoco.MjModel, num_worlds: int, decimation: int, device: torch.device,
+        room: Room,
+    ) -> None:  # fmt: skip
+        """Make worlds in the model's reference pose.
+
+        Args:
+            model: As MuJoCo compiled it.
+            num_worlds: N.
+            decimation: Integration steps of a control period.
+            device: Where worlds live.
+            room: For contacts.
+        """
+        self._on = wp.device_from_torch(device)
+        self._num_worlds, self._decimation, self._room = num_worlds, decimation, room
+        with wp.ScopedDevice(self._on):
+            self.model, self.data = room.make(model, num_worlds)
+
+        def zeros(width: int) -> Tensor:
+            return torch.zeros(num_worlds, width, device=device)
+
+        def flags() -> Tensor:
+            return torch.zeros(num_worlds, dtype=torch.bool, device=device)
+
+        self.motion = zeros(model.nq + model.nv)
+        """Positions and velocities side by side, (N, nq + nv)."""
+        self.sensordata = zeros(model.nsensordata)
+        """All sensors, (N, columns)."""
+        self.actuator_force = zeros(model.nu)
+        """Of the last substep, (N, nu)."""
+        self.before = zeros(mujoco.mj_stateSize(model, STATE.value))
+        """State before the last step, (N, size)."""
+        self.ramp = torch.zeros(decimation, num_worlds, model.nu, device=device)
+        """Controls of the first substeps, (steps, N, nu)."""
+        self.chosen, self.bad, self.fault = flags(), flags(), flags()
+        """Worlds that begin anew; those that were not finite in the last step; those that mean
+        nothing since some step, (N,) bool each."""
+        self.overflow = torch.zeros(num_worlds, dtype=torch.int32, device=device)
+        """Bits of what did not fit into memory, (N,), sticky."""
+        self._held, self._felt = zeros(model.nu), zeros(model.nsensordata)
+        felt = np.zeros(model.nsensordata, dtype=bool)
+        parts = zip(model.sensor_adr, model.sensor_dim, model.sensor_needstage, strict=True)
+        for start, width, stage in parts:
+            felt[start : start + width] = stage == _FORCES
+        self._is_felt = torch.from_numpy(felt).to(device)
+        self._graphs: dict[str, Any] = {}
+
+    def step(self, ramp_steps: int) -> None:
+        """Simulate a control period, its first substeps with the controls of `ramp`."""
+        self._run(f"step {ramp_steps}", lambda: self._step(ramp_steps))
+
+    def clear(self) -> None:
+        """Put the chosen worlds back to the reference pose; nothing of their past remains."""
+        self._run("clear", lambda: mjw.reset_data(self.model, self.data, reset=warp(self.chosen)))
+
+    def begin(self) -> None:
+        """Compute what the chosen worlds feel; the others stand as they did."""
+        self._run("begin", self._begin)
+
+    def forget(self) -> None:
+        """Drop the graphs: an array that they know was replaced."""
+        self._graphs.clear()
+
+    def state(self) -> Tensor:
+        """State of all worlds, (N, size), a new tensor."""
+        state = torch.zeros_like(self.before)
+        with wp.ScopedDevice(self._on):
+            mjw.get_state(self.model, self.data, warp(state), STATE.value)
+        return state
+
+    def restore(self, state: Tensor) -> None:
+        """Put all worlds into a `state`."""
+        with wp.ScopedDevice(self._on):
+            mjw.set_state(self.model, self.data, warp(state), STATE.value)
+
+    def derive_constants(self) -> None:
+        """Recompute what the model derives from masses and inertias."""
+        with wp.ScopedDevice(self._on):
+            mjw.set_const(self.model, self.data)
+
+    def _run(self, name: str, program: Callable[[], None]) -> None:
+        """Run a program: at first as it is, which compiles its kernels, then as a graph."""
+        with wp.ScopedDevice(self._on):
+            if name not in self._graphs:
+                program()
+                self._graphs[name] = None
+                return
+            if self._graphs[name] is None:
+                with wp.ScopedCapture(device=self._on) as capture:  # records, runs nothing
+                    program()
+                self._graphs[name] = capture.graph
+            wp.capture_launch(self._graphs[name])
+
+    def _step(self, ramp_steps: int) -> None:
+        m, d = self.model, self.data
+        mjw.get_state(m, d, warp(self.before), STATE.value)
+        wp.copy(warp(self._held), d.ctrl)
+        for k in range(self._decimation):
+            if k < ramp_steps:
+                wp.copy(d.ctrl, warp(self.ramp[k]))
+            elif k == ramp_steps > 0:
+                wp.copy(d.ctrl, warp(self._held))
+            mjw.step1(m, d)
+            mjw.step2(m, d)
+        wp.copy(warp(self._felt), d.sensordata)
+        self._look_for_faults()
+        mjw.step1(m, d)
+        self._present(d.actuator_force, self.bad, beginning=False)
+
+    def _begin(self) -> None:
+        m, d = self.model, self.data
+        mjw.forward(m, d)
+        wp.copy(warp(self._felt), d.sensordata)
+        wp.copy(warp(self._held), d.actuator_force)
+        mjw.step1(m, d)
+        self._present(warp(self._held), self.chosen, beginning=True)
+
+    def _look_for_faults(self) -> None:
+        d = self.data
+        self._launch(
+            kernels.find_faults,
+            d.qpos, d.qvel, d.overflow, self._room.serious, warp(self.bad), warp(self.fault),
+            warp(self.overflow),
+        )  # fmt: skip
+        mjw.reset_data(self.model, d, reset=warp(self.bad))
+
+    def _present(self, force: Any, picked: Tensor, *, beginning: bool) -> None:
+        d = self.data
+        self._launch(
+            kernels.present,
+            d.qpos, d.qvel, d.sensordata, warp(self._felt), warp(self._is_felt), force,
+            warp(picked), beginning, warp(self.motion), warp(self.sensordata),
+            warp(self.actuator_force),
+        )  # fmt: skip
+
+    def _launch(self, kernel: Any, *inputs: Any) -> None:
+        wp.launch(kernel, dim=self._num_worlds, inputs=inputs, device=self._on)
+
+
+def warp(tensor: Tensor) -> Any:
+    """The same memory as Warp sees it."""
+    return wp.from_torch(tensor)

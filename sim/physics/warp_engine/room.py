@@ -1,0 +1,79 @@
+"""Room for contacts and constraints in worlds of MuJoCo Warp, and what is said where it ends."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from robot_rl.core.errors import ConfigError, LimitError
+from sim.physics.warp_engine.start import mjw
+
+_CONTACTS, _ON_TERRAIN = 48, 96
+"""Contacts of a world on average over all, on a floor and on a height field, whose cells each make
+one: no robot of ours touches as much as half of it in random motion."""
+_HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
+"""A solver that ends at its iteration limit does what the model asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What one world has room for."""
+
+    contacts: int
+    """Contacts, on average over all worlds: they share one memory."""
+    constraints: int
+    """Rows of the constraint Jacobian, of each world."""
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, contacts: int = 0) -> "Room":
+        """For a model; 0 contacts stands for what suggests itself."""
+        contacts = contacts or (_ON_TERRAIN if model.nhfield else _CONTACTS)
+        widths = [1, *model.geom_condim.tolist(), *model.pair_dim.tolist()]
+        pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
+        rows = max(max(1, 2 * (width - 1)) if pyramidal else width for width in widths)
+        fixed = (
+            6 * model.neq
+            + np.count_nonzero(model.dof_frictionloss) + np.count_nonzero(model.tendon_frictionloss)
+            + 2 * (np.count_nonzero(model.jnt_limited) + np.count_nonzero(model.tendon_limited))
+        )  # fmt: skip
+        return cls(contacts=contacts, constraints=int(fixed) + rows * contacts)
+
+    @property
+    def serious(self) -> int:
+        """Bits of `Data.overflow` after which a world means nothing."""
+        return int(mjw.OverflowType.ALL & ~_HARMLESS)
+
+    def make(self, model: mujoco.MjModel, num_worlds: int) -> tuple[Any, Any]:
+        """The model and N worlds on the present device.
+
+        Raises:
+            ConfigError: MuJoCo Warp cannot simulate the model.
+        """
+        try:
+            on_device = mjw.put_model(model)
+        except NotImplementedError as error:
+            raise ConfigError(
+                f"MuJoCo Warp cannot simulate the model ({error}); use robot.engine=batch"
+            ) from error
+        on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
+        worlds = mjw.make_data(
+            model, nworld=num_worlds, nconmax=self.contacts, njmax=self.constraints
+        )
+        return on_device, worlds
+
+    def error(self, bits: int, worlds: Sequence[int]) -> LimitError:
+        """What did not fit, where, and what to set."""
+        names = [bit.name or "" for bit in mjw.OverflowType if bit & bits & self.serious
+                 and bit.name not in ("NONE", "ALL")]  # fmt: skip
+        shown = ", ".join(map(str, worlds[:5])) + (", ..." if len(worlds) > 5 else "")
+        return LimitError(
+            f"in {len(worlds)} world(s) ({shown}) MuJoCo Warp left out what did not fit into its "
+            f"memory ({', '.join(names)}): there is room for {self.contacts} contacts and "
+            f"{self.constraints} constraint rows per world; set robot.contacts="
+            f"{2 * self.contacts} or more"
+        )

@@ -1,0 +1,279 @@
+"""MuJoCo Warp beside MuJoCo in C: the same physics, isolated faults, graphs that follow changes."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+import copy
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, LimitError, ShapeError
+from robot_rl.core.rows import Rows
+from sim.physics.engine import Engine
+from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_model import load_model
+from sim.physics.warp_engine.engine import MujocoWarpEngine
+from tests.compositions import composed
+from tests.equality import assert_same
+from tests.sim.physics.test_mujoco_batch import PENDULUMS, WORLDS, picked
+
+BALLS = """
+<mujoco>
+  <option timestep="0.005"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 0.1"/>
+    <body pos="0 0 0.1"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="1"/></body>
+  </worldbody>
+  <sensor><framepos name="box" objtype="xbody" objname="box_body"/></sensor>
+</mujoco>
+""".replace('<body pos="0 0 0.1">', '<body name="box_body" pos="0 0 0.1">')
+"""A box that lies on the floor: four contacts."""
+EVERYONE = Rows(torch.ones(WORLDS, dtype=torch.bool))
+
+
+def started(engine: Engine, seed: int = 0) -> Engine:
+    """Pendulums with different starts and torques."""
+    rng = np.random.default_rng(seed)
+    engine.reset(EVERYONE, *(torch.from_numpy(rng.uniform(-1, 1, (WORLDS, n))) for n in (2, 2, 1)))
+    return engine
+
+
+def pendulums(**arguments: Any) -> MujocoWarpEngine:
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    engine = MujocoWarpEngine(model, WORLDS, **{"decimation": 4, **arguments})
+    started(engine)
+    return engine
+
+
+def boxes(**arguments: Any) -> MujocoWarpEngine:
+    return MujocoWarpEngine(mujoco.MjModel.from_xml_string(BALLS), WORLDS, **arguments)
+
+
+def differences(first: Engine, second: Engine) -> dict[str, float]:
+    names = ("qpos", "qvel", "actuator_force", "sensordata", "motion")
+    return {n: float((getattr(first, n) - getattr(second, n)).abs().max()) for n in names}
+
+
+def robot_engines(robot: str, task: str) -> tuple[Engine, Engine, Tensor, list[float]]:
+    """Both engines with the model of a robot, controls that hold its default pose, and the pose."""
+    config = composed([f"task={task}", f"robot={robot}"]).config.robot
+    model = load_model(config.model, config.spec, physics_dt=config.physics_dt)
+    # As many iterations as it takes: where a solver is stopped early, two stop at two places.
+    model.opt.iterations, model.opt.ls_iterations = 100, 50
+    engines = (
+        MujocoEngine(model, WORLDS, decimation=config.decimation, threads=1),
+        MujocoWarpEngine(model, WORLDS, decimation=config.decimation),
+    )
+    pose = [joint.default_position for joint in config.spec.joints]
+    stiffness = [joint.stiffness for joint in config.spec.joints]
+    control = torch.zeros(WORLDS, model.nu, dtype=torch.float64)
+    control[:, : len(pose)] = torch.tensor(pose) * torch.tensor(stiffness)
+    return *engines, control, pose
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("robot", "task", "height", "bounds"),
+    [
+        ("panda", "reach", None, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
+        ("ur5e", "reach", None, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
+        ("go2", "velocity", 1.0, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
+        ("g1", "velocity", 2.0, {"qpos": 1e-6, "qvel": 1e-4, "sensordata": 1e-4}),
+        ("go2", "velocity", 0.32, {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 5e-2}),
+    ],
+    ids=["panda", "ur5e", "go2 in the air", "g1 in the air", "go2 on its feet"],
+)
+def test_a_control_step_of_a_robot_is_the_same_in_both_engines(
+    robot: str, task: str, height: float | None, bounds: dict[str, float]
+) -> None:
+    first, second, control, pose = robot_engines(robot, task)
+    model, rng = first.model, np.random.default_rng(3)
+    position = np.array(model.qpos0)[None].repeat(WORLDS, 0)
+    start = 7 if height else 0  # behind a floating base
+    joints = slice(start, start + len(pose))
+    position[:, joints] = pose + rng.uniform(-0.1, 0.1, (WORLDS, len(pose)))
+    if height:
+        position[:, 2] = height
+    velocity = rng.uniform(-0.2, 0.2, (WORLDS, model.nv))
+    for engine in (first, second):
+        engine.reset(EVERYONE, position, velocity, control)
+    for _ in range(3):
+        asked = control + torch.from_numpy(rng.uniform(-2, 2, control.shape))
+        for engine in (first, second):
+            engine.control.copy_(asked)
+            engine.step()
+        found = differences(first, second)
+        assert all(found[name] <= bound for name, bound in bounds.items()), found
+        second.load_state_dict(_state_of(first, second))  # errors do not add up
+
+
+def _state_of(source: Engine, target: Engine) -> dict[str, Any]:
+    """The state of one engine in the form of the other."""
+    state = target.state_dict()
+    return {**state, "state": source.state_dict()["state"].float()}
+
+
+def test_captured_steps_are_those_that_run_one_by_one_to_the_last_bit() -> None:
+    captured, eager = pendulums(), pendulums()
+    for _ in range(4):
+        captured.step()
+        eager._worlds.forget()  # its next step is the first again, which runs as it is
+        eager.step()
+        assert_same((captured.qpos, captured.qvel, captured.sensordata),
+                    (eager.qpos, eager.qvel, eager.sensordata))  # fmt: skip
+
+
+def test_sensors_tell_of_the_present_state() -> None:
+    engine = pendulums()
+    for _ in range(3):
+        engine.step()
+        upper, lower = engine.qpos[:, 0], engine.qpos.sum(-1)
+        height = -0.5 * upper.cos() - 0.5 * lower.cos()
+        torch.testing.assert_close(engine.sensor("tip")[:, 2], height)
+        torch.testing.assert_close(engine.sensor("rate")[:, 0], engine.qvel[:, 1])
+        assert torch.equal(engine.motion, torch.cat([engine.qpos, engine.qvel], dim=1))
+    with pytest.raises(ConfigError, match=r"'top' is unknown.*known: rate, tip"):
+        engine.sensor("top")
+
+
+def test_controls_of_the_first_substeps_are_those_of_the_ramp() -> None:
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    first = MujocoEngine(model, WORLDS, decimation=4, threads=1)
+    started(first)
+    second = pendulums()
+    ramp = np.random.default_rng(1).uniform(-2, 2, (WORLDS, 3, 1))
+    for _ in range(3):
+        for engine in (first, second):
+            held = engine.control.clone()
+            engine.step(ramp)
+            assert torch.equal(engine.control, held)
+        found = differences(first, second)
+        assert max(found.values()) < 1e-5, found
+
+
+def test_a_masked_reset_touches_only_its_worlds_and_leaves_nothing_of_their_past() -> None:
+    engine, twin, fresh = pendulums(), pendulums(), pendulums()
+    for each in (engine, twin):
+        each.step()
+    start = [torch.ones(2, 2), torch.zeros(2, 2), torch.zeros(2, 1)]
+    engine.reset(picked(0, 4), *start)
+    fresh.reset(picked(0, 4), *start)
+    others = [1, 2, 3]
+    for _ in range(3):
+        for each in (engine, twin, fresh):
+            each.step()
+        assert torch.equal(engine.qpos[others], twin.qpos[others])
+        assert torch.equal(engine.sensordata[others], twin.sensordata[others])
+        assert torch.equal(engine.qpos[[0, 4]], fresh.qpos[[0, 4]])
+        assert torch.equal(engine.sensordata[[0, 4]], fresh.sensordata[[0, 4]])
+
+
+def test_a_restored_state_goes_on_bit_equal_in_another_engine() -> None:
+    engine, other = pendulums(), pendulums()
+    engine.model_field("body_mass")[2] *= 1.7
+    engine.model_field("dof_damping")[:, 1] = torch.linspace(0, 1, WORLDS)
+    engine.update_constants(picked(2))
+    engine.step()
+    state = engine.state_dict()
+    snapshot = copy.deepcopy(state)
+    expected = []
+    for _ in range(5):
+        engine.step()
+        expected.append((engine.qpos.clone(), engine.qvel.clone(), engine.sensordata.clone()))
+    other.step()
+    other.load_state_dict(state)
+    for step in expected:
+        other.step()
+        assert_same((other.qpos, other.qvel, other.sensordata), step)
+    assert_same(state, snapshot)
+    three = MujocoWarpEngine(engine.model, 3)
+    with pytest.raises(ShapeError, match="saved worlds"):
+        three.load_state_dict(state)
+
+
+def test_a_field_that_begins_to_differ_after_the_capture_is_felt() -> None:
+    engine, twin = pendulums(), pendulums()
+    for _ in range(3):
+        engine.step()
+        twin.step()
+    engine.model_field("dof_damping")[1] = 5.0
+    engine.step()
+    twin.step()
+    assert not torch.equal(engine.qvel[1], twin.qvel[1])
+    assert torch.equal(engine.qvel[[0, 2, 3, 4]], twin.qvel[[0, 2, 3, 4]])
+    with pytest.raises(ConfigError, match="model field 'nonsense': MuJoCo Warp has none"):
+        engine.model_field("nonsense")
+
+
+def test_masses_of_one_world_change_it_as_in_c() -> None:
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    first = MujocoEngine(model, WORLDS, decimation=4, threads=1)
+    started(first)
+    second = pendulums()
+    for engine in (first, second):
+        engine.model_field("body_mass")[3] *= 2.0
+        engine.model_field("body_inertia")[3] *= 2.0
+        engine.update_constants(picked(3))
+        engine.step()
+    assert max(differences(first, second).values()) < 1e-5
+
+
+def test_a_world_that_is_not_finite_is_put_back_and_felt_by_nobody() -> None:
+    engine, twin = pendulums(), pendulums()
+    for each in (engine, twin):
+        each.step()
+    engine.qvel[2] = torch.nan
+    engine.step()
+    twin.step()
+    assert engine.fault.tolist() == [False, False, True, False, False]
+    others = [0, 1, 3, 4]
+    for _ in range(2):
+        assert torch.equal(engine.qpos[others], twin.qpos[others])
+        assert engine.qpos.isfinite().all()
+        assert engine.sensordata.isfinite().all()
+        engine.step()
+        twin.step()
+    assert engine.fault[2], "until it is reset"
+    (record,) = engine.fault_records
+    assert (record.world, record.reasons) == (2, ["not finite"])
+    assert np.isnan(record.state).any()
+    engine.reset(picked(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1))
+    assert not engine.fault.any()
+
+
+def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
+    engine = boxes(contacts=1)
+    for _ in range(2):
+        engine.step()
+    assert engine.fault.any(), "a world whose contacts were left out means nothing"
+    with pytest.raises(LimitError, match=r"room for 1 contacts.*set robot.contacts=2 or more"):
+        engine.check()
+    engine.check()  # told once
+    roomy = boxes(contacts=8)
+    roomy.step()
+    roomy.check()
+    assert not roomy.fault.any()
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for name in ("decimation", "contacts"):
+        with pytest.raises(ConfigError, match=f"{name} must be at least"):
+            pendulums(**{name: -1})
+
+
+def test_a_world_can_be_copied_for_drawing() -> None:
+    engine = pendulums()
+    engine.model_field("body_mass")[1] *= 3.0
+    engine.step()
+    model = copy.copy(engine.model)
+    data = mujoco.MjData(model)
+    engine.copy_world(1, model, data)
+    np.testing.assert_allclose(data.qpos, engine.qpos[1], rtol=1e-6)
+    np.testing.assert_allclose(data.site("tip").xpos, engine.sensor("tip")[1], atol=1e-5)
+    assert model.body_mass[1] == pytest.approx(3 * engine.model.body_mass[1])

@@ -217,7 +217,7 @@ class MujocoWarpEngine:
         """
         overflow = self._worlds.overflow
         if bool(overflow.any()):
-            found = overflow.cpu().numpy()
+            found = overflow.cpu().numpy().copy()
             overflow.zero_()
             raise self._room.error(int(np.bitwise_or.reduce(found)), found.nonzero()[0].tolist())
 

@@ -4,7 +4,8 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from math import inf
 from typing import Any
 
 import mujoco
@@ -12,6 +13,7 @@ import numpy as np
 
 from robot_rl.core.errors import ConfigError, LimitError
 from sim.physics.warp_engine.start import mjw
+from sim.physics.warp_start import wp
 
 _CONTACTS, _ON_TERRAIN = 48, 96
 """Contacts of a world on average over all, on a floor and on a height field, whose cells each make
@@ -48,12 +50,27 @@ class Room:
         """Bits of `Data.overflow` after which a world means nothing."""
         return int(mjw.OverflowType.ALL & ~_HARMLESS)
 
+    def memory(self, model: mujoco.MjModel, num_worlds: int) -> int:
+        """What N worlds take on a device, computed from the arrays of one and two [bytes]."""
+        with wp.ScopedDevice("cpu"):
+            one, two = (_size(self._data(model, count)) for count in (1, 2))
+        return one + (num_worlds - 1) * (two - one)
+
     def make(self, model: mujoco.MjModel, num_worlds: int) -> tuple[Any, Any]:
         """The model and N worlds on the present device.
 
         Raises:
-            ConfigError: MuJoCo Warp cannot simulate the model.
+            ConfigError: MuJoCo Warp cannot simulate the model, or there is no memory for so many
+                worlds on a GPU.
         """
+        device = wp.get_device()
+        needed, free = self.memory(model, num_worlds), device.free_memory if device.is_cuda else inf
+        if needed > free:
+            raise ConfigError(
+                f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
+                f"{free / 1e6:,.0f} MB are free on {device}; lower num_envs or robot.contacts "
+                f"({self.contacts})"
+            )
         try:
             on_device = mjw.put_model(model)
         except NotImplementedError as error:
@@ -61,10 +78,12 @@ class Room:
                 f"MuJoCo Warp cannot simulate the model ({error}); use robot.engine=batch"
             ) from error
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
-        worlds = mjw.make_data(
+        return on_device, self._data(model, num_worlds)
+
+    def _data(self, model: mujoco.MjModel, num_worlds: int) -> Any:
+        return mjw.make_data(
             model, nworld=num_worlds, nconmax=self.contacts, njmax=self.constraints
         )
-        return on_device, worlds
 
     def error(self, bits: int, worlds: Sequence[int]) -> LimitError:
         """What did not fit, where, and what to set."""
@@ -77,3 +96,13 @@ class Room:
             f"{self.constraints} constraint rows per world; set robot.contacts="
             f"{2 * self.contacts} or more"
         )
+
+
+def _size(part: Any) -> int:
+    """Bytes of all arrays in a structure of MuJoCo Warp."""
+    values = [getattr(part, each.name) for each in fields(part)]
+    arrays = [value for value in values if isinstance(value, wp.array)]
+    inner = [value for value in values if is_dataclass(value)]
+    return sum(array.size * wp.types.type_size_in_bytes(array.dtype) for array in arrays) + sum(
+        map(_size, inner)
+    )

@@ -8,18 +8,21 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, LimitError, ShapeError
 from robot_rl.core.rows import Rows
-from sim.physics.engine import Engine
+from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
 from sim.physics.warp_engine.engine import MujocoWarpEngine
+from sim.physics.warp_engine.room import Room
 from tests.compositions import composed
 from tests.equality import assert_same
+from tests.sim.arms import arm_worlds
 from tests.sim.physics.test_mujoco_batch import PENDULUMS, WORLDS, picked
 
 BALLS = """
@@ -117,6 +120,21 @@ def _state_of(source: Engine, target: Engine) -> dict[str, Any]:
     """The state of one engine in the form of the other."""
     state = target.state_dict()
     return {**state, "state": source.state_dict()["state"].float()}
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_observations_and_rewards_are_those_of_the_other_engine(noise: bool) -> None:
+    """Motors with delays and torque-speed lines, friction, drawn masses, gripper, late sensors."""
+    first, second = (arm_worlds(6, noise=noise, engine=engine) for engine in PhysicsEngine)
+    assert_close = torch.testing.assert_close
+    for seed in (0, 1):
+        assert_close(second.reset(seed=seed), first.reset(seed=seed), rtol=1e-5, atol=1e-5)
+        actions = torch.rand(8, 6, 7, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+        for action in actions:
+            ours, theirs = second.step(0.3 * action), first.step(0.3 * action)
+            assert_close(ours.next_obs, theirs.next_obs, rtol=1e-3, atol=1e-3)
+            assert_close(ours.reward, theirs.reward, rtol=1e-3, atol=1e-3)
+            assert torch.equal(ours.ended, theirs.ended)
 
 
 def test_captured_steps_are_those_that_run_one_by_one_to_the_last_bit() -> None:
@@ -252,13 +270,31 @@ def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
     for _ in range(2):
         engine.step()
     assert engine.fault.any(), "a world whose contacts were left out means nothing"
-    with pytest.raises(LimitError, match=r"room for 1 contacts.*set robot.contacts=2 or more"):
+    with pytest.raises(
+        LimitError, match=r"^in 5 world\(s\) \(0, 1, 2, 3, 4\).*NARROWPHASE.*contacts=2 or more"
+    ):
         engine.check()
     engine.check()  # told once
     roomy = boxes(contacts=8)
     roomy.step()
     roomy.check()
     assert not roomy.fault.any()
+
+
+def test_memory_is_known_before_it_is_taken() -> None:
+    config = composed(["task=velocity", "robot=g1"]).config.robot
+    model = load_model(config.model, config.spec, physics_dt=config.physics_dt)
+    room = Room.of(model)
+    process = psutil.Process()
+    room.make(model, 1)
+    before = process.memory_info().rss
+    _, worlds = room.make(model, 2000)
+    taken = process.memory_info().rss - before
+    expected = room.memory(model, 2000)
+    assert taken <= 1.1 * expected  # pages that nobody has written yet are not counted
+    assert expected == pytest.approx(2000 * room.memory(model, 1), rel=0.01)
+    assert worlds.nworld == 2000
+    assert room.memory(model, 4096) < 1e9
 
 
 def test_numbers_out_of_range_are_refused() -> None:

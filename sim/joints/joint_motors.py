@@ -89,7 +89,7 @@ class JointMotors:
         """Set gains and controls of one control period, (N, J) each.
 
         Returns:
-            Controls of all its physics steps but the last, (N, steps - 1, nu), where they differ.
+            Controls of all its physics steps, (N, steps, nu), where they differ.
         """
         kp, kd = self._asked
         if not (torch.equal(command.kp, kp) and torch.equal(command.kd, kd)):

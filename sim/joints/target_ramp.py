@@ -38,7 +38,7 @@ class TargetRamp:
         self._missing = np.zeros((steps, count * joints))
         control = engine.control.numpy()
         self._control, self._others = control[:, :joints], control[:, joints:]
-        self._ramp = np.zeros((count, steps - 1, control.shape[1]))
+        self._ramp = np.zeros((count, steps, control.shape[1]))
 
     def draw(
         self, goal: NDArray[np.float32], stiffness: NDArray[np.float32]
@@ -52,7 +52,7 @@ class TargetRamp:
             stiffness: Gains that multiply positions in the controls, (N, J), [N m/rad].
 
         Returns:
-            Controls of the steps before the last, (N, steps - 1, nu).
+            Controls of all steps, (N, steps, nu).
         """
         way = (goal - self._target) / self._fastest  # (N, J), [s]
         missing = np.minimum(way.reshape(-1), self._passed, out=self._missing)
@@ -60,11 +60,11 @@ class TargetRamp:
         self._target += missing[-1].reshape(way.shape) * self._fastest
         missing -= way.reshape(-1)
         missing *= (stiffness * self._fastest).reshape(-1)
-        torque = missing.reshape(-1, *way.shape)  # (steps, N, J)
+        torque = missing.reshape(-1, *way.shape).swapaxes(0, 1)  # (N, steps, J)
         joints = way.shape[1]
-        np.add(self._control[:, None], torque[:-1].swapaxes(0, 1), out=self._ramp[..., :joints])
+        np.add(self._control[:, None], torque, out=self._ramp[..., :joints])
         self._ramp[..., joints:] = self._others[:, None]
-        self._control += torque[-1]
+        self._control[:] = self._ramp[:, -1, :joints]
         return self._ramp
 
     def begin(self, rows: Rows, position: NDArray[np.float64]) -> None:

@@ -50,7 +50,12 @@ class Engine(Protocol):
         ...
 
     def step(self, ramp: np.ndarray | None = None) -> None:
-        """Simulate one control period in all worlds."""
+        """Simulate one control period in all worlds.
+
+        Args:
+            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
+                `control`; None holds `control`.
+        """
         ...
 
     def reset(

@@ -141,16 +141,16 @@ class MujocoEngine:
         """Simulate one control period in all worlds.
 
         Args:
-            ramp: Controls of its first integration steps, (N, steps, nu); `control` holds for the
-                rest.
+            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
+                `control`; None holds `control`.
         """
         np.copyto(self._before, self._batch.state)
-        first = 0 if ramp is None else ramp.shape[1]
-        if first:
-            held = self._inputs.copy()
-            self._stepped(lambda: self._batch.rollout(first, ramp, record=()))
-            self._inputs[:] = held
-        self._stepped(lambda: self._batch.step(nstep=self.decimation - first, stage=self._stage))
+        if ramp is None:
+            self._stepped(lambda: self._batch.step(nstep=self.decimation, stage=self._stage))
+        else:
+            self._stepped(lambda: self._batch.rollout(self.decimation, ramp, record=()))
+            if self._stage != _NOTHING:
+                self._batch.forward(stage=self._stage)
         # A sum is finite if and only if its parts are.
         if np.count_nonzero(self._batch.warning) or not math.isfinite(self._moves.sum()):
             self._take_out_of_service(ramp)

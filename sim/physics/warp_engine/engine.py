@@ -118,13 +118,12 @@ class MujocoWarpEngine:
         """Simulate one control period in all worlds.
 
         Args:
-            ramp: Controls of its first integration steps, (N, steps, nu); `control` holds for the
-                rest.
+            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
+                `control`; None holds `control`.
         """
-        steps = 0 if ramp is None else ramp.shape[1]
         if ramp is not None:
-            self._worlds.ramp[:steps].copy_(torch.from_numpy(ramp).swapaxes(0, 1))
-        self._worlds.step(steps)
+            self._worlds.ramp.copy_(torch.from_numpy(ramp).swapaxes(0, 1))
+        self._worlds.step(ramps=ramp is not None)
         if self.device.type == "cpu" and self._worlds.bad.any():
             self._remember(ramp)
 

@@ -62,13 +62,13 @@ class Programs:
         self.before = zeros(mujoco.mj_stateSize(model, STATE.value))
         """State before the last step, (N, size)."""
         self.ramp = torch.zeros(decimation, num_worlds, model.nu, device=device)
-        """Controls of the first substeps, (steps, N, nu)."""
+        """Controls of every substep, (decimation, N, nu)."""
         self.chosen, self.bad, self.fault = flags(), flags(), flags()
         """Worlds that begin anew; those that were not finite in the last step; those that mean
         nothing since some step, (N,) bool each."""
         self.overflow = torch.zeros(num_worlds, dtype=torch.int32, device=device)
         """Bits of what did not fit into memory, (N,), sticky."""
-        self._held, self._felt = zeros(model.nu), zeros(model.nsensordata)
+        self._force, self._felt = zeros(model.nu), zeros(model.nsensordata)
         felt = np.zeros(model.nsensordata, dtype=bool)
         parts = zip(model.sensor_adr, model.sensor_dim, model.sensor_needstage, strict=True)
         for start, width, stage in parts:
@@ -76,9 +76,9 @@ class Programs:
         self._is_felt = torch.from_numpy(felt).to(device)
         self._graphs: dict[str, Any] = {}
 
-    def step(self, ramp_steps: int) -> None:
-        """Simulate a control period, its first substeps with the controls of `ramp`."""
-        self._run(f"step {ramp_steps}", lambda: self._step(ramp_steps))
+    def step(self, *, ramps: bool) -> None:
+        """Simulate a control period, with the controls of `ramp` or those that stand."""
+        self._run("ramp" if ramps else "step", lambda: self._step(ramps=ramps))
 
     def clear(self) -> None:
         """Put the chosen worlds back to the reference pose; nothing of their past remains."""
@@ -122,15 +122,12 @@ class Programs:
                 self._graphs[name] = capture.graph
             wp.capture_launch(self._graphs[name])
 
-    def _step(self, ramp_steps: int) -> None:
+    def _step(self, *, ramps: bool) -> None:
         m, d = self.model, self.data
         mjw.get_state(m, d, warp(self.before), STATE.value)
-        wp.copy(warp(self._held), d.ctrl)
         for k in range(self._decimation):
-            if k < ramp_steps:
+            if ramps:
                 wp.copy(d.ctrl, warp(self.ramp[k]))
-            elif k == ramp_steps > 0:
-                wp.copy(d.ctrl, warp(self._held))
             mjw.step1(m, d)
             mjw.step2(m, d)
         wp.copy(warp(self._felt), d.sensordata)
@@ -142,9 +139,9 @@ class Programs:
         m, d = self.model, self.data
         mjw.forward(m, d)
         wp.copy(warp(self._felt), d.sensordata)
-        wp.copy(warp(self._held), d.actuator_force)
+        wp.copy(warp(self._force), d.actuator_force)
         mjw.step1(m, d)
-        self._present(warp(self._held), self.chosen, beginning=True)
+        self._present(warp(self._force), self.chosen, beginning=True)
 
     def _look_for_faults(self) -> None:
         d = self.data

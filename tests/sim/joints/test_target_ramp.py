@@ -39,16 +39,15 @@ def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> No
     control = simulation.engine.control.numpy()
     for way, before in ((0.05, 0.0), (-1.0, 0.05)):
         control[:, :7] = stiffness * (begun + way)
-        first = ramp.draw((begun + way).astype(np.float32), stiffness.astype(np.float32))
-        targets = np.concatenate(
-            [asked(simulation, first[0]), asked(simulation, control)[:1]]
-        )  # (8 steps, 7 joints)
-        assert targets.shape == (8, 7)
+        drawn = ramp.draw((begun + way).astype(np.float32), stiffness.astype(np.float32))
+        targets = asked(simulation, drawn[0])
+        assert targets.shape == (8, 7)  # steps, joints
+        np.testing.assert_array_equal(control, drawn[:, -1])
         for joint, step in ((0, SLOW), (6, FAST)):
             rising = before + np.sign(way) * step * np.arange(1, 9)
             expected = np.minimum(rising, way) if way > 0 else np.maximum(rising, way)
             np.testing.assert_allclose(targets[:, joint], expected, atol=1e-6)
-    assert (first[..., 7:] == first[:, :1, 7:]).all(), "fingers stay"
+    assert (drawn[..., 7:] == drawn[:, :1, 7:]).all(), "fingers stay"
 
 
 def test_a_leap_takes_its_time_and_arrives() -> None:

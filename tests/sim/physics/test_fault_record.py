@@ -39,9 +39,9 @@ def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> Non
 
 def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: Any) -> None:
     engine = pendulums(decimation=4)
-    ramp = np.zeros((engine.num_worlds, 2, engine.control.shape[1]))
+    ramp = np.zeros((engine.num_worlds, 4, engine.control.shape[1]))
     ramp[1] = 0.5
-    engine.control[:] = 0.1
+    ramp[:, 3] = 0.1
     before = engine.qvel.clone()
     engine.step(ramp)
     assert engine.control.eq(0.1).all(), "what held at the end"

@@ -1,0 +1,225 @@
+"""Adds episodes to a data set: each is whole in it or absent, whenever the process is killed.
+
+An addition goes to the disk in this order: frames, table of episodes, line in the manifest, and
+last the files that LeRobot reads and that follow from all others. It counts from its line on.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.episode import Columns, Episode, to_columns
+from robot_rl.datasets.files import lerobot_meta as meta
+from robot_rl.datasets.files.checks import check_derived, check_file, strays
+from robot_rl.datasets.files.manifest import (
+    MANIFEST,
+    Addition,
+    FileEntry,
+    Manifest,
+    append,
+    first_line,
+    read_manifest,
+)
+from robot_rl.datasets.files.parquet import encode, read_all
+from robot_rl.datasets.files.statistics import Statistics, from_columns, joined, statistics_of
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.storage.durable import (
+    discard,
+    replace_file,
+    sha256,
+    storage_errors,
+    sync_folder,
+    write_synced,
+)
+from robot_rl.training.storage.lock import take_lock
+
+_INCOMING = Path("meta/incoming")
+"""Files on their way; where LeRobot reads, a name stands for a whole file."""
+
+
+class DatasetWriter:
+    """Appends to a data set; one per data set at a time. Use it in a `with`."""
+
+    def __init__(self, folder: Path, manifest: Manifest, lock: IO[str]) -> None:
+        """Use `create` or `append_to`."""
+        self.folder, self._manifest, self._lock = folder, manifest, lock
+        self._statistics = joined(self._stored_statistics())
+
+    @classmethod
+    def create(cls, folder: Path | str, spec: DatasetSpec) -> "DatasetWriter":
+        """Begin a data set.
+
+        Args:
+            folder: Must not exist, or be empty.
+            spec: What its episodes hold.
+
+        Raises:
+            DatasetError: Something is there already.
+            StorageError: The disk refused.
+        """
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DatasetError(
+                f"{folder} exists already and is not empty; choose a new folder for the data set"
+            )
+        unfinished = folder.resolve().with_name(f".new_{folder.resolve().name}_{os.getpid()}")
+        derived = meta.derived_files(spec, episodes=0, frames=0, tasks=[], statistics={})
+        with storage_errors("make the data set", folder):
+            try:
+                (unfinished / "meta").mkdir(parents=True)
+                for path, content in derived.items():
+                    write_synced(unfinished / path, content)
+                digests = {path: sha256(content) for path, content in derived.items()}
+                write_synced(unfinished / MANIFEST, first_line(spec, digests))
+                sync_folder(unfinished / "meta")
+                unfinished.rename(folder)
+            except OSError:
+                discard(unfinished)
+                raise
+            sync_folder(folder.resolve().parent)
+        return cls.append_to(folder)
+
+    @classmethod
+    def append_to(cls, folder: Path | str) -> "DatasetWriter":
+        """Go on with a data set; tidies up behind a writer that was killed.
+
+        Raises:
+            DatasetError: There is none, it is damaged, or another process writes to it.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        with storage_errors("write to the data set", folder):
+            lock = take_lock(folder / "meta")
+        if lock is None:
+            raise DatasetError(f"another process is writing to {folder}; wait until it has ended")
+        try:
+            manifest = read_manifest(folder)
+            check_derived(folder, manifest)
+            writer = cls(folder, manifest, lock)
+            writer.tidy()
+        except BaseException:
+            lock.close()
+            raise
+        return writer
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """What the episodes must hold."""
+        return self._manifest.spec
+
+    def add(self, *episodes: Episode) -> None:
+        """Add episodes, all of them or none; they are on the disk when this returns.
+
+        Raises:
+            DatasetError: An episode is not what the spec says.
+            StorageError: The disk refused; the data set is as before.
+        """
+        if not episodes:
+            return
+        manifest, first = self._manifest, self._manifest.num_episodes
+        checked = [one.checked(self.spec, f"episode {first + i}") for i, one in enumerate(episodes)]
+        tasks = list(dict.fromkeys([*manifest.tasks, *(one.task for one in checked)]))
+        first_frame = frame = manifest.num_steps + first
+        tables: list[Columns] = []
+        for i, one in enumerate(checked):
+            number = tasks.index(one.task)
+            tables.append(
+                to_columns(one, self.spec, number=first + i, first=frame, task_index=number)
+            )
+            frame += one.num_steps + 1
+        each = [statistics_of(one) for one in checked]
+        lengths, named = [one.num_steps for one in checked], [one.task for one in checked]
+        digests = [one.digest() for one in checked]
+        note = {"spec": self.spec.to_dict(), "tasks": named, "digests": digests}
+        table = meta.episodes_table(
+            self.spec, file_number=len(manifest.additions), first_episode=first,
+            first_frame=first_frame, lengths=lengths, tasks=named, digests=digests, statistics=each,
+        )  # fmt: skip
+        whole = joined([self._statistics, *each])
+        derived = meta.derived_files(
+            self.spec, episodes=first + len(checked), frames=frame, tasks=tasks, statistics=whole
+        )
+        number = len(manifest.additions)
+        addition = Addition(
+            data=self._place(meta.data_path(number), encode(tables, note=note)),
+            episodes=self._place(meta.episodes_path(number), table),
+            lengths=lengths, tasks=named, digests=digests,
+            derived={path: sha256(content) for path, content in derived.items()},
+        )  # fmt: skip
+        append(self.folder, manifest, addition)
+        self._statistics = whole
+        self._replace(derived)
+
+    def add_all(self, episodes: Iterable[Episode]) -> int:
+        """Add many episodes, as many to a file as make a good size; returns how many."""
+        waiting: list[Episode] = []
+        size = count = 0
+        for one in episodes:
+            waiting.append(one)
+            size, count = size + _num_bytes(one), count + 1
+            if size > meta.DATA_MEGABYTES << 20:
+                self.add(*waiting)
+                waiting, size = [], 0
+        self.add(*waiting)
+        return count
+
+    def close(self) -> None:
+        """Let others write; allowed more than once."""
+        self._lock.close()
+
+    def __enter__(self) -> "DatasetWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def tidy(self) -> None:
+        """Remove what a killed writer left, and write what it did not get to."""
+        with storage_errors("tidy up", self.folder):
+            shutil.rmtree(self.folder / _INCOMING, ignore_errors=True)
+            for path in strays(self.folder, self._manifest):
+                path.unlink()
+        derived = self._derived()
+        digests = {path: sha256(content) for path, content in derived.items()}
+        if self._manifest.torn or digests != self._manifest.derived[-1]:
+            append(self.folder, self._manifest, {"derived": digests})
+        self._replace(derived)
+
+    def _stored_statistics(self) -> Iterator[Statistics]:
+        for one in self._manifest.additions:
+            check_file(self.folder, one.episodes)
+            yield from from_columns(read_all(self.folder / one.episodes.path), len(one.lengths))
+
+    def _derived(self) -> dict[str, bytes]:
+        found = self._manifest
+        return meta.derived_files(
+            found.spec, episodes=found.num_episodes, frames=found.num_steps + found.num_episodes,
+            tasks=found.tasks, statistics=self._statistics,
+        )  # fmt: skip
+
+    def _place(self, path: str, content: bytes) -> FileEntry:
+        """Give a new file its name, once it is whole."""
+        incoming, place = self.folder / _INCOMING, self.folder / path
+        with storage_errors("write", place):
+            incoming.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_synced(incoming / place.name, content)
+            os.replace(incoming / place.name, place)
+            sync_folder(place.parent)
+        return FileEntry(path=path, bytes=len(content), sha256=sha256(content))
+
+    def _replace(self, derived: dict[str, bytes]) -> None:
+        for path, content in derived.items():
+            place = self.folder / path
+            with storage_errors("write", place):
+                if not place.is_file() or place.read_bytes() != content:
+                    replace_file(place, content)
+
+
+def _num_bytes(episode: Episode) -> int:
+    return sum(value.nbytes for value in [*episode.obs.values(), episode.action]) + 64 * (
+        episode.num_steps + 1
+    )

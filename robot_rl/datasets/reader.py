@@ -1,7 +1,7 @@
 """Reads a data set of episodes: one at a time, checked, with no more than one in memory.
 
 Nothing that is read is executed: the files are Parquet and JSON. A file is compared with the
-manifest's SHA-256 before the first episode is taken out of it.
+manifest's SHA-256 before the first episode is taken out of it, each of them once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -94,6 +94,7 @@ class EpisodeDataset:
         if self._open is None or self._open.path != path:
             if addition.data.path not in self._checked:
                 check_file(self.folder, addition.data)
+                check_file(self.folder, addition.episodes)  # others read it
                 self._checked.add(addition.data.path)
             if self._open is not None:
                 self._open.close()

@@ -83,8 +83,12 @@ class DatasetWriter:
         return cls.append_to(folder)
 
     @classmethod
-    def append_to(cls, folder: Path | str) -> "DatasetWriter":
+    def append_to(cls, folder: Path | str, *, mend: bool = False) -> "DatasetWriter":
         """Go on with a data set; tidies up behind a writer that was killed.
+
+        Args:
+            folder: Of the data set.
+            mend: Also write anew what follows from other files and was damaged.
 
         Raises:
             DatasetError: There is none, it is damaged, or another process writes to it.
@@ -97,7 +101,8 @@ class DatasetWriter:
             raise DatasetError(f"another process is writing to {folder}; wait until it has ended")
         try:
             manifest = read_manifest(folder)
-            check_derived(folder, manifest)
+            if not mend:
+                check_derived(folder, manifest)
             writer = cls(folder, manifest, lock)
             writer.tidy()
         except BaseException:

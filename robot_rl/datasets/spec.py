@@ -4,6 +4,7 @@ The columns follow LeRobotDataset v3.0: names, types, and a scalar instead of a 
 A LeRobot reader finds observations, actions, rewards and ends of episodes under its own names.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -110,6 +111,20 @@ class DatasetSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> "DatasetSpec":
         """Rebuild from `to_dict`."""
         return cls(**{**values, "reward_names": tuple(values["reward_names"])})
+
+    @classmethod
+    def from_note(cls, text: str | None, where: object) -> "DatasetSpec | None":
+        """Rebuild from the JSON that an export keeps; None where there is none.
+
+        Raises:
+            DatasetError: It is damaged.
+        """
+        try:
+            return None if text is None else cls.from_dict(json.loads(text))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DatasetError(
+                f"{where} is damaged: what it says about its episodes cannot be read ({error})"
+            ) from None
 
     def check_same(self, other: "DatasetSpec", one: str, two: str) -> None:
         """Refuse another spec.

@@ -1,0 +1,157 @@
+"""HDF5 files as arrays by path; wraps h5py.
+
+What is written carries checksums, of arrays (Fletcher-32) and of everything about them (version 2
+headers), which HDF5 compares when it reads; files of others mostly have none.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import DatasetError
+
+
+class Hdf5File:
+    """A file that is read; use it in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            DatasetError: It is missing, cut off or something else.
+        """
+        self.path = path
+        if not path.is_file():
+            raise DatasetError(f"the file {path} is missing")
+        with self._sentence("the file"):
+            self._file = h5py.File(path, "r")
+
+    def groups(self, path: str = "/") -> list[str]:
+        """Names of the groups within a group; empty if there is none."""
+        with self._sentence(path):
+            group = self._file.get(path)
+            if not isinstance(group, h5py.Group):
+                return []
+            return [name for name, value in group.items() if isinstance(value, h5py.Group)]
+
+    def has(self, path: str) -> bool:
+        """Whether something of that name is there."""
+        with self._sentence(path):
+            return path in self._file
+
+    def arrays(self, path: str) -> dict[str, NDArray[Any]]:
+        """All arrays within a group, in groups within it too, by their path from it.
+
+        Raises:
+            DatasetError: The file is damaged.
+        """
+        found: dict[str, NDArray[Any]] = {}
+
+        def visit(name: str, value: Any) -> None:
+            if isinstance(value, h5py.Dataset):
+                found[name] = self.array(f"{path}/{name}")
+
+        with self._sentence(path):
+            group = self._file.get(path)
+            if isinstance(group, h5py.Dataset):
+                return {"": self.array(path)}
+            if isinstance(group, h5py.Group):
+                group.visititems(visit)
+        return found
+
+    def array(self, path: str, where: str = "") -> NDArray[Any]:
+        """One array.
+
+        Raises:
+            DatasetError: There is none, or the file is damaged.
+        """
+        with self._sentence(path):
+            value = self._file.get(path)
+            if not isinstance(value, h5py.Dataset):
+                parent = path.rpartition("/")[0] or "/"
+                group = self._file.get(parent)
+                known = sorted(group) if isinstance(group, h5py.Group) else []
+                raise DatasetError(
+                    f"{where or self.path} has no '{path.rpartition('/')[2]}'; it has "
+                    f"{', '.join(known) or 'nothing'}"
+                )
+            return np.asarray(value[()])
+
+    def attributes(self, path: str = "/") -> dict[str, Any]:
+        """What is noted at a group or an array; text as strings."""
+        with self._sentence(path):
+            attributes = self._file[path].attrs.items()
+            return {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> "Hdf5File":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _sentence(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
+            if isinstance(error, DatasetError):
+                raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DatasetError(
+                f"the file {self.path} cannot be read as HDF5 ({what}): {reason}"
+            ) from None
+
+
+class Hdf5Writer:
+    """A file that is being made; it has its name once it is whole. Use it in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin a file.
+
+        Raises:
+            DatasetError: Something is there already, or the folder cannot be written.
+        """
+        if path.exists():
+            raise DatasetError(f"{path} exists already; choose another name")
+        self.path = path
+        self._unfinished = path.with_name(f".new_{path.name}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = h5py.File(self._unfinished, "w", libver="latest", track_order=True)
+        except OSError as error:
+            raise DatasetError(f"{path} cannot be written: {error.strerror or error}") from None
+
+    def write(self, path: str, value: NDArray[Any]) -> None:
+        """Add an array."""
+        self._file.create_dataset(
+            path, data=value, chunks=value.size > 0, fletcher32=value.size > 0
+        )
+
+    def note(self, path: str, values: Mapping[str, Any]) -> None:
+        """Note numbers and strings at a group, which is made if it is missing.
+
+        Strings of fixed length lie in the header, which has a checksum; others in a heap without.
+        """
+        noted = self._file.require_group(path).attrs
+        for name, value in values.items():
+            noted[name] = np.bytes_(value.encode()) if isinstance(value, str) and value else value
+
+    def __enter__(self) -> "Hdf5Writer":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            os.replace(self._unfinished, self.path)
+        else:
+            self._unfinished.unlink(missing_ok=True)

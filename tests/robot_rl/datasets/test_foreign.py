@@ -1,0 +1,289 @@
+"""Data sets of others: what goes out comes back to the last bit, what is wrong is named."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.foreign.assembly import Done, ImportChoices
+from robot_rl.datasets.foreign.catalog import Format, read_any, write_any, write_new
+from robot_rl.datasets.reader import EpisodeDataset
+from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same
+
+CHOICES = ImportChoices(control_dt=0.1)
+TOLD = [episode(i, 3 + i) for i in range(4)]
+NAMES = {
+    Format.minari: "set",
+    Format.robomimic: "set.hdf5",
+    Format.npz: "set.npz",
+    Format.episodes: "s",
+}
+
+
+def read(path: Path, choices: ImportChoices = CHOICES) -> list[Any]:
+    return list(read_any(path, choices)[1])
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("spec", [SPEC, PLAIN, replace(PLAIN, groups={"state": 1})])
+def test_what_goes_out_comes_back_to_the_last_bit(tmp_path: Path, kind: Format, spec: Any) -> None:
+    told = [episode(i, 3 + i, spec) for i in range(4)]
+    path = tmp_path / NAMES[kind]
+    assert write_any(path, kind, spec, told) == 4
+    found, episodes, _ = read_any(path, ImportChoices())
+    assert found == spec
+    assert all(same(one, two) for one, two in zip(told, episodes, strict=True))
+    with pytest.raises(DatasetError, match="exists already"):
+        write_any(path, kind, spec, told)
+
+
+def hdf5(path: Path, **arrays: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for name, value in arrays.items():
+            file[name] = value
+    return path
+
+
+def minari(folder: Path, steps: Any = 3, **changes: Any) -> Path:
+    values: dict[str, Any] = {
+        "observations": np.arange((steps + 1) * 2.0).reshape(steps + 1, 2),
+        "actions": np.full((steps, 1), 0.5, np.float32),
+        "rewards": np.arange(float(steps)),
+        "terminations": np.zeros(steps, bool),
+        "truncations": np.arange(steps) == steps - 1,
+        **changes,
+    }
+    arrays = {f"episode_0/{name}": value for name, value in values.items() if value is not None}
+    hdf5(folder / "data/main_data.hdf5", **arrays)
+    return folder
+
+
+def robomimic(path: Path, steps: Any = 4, **changes: Any) -> Path:
+    frames = np.arange((steps + 1) * 2.0).reshape(steps + 1, 2)
+    values: dict[str, Any] = {
+        "obs/joints": frames[:-1], "next_obs/joints": frames[1:],
+        "obs/camera": np.zeros((steps, 2, 2, 3), np.uint8),
+        "actions": np.full((steps, 1), 0.5), "rewards": np.arange(float(steps)),
+        "dones": np.arange(steps) == steps - 1, **changes,
+    }  # fmt: skip
+    return hdf5(path, **{f"data/demo_0/{k}": v for k, v in values.items() if v is not None})
+
+
+def arrays(path: Path, rows: int = 6, **changes: Any) -> Path:
+    """Two episodes: rows 0 to 2 terminate, rows 3 to 5 time out."""
+    frames = np.arange(rows * 2.0).reshape(rows, 2)
+    after = frames + 2
+    after[2] += 100
+    values: dict[str, Any] = {
+        "observations": frames, "next_observations": after,
+        "actions": np.full((rows, 1), 0.5), "rewards": np.arange(float(rows)),
+        "terminals": np.arange(rows) == 2, "timeouts": np.arange(rows) == 5, **changes,
+    }  # fmt: skip
+    np.savez(path, **{name: value for name, value in values.items() if value is not None})
+    return path
+
+
+def lerobot(folder: Path, **info: Any) -> Path:
+    """Ours without what only we know: L frames, each with an action."""
+    write_new(folder, PLAIN, [episode(1, 4, PLAIN), episode(2, 3, PLAIN)])
+    (folder / "meta/manifest.jsonl").unlink()
+    path = folder / "meta/info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **info}))
+    return folder
+
+
+def test_minari_has_a_frame_more_than_actions(tmp_path: Path) -> None:
+    (one,) = read(minari(tmp_path / "set"))
+    assert one.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert one.reward.tolist() == [0, 1, 2]
+    assert (one.truncated[-1], one.terminated.any()) == (True, False)
+
+
+def test_trees_of_observations_become_groups_or_one_side_by_side(tmp_path: Path) -> None:
+    path = minari(tmp_path / "set", observations=None, **{
+        "observations/goal": np.ones((4, 1)), "observations/state/arm": np.zeros((4, 2)),
+    })  # fmt: skip
+    assert set(read(path)[0].obs) == {"goal", "state.arm"}
+    joined = replace(CHOICES, groups={"actor": ("goal", "state/arm")})
+    assert read(path, joined)[0].obs["actor"].tolist() == [[1, 0, 0]] * 4
+    with pytest.raises(DatasetError, match=r"observation 'gaol' is unknown \(did you mean 'goal'"):
+        read(path, replace(CHOICES, groups={"actor": ("gaol",)}))
+
+
+@pytest.mark.parametrize("done", Done)
+def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None:
+    path = robomimic(tmp_path / "set.hdf5", dones=np.array([0, 1, 1, 1]))
+    (one,) = read(path, replace(CHOICES, done=done))
+    over = done is Done.terminated
+    assert one.num_steps == (2 if over else 4), "the first success ends the task"
+    assert (bool(one.terminated[-1]), bool(one.truncated[-1])) == (over, not over)
+    assert one.obs["actor"][-1].tolist() == ([4, 5] if over else [8, 9])
+    _, episodes, source = read_any(path, CHOICES)
+    assert list(episodes)
+    assert source is not None
+    assert source.notes == ["'camera' of shape (2, 2, 3) is left out: it is no vector"]
+
+
+def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path: Path) -> None:
+    path = robomimic(tmp_path / "a.hdf5", **{"next_obs/joints": None})
+    assert [one.num_steps for one in read(path)] == [4]
+    assert [one.num_steps for one in read(path, replace(CHOICES, done=Done.truncated))] == [3]
+    first, second = read(arrays(tmp_path / "a.npz", next_observations=None))
+    assert (first.num_steps, bool(first.terminated[-1])) == (3, True)
+    assert (second.num_steps, bool(second.truncated[-1])) == (2, True)
+
+
+def test_transition_arrays_are_cut_into_episodes(tmp_path: Path) -> None:
+    first, second = read(arrays(tmp_path / "set.npz"))
+    assert first.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [106, 107]]
+    assert (bool(first.terminated[-1]), bool(second.truncated[-1])) == (True, True)
+    again = read(arrays(tmp_path / "b.npz", timeouts=None, terminals=np.zeros(6)))
+    assert [one.num_steps for one in again] == [3, 3], "a row that does not follow begins anew"
+    assert all(one.truncated[-1] for one in again)
+
+
+def test_actions_of_another_range_are_mapped(tmp_path: Path) -> None:
+    path = minari(tmp_path / "set", actions=np.array([[-2.0], [0.0], [6.0]]))
+    with pytest.raises(
+        DatasetError, match=r"episode_0, step 0: the action has 2; expected numbers"
+    ):
+        read(path)
+    (one,) = read(path, replace(CHOICES, action_range=(-2.0, 6.0)))
+    assert one.action[:, 0].tolist() == [-1, -0.5, 1]
+
+
+def test_a_lerobot_data_set_of_others_is_read(tmp_path: Path) -> None:
+    first, second = read(lerobot(tmp_path / "set"), ImportChoices())
+    told = [episode(1, 4, PLAIN), episode(2, 3, PLAIN)]
+    assert (first.action == told[0].action).all()
+    assert (first.obs["actor"][:-1] == told[0].obs["actor"][:-1]).all()
+    assert [first.terminated[-1], second.terminated[-1]] == [True, True], "done says no reason"
+    assert first.task == "task 1"
+    first, second = read(tmp_path / "set", ImportChoices(done=Done.truncated))
+    assert [first.num_steps, second.num_steps] == [4, 3]
+    assert first.truncated[-1]
+
+
+NAN = np.array([[0.5], [np.nan], [0.5]])
+FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no actions": (
+        lambda to: minari(to / "a", actions=None),
+        r"episode_0 has no 'actions'; it has observations, rewards, terminations, truncations",
+    ),
+    "a frame too few": (
+        lambda to: minari(to / "a", observations=np.zeros((3, 2))),
+        r"episode_0: 'actor' has the shape \(3, 2\); expected 4 rows",
+    ),
+    "nan": (lambda to: minari(to / "a", actions=NAN), "episode_0, step 1: 'action' holds a number"),
+    "too large for float32": (
+        lambda to: minari(to / "a", rewards=np.array([0, 0, 1e300])),
+        "episode_0, step 2: 'reward' holds a number that is not finite",
+    ),
+    "whole actions": (
+        lambda to: minari(to / "a", actions=np.array([0, 1, 2])),
+        "episode_0: the actions are whole numbers; expected continuous",
+    ),
+    "words": (
+        lambda to: minari(to / "a", rewards=np.array([b"a", b"b", b"c"])),
+        "the reward is of type .*; expected numbers",
+    ),
+    "an end in the middle": (
+        lambda to: minari(to / "a", terminations=np.array([False, True, False])),
+        "episode_0, step 1 ends the episode, but 3 steps were given",
+    ),
+    "steps that do not follow": (
+        lambda to: robomimic(to / "a.hdf5", **{"next_obs/joints": np.zeros((4, 2))}),
+        "demo_0, step 1: 'obs/joints' is not the 'next_obs/joints' of the step before",
+    ),
+    "rows of another number": (
+        lambda to: robomimic(to / "a.hdf5", rewards=np.zeros(3)),
+        r"demo_0: 'rewards' has the shape \(3,\); expected 4 rows, as the actions",
+    ),
+    "no demonstration": (lambda to: hdf5(to / "a.hdf5", x=1), "has no 'data/demo_0'; expected a f"),
+    "no rewards": (
+        lambda to: arrays(to / "a.npz", rewards=None),
+        "a.npz has no 'rewards'; it has actions, next_observations, observations, terminals",
+    ),
+    "uneven arrays": (
+        lambda to: arrays(to / "a.npz", actions=np.zeros((5, 1))),
+        r"'next_observations' has the shape \(6, 2\); expected 5 rows|'observations' has the shape",
+    ),
+    "python objects": (
+        lambda to: arrays(to / "a.npz", actions=np.array([None] * 6)),
+        "a.npz cannot be read as .npz: it holds Python objects, which would be executed",
+    ),
+    "an older lerobot": (
+        lambda to: lerobot(to / "a", codebase_version="v2.1"),
+        r"is a LeRobotDataset v2\.1; expected v3\.x",
+    ),
+    "another number of frames": (
+        lambda to: lerobot(to / "a", total_frames=12),
+        "has 9 frames in 1 files; expected 12, as meta/info.json says",
+    ),
+    "another rate": (
+        lambda to: lerobot(to / "a", fps=5),
+        r"episode 0, step 1: the frame came 0\.05 s after the one before; expected 0\.2 s \(5 fr",
+    ),
+    "something else": (lambda to: to, "is no data set that is known; expected a folder of ours"),
+    "nothing": (lambda to: to / "a", "does not exist; expected a data set"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path: Path, fault: str) -> None:
+    make, sentence = FAULTS[fault]
+    path = make(tmp_path)
+    with pytest.raises(DatasetError, match=sentence) as refused:
+        read(path)
+    assert "\n" not in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_missing_time_step_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="give it with --control-dt SECONDS"):
+        read(minari(tmp_path / "set"), ImportChoices())
+
+
+@pytest.mark.parametrize("kind", [Format.minari, Format.robomimic, Format.npz])
+def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format) -> None:
+    path = tmp_path / NAMES[kind]
+    write_any(path, kind, SPEC, TOLD)
+    file = path / "data/main_data.hdf5" if kind is Format.minari else path
+    whole = file.read_bytes()
+    random = np.random.default_rng(0)
+    refused: list[str] = []
+    for trial in range(100):
+        content = bytearray(whole)
+        if trial % 2:
+            content = content[: random.integers(len(content))]
+        else:
+            content[random.integers(len(content))] ^= 1 << int(random.integers(8))
+        file.write_bytes(bytes(content))
+        try:
+            found = read(path)
+        except DatasetError as error:
+            refused.append(str(error))
+        else:
+            assert all(same(*pair) for pair in zip(TOLD, found, strict=True)), "unused bytes only"
+    assert len(refused) > 50
+    assert not any("\n" in sentence for sentence in refused)
+
+
+def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
+    def some() -> Any:
+        yield TOLD[0]
+        raise DatasetError("the source is damaged")
+
+    for kind, name in NAMES.items():
+        with pytest.raises(DatasetError, match="the source is damaged"):
+            write_any(tmp_path / name, kind, SPEC, some())
+        assert not (tmp_path / name).exists()
+    assert list(tmp_path.iterdir()) == []
+    assert write_new(tmp_path / "s", SPEC, TOLD) == len(EpisodeDataset(tmp_path / "s"))

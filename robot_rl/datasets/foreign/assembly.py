@@ -63,6 +63,12 @@ class RawEpisode:
     """Further fields of an `Episode` that the data have."""
     task: str = ""
     """What was to be done, if the data say so."""
+    digest: str = ""
+    """`Episode.digest` of the one that was exported; empty for those of others."""
+
+
+DIGEST = "robot_rl_sha256"
+"""Where exports keep the digest of an episode."""
 
 
 @dataclass
@@ -95,7 +101,7 @@ def imported(source: Source, choices: ImportChoices) -> tuple[DatasetSpec, Itera
     sample = _episode(first, groups, choices)
     spec = _spec(sample, source, choices, first.where)
     raw = chain([first], some)
-    return spec, (_episode(one, groups, choices).checked(spec, one.where) for one in raw)
+    return spec, (_as_exported(one, groups, choices, spec) for one in raw)
 
 
 def without_successor(frames: Mapping[str, Array], terminated: bool) -> dict[str, Array]:
@@ -148,6 +154,22 @@ def _with_steps(source: Source) -> Iterator[RawEpisode]:
             f"{source.path} has {found} episodes; expected {source.count}, as it says itself: it "
             "is damaged or incomplete"
         )
+
+
+def _as_exported(
+    raw: RawEpisode,
+    groups: Mapping[str, tuple[str, ...]],
+    choices: ImportChoices,
+    spec: DatasetSpec,
+) -> Episode:
+    found = _episode(raw, groups, choices).checked(spec, raw.where)
+    chosen = choices.groups or choices.action_range
+    if raw.digest and not chosen and found.digest() != raw.digest:
+        raise DatasetError(
+            f"{raw.where} is not the episode that was exported: the file is damaged, or was "
+            f"changed; if you changed it, remove the attribute '{DIGEST}' there"
+        )
+    return found
 
 
 def _episode(

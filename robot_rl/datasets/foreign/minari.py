@@ -14,7 +14,7 @@ import numpy as np
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.foreign.assembly import RawEpisode, Source
+from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import replace_file
@@ -70,6 +70,7 @@ def _episodes(file: Hdf5File, source: Source) -> Iterator[RawEpisode]:
                 truncated=file.array(f"{name}/truncations", where),
                 more=more,
                 task=file.attributes(name).get("task", ""),
+                digest=file.attributes(name).get(DIGEST, ""),
             )
 
 
@@ -95,7 +96,8 @@ def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], nam
         file.note("/", {"robot_rl": json.dumps(spec.to_dict())})
         for number, one in enumerate(episodes):
             group = f"episode_{number}"
-            about = {"id": number, "total_steps": one.num_steps, "task": one.task}
+            about = {"id": number, "total_steps": one.num_steps, "task": one.task,
+                     DIGEST: one.digest()}  # fmt: skip
             file.note(group, about)
             for key, value in one.obs.items():
                 file.write(f"{group}/observations/{key}", value)

@@ -14,6 +14,7 @@ import numpy as np
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.foreign.assembly import (
+    DIGEST,
     Array,
     ImportChoices,
     RawEpisode,
@@ -87,7 +88,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
         where=where, frames=frames, action=action[:steps], reward=arrays["rewards"][:steps],
         terminated=terminated[:steps], truncated=truncated[:steps],
         more={k: v for k, v in more.items() if k not in ("terminated", "truncated")},
-        task=file.attributes(group).get("task", ""),
+        task=file.attributes(group).get("task", ""), digest=file.attributes(group).get(DIGEST, ""),
     )  # fmt: skip
 
 
@@ -140,7 +141,8 @@ def write_robomimic(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) 
     with Hdf5Writer(path) as file:
         for number, one in enumerate(episodes):
             group = f"data/demo_{number}"
-            file.note(group, {"num_samples": one.num_steps, "task": one.task})
+            about = {"num_samples": one.num_steps, "task": one.task, DIGEST: one.digest()}
+            file.note(group, about)
             for key, value in one.obs.items():
                 file.write(f"{group}/obs/{key}", value[:-1])
                 file.write(f"{group}/next_obs/{key}", value[1:])

@@ -102,11 +102,6 @@ class EpisodeDataset:
         return self._open
 
 
-def is_dataset(folder: Path) -> bool:
-    """True where a folder says that it is a data set of episodes, ours or LeRobot's."""
-    return (folder / "meta" / "info.json").exists() or (folder / "meta" / "manifest.jsonl").exists()
-
-
 def _settled(folder: Path) -> Manifest:
     """The manifest, read again where a writer was faster."""
     manifest = read_manifest(folder)

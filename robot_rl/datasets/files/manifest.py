@@ -82,6 +82,11 @@ class Manifest:
         return list(dict.fromkeys(task for one in self.additions for task in one.tasks))
 
 
+def is_dataset(folder: Path) -> bool:
+    """True where a folder says that it is a data set of episodes, ours or one of LeRobot."""
+    return (folder / MANIFEST).exists() or (folder / "meta/info.json").exists()
+
+
 def encode_line(entry: Mapping[str, Any], before: str = _BEGIN) -> bytes:
     """A line that follows the line whose digest is `before`."""
     text = json.dumps(entry, separators=(",", ":"))

@@ -224,6 +224,21 @@ class DatasetWriter:
                     replace_file(place, content)
 
 
+def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
+    """Write a new data set of ours; returns the number of episodes.
+
+    Raises:
+        DatasetError: Something is there already, or an episode cannot be read or written.
+    """
+    writer = DatasetWriter.create(folder, spec)
+    try:
+        with writer:
+            return writer.add_all(episodes)
+    except BaseException:  # Ctrl-C, too: half a data set would look like a whole one
+        discard(folder)
+        raise
+
+
 def _num_bytes(episode: Episode) -> int:
     return sum(value.nbytes for value in [*episode.obs.values(), episode.action]) + 64 * (
         episode.num_steps + 1

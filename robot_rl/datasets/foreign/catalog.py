@@ -15,7 +15,7 @@ from robot_rl.datasets.foreign.minari import is_minari, read_minari, write_minar
 from robot_rl.datasets.foreign.robomimic import read_robomimic, write_robomimic
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.datasets.writer import DatasetWriter
+from robot_rl.datasets.writer import write_new
 from robot_rl.training.storage.durable import discard
 
 
@@ -105,19 +105,4 @@ def write_any(
         )
     except BaseException:  # Ctrl-C, too
         discard(path)
-        raise
-
-
-def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
-    """Write a new data set of ours; returns the number of episodes.
-
-    Raises:
-        DatasetError: Something is there already, or an episode cannot be read or written.
-    """
-    writer = DatasetWriter.create(folder, spec)
-    try:
-        with writer:
-            return writer.add_all(episodes)
-    except BaseException:  # Ctrl-C, too: half a data set would look like a whole one
-        discard(folder)
         raise

@@ -12,8 +12,9 @@ import pytest
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
-from robot_rl.datasets.foreign.catalog import Format, read_any, write_any, write_new
+from robot_rl.datasets.foreign.catalog import Format, read_any, write_any
 from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.writer import write_new
 from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same
 
 CHOICES = ImportChoices(control_dt=0.1)

@@ -53,10 +53,10 @@ def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
 
 def _shade(axis: Any, intervened: Flags, control_dt: float) -> None:
     """Mark the steps in which a person chose the action."""
-    time = np.arange(len(intervened) + 1) * control_dt
+    edges = np.repeat(np.arange(len(intervened) + 1) * control_dt, 2)[1:-1]  # both of each step
     axis.fill_between(
-        time, 0, 1, where=np.append(intervened, False), step="post", alpha=0.15, color="tab:red",
-        linewidth=0, transform=axis.get_xaxis_transform(),
+        edges, 0, 1, where=np.repeat(intervened, 2), alpha=0.15, color="tab:red", linewidth=0,
+        transform=axis.get_xaxis_transform(),
     )  # fmt: skip
 
 

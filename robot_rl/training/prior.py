@@ -51,18 +51,19 @@ class PriorConfig:
 class Prior:
     """Experience of before in memory, drawn uniformly with a random stream of its own."""
 
-    def __init__(self, path: Path, replay: ReplayBuffer, digest: str) -> None:
+    def __init__(self, path: Path, replay: ReplayBuffer, digest: str, note: str = "") -> None:
         """Use `open_prior`."""
         self.path = path
         self.replay = replay
         """Read only."""
-        self._digest = digest
+        self._digest, self._note = digest, note
 
     @property
     def sentence(self) -> str:
         """What is mixed in, and the memory it takes."""
         size = self.replay.num_bytes / 1e6
-        return f"prior: {len(self.replay):,} transitions, {size:,.0f} MB, from {self.path}"
+        held = f"{len(self.replay):,} transitions, {size:,.0f} MB"
+        return f"prior: {held}, from {self.path}{self._note}"
 
     def state_dict(self) -> dict[str, Any]:
         """Which transitions these are, and where their random stream stands."""
@@ -106,8 +107,10 @@ def open_prior(
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 
-        replay, digest = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"))
-        return Prior(path, replay, digest)
+        replay, digest, weighed = read_episodes(
+            path, own, spec, groups, seed=derive_seed(seed, "prior")
+        )
+        return Prior(path, replay, digest, "" if weighed else ", with the rewards stored there")
     saved, segments = _read(path)
     check_rows(saved["rows"], own.description, str(path))
     total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]

@@ -1,4 +1,9 @@
-"""Episodes of a data set as rows of a replay, one after another in a single world."""
+"""Episodes of a data set as rows of a replay, one after another in a single world.
+
+Where both sides name reward terms, these must be the same and are weighed as the run weighs its
+own. Demonstrations mostly have a single reward: it is taken as it is, as is the sum of all terms
+where the run has none.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +25,7 @@ from robot_rl.datasets.spec import DatasetSpec
 
 def read_episodes(
     folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int
-) -> tuple[ReplayBuffer, str]:
+) -> tuple[ReplayBuffer, str, bool]:
     """Read a data set of episodes.
 
     Args:
@@ -31,7 +36,7 @@ def read_episodes(
         seed: Seed of the draws.
 
     Returns:
-        The transitions, and a digest of the data set.
+        The transitions, a digest of the data set, and whether its rewards are weighed as the run's.
 
     Raises:
         ConfigError: It holds no transitions.
@@ -39,20 +44,26 @@ def read_episodes(
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
     dataset = EpisodeDataset(folder)
-    check_rows(row_description(dataset.spec), own.description, str(folder))
+    weighed = bool(dataset.spec.reward_names and spec.reward_names)
+    description = row_description(dataset.spec)
+    if not weighed:
+        description["reward_names"] = list(spec.reward_names)
+    check_rows(description, own.description, str(folder))
     count = sum(dataset.lengths)
     if count < own.n_step:
         raise ConfigError(
             f"training.prior.run: {folder} holds {count} transitions; expected at least "
             f"{own.n_step}"
         )
+    names = spec.reward_names if weighed else ()
     replay = ReplayBuffer(
-        replace(spec, num_envs=1), groups, capacity=count, gamma=own.gamma, n_step=own.n_step,
-        seed=seed,
+        replace(spec, num_envs=1, reward_names=names), groups, capacity=count, gamma=own.gamma,
+        n_step=own.n_step, seed=seed,
     )  # fmt: skip
     replay.refill(_rows(dataset, replay.layout))
-    replay.share_weights(own)
-    return replay, dataset.digest
+    if weighed:
+        replay.share_weights(own)
+    return replay, dataset.digest, weighed
 
 
 def row_description(spec: DatasetSpec) -> dict[str, Any]:
@@ -77,14 +88,14 @@ def _rows(dataset: EpisodeDataset, layout: RowLayout) -> Iterator[Tensor]:
     for episode in dataset:
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
-        layout.pack(obs, _step(episode, layout.groups), rows)
+        layout.pack(obs, _step(episode, layout), rows)
         yield from rows[:, None]
 
 
-def _step(episode: Episode, groups: Sequence[str]) -> EnvStep:
+def _step(episode: Episode, layout: RowLayout) -> EnvStep:
     """All steps of an episode as one step of as many worlds."""
-    after = {name: torch.from_numpy(episode.obs[name][1:]) for name in groups}
-    terms = episode.reward_terms
+    after = {name: torch.from_numpy(episode.obs[name][1:]) for name in layout.groups}
+    terms = episode.reward_terms if layout.reward_names else None
     return EnvStep(
         obs=after,
         next_obs=after,

@@ -58,6 +58,22 @@ def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path: Path, n_ste
         assert (batch.action[row].numpy() == one.action[t]).all()
 
 
+@pytest.mark.parametrize("terms", ["of the run", "of the data"])
+def test_where_one_side_has_no_terms_rewards_are_taken_as_they_are(
+    tmp_path: Path, terms: str
+) -> None:
+    if terms == "of the run":
+        spec, run = replace(PLAIN, reward_names=()), WORLDS
+    else:
+        spec, run = PLAIN, replace(WORLDS, reward_names=())
+    told = [episode(i, 4, spec) for i in range(3)]
+    prior = opened(write(tmp_path / "set", *told, spec=spec), run)
+    assert prior.sentence.endswith("set, with the rewards stored there")
+    batch = prior.replay.sample(200)
+    rewards = np.concatenate([one.reward * one.valid for one in told])
+    assert (batch.reward.numpy() == rewards[batch.extra["index"].numpy()]).all()
+
+
 def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", *TOLD, spec=PLAIN)
     with pytest.raises(
@@ -67,6 +83,9 @@ def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path: Path) ->
     wide = {**WORLDS.groups, "actor": GroupSpec(shape=(7,))}
     with pytest.raises(SpecMismatchError, match=r"group 'actor' of width 3, but .* of width 7"):
         opened(folder, replace(WORLDS, groups=wide))
+    others = replace(WORLDS, reward_names=("near", "far"))
+    with pytest.raises(SpecMismatchError, match=r"the reward terms \['near', 'effort'\], but this"):
+        opened(folder, others)
     with pytest.raises(SpecMismatchError, match="the robot arm, but this run has the robot None"):
         opened(write(tmp_path / "arm", *TOLD))
     with pytest.raises(ConfigError, match="holds 0 transitions; expected at least 1"):

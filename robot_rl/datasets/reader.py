@@ -10,8 +10,8 @@ from pathlib import Path
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, from_columns
-from robot_rl.datasets.files.checks import check_derived, check_file
-from robot_rl.datasets.files.manifest import Addition, Manifest, read_manifest
+from robot_rl.datasets.files.checks import check_file, read_settled
+from robot_rl.datasets.files.manifest import Addition
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.spec import DatasetSpec
 
@@ -32,7 +32,7 @@ class EpisodeDataset:
             DatasetError: There is no data set, or it is damaged.
         """
         self.folder = Path(folder)
-        self.manifest = _settled(self.folder)
+        self.manifest = read_settled(self.folder)
         """What belongs to it."""
         self._places = [
             _Place(addition=one, row_group=i)
@@ -100,17 +100,3 @@ class EpisodeDataset:
                 self._open.close()
             self._open = ParquetTables(path)
         return self._open
-
-
-def _settled(folder: Path) -> Manifest:
-    """The manifest, read again where a writer was faster."""
-    manifest = read_manifest(folder)
-    try:
-        check_derived(folder, manifest)
-    except DatasetError:
-        again = read_manifest(folder)
-        if again.digest == manifest.digest:
-            raise
-        check_derived(folder, again)
-        return again
-    return manifest

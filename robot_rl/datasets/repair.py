@@ -16,8 +16,7 @@ from robot_rl.datasets.files.checks import faults, strays
 from robot_rl.datasets.files.manifest import Manifest, read_manifest
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.datasets.writer import DatasetWriter
-from robot_rl.training.storage.durable import discard
+from robot_rl.datasets.writer import DatasetWriter, write_new
 
 
 @dataclass(kw_only=True)
@@ -79,16 +78,20 @@ def _rebuild(folder: Path, manifest: Manifest | None, wrong: list[str]) -> Repai
         if not (folder / path).is_file()
     ]
     spec = manifest.spec if manifest is not None else _spec(folder)
-    writer = DatasetWriter.create(done.folder, spec)
-    try:
-        with writer:
-            done.episodes = writer.add_all(_whole(folder, spec, known, done.lost))
-        if not done.episodes:
-            raise DatasetError(f"{folder} holds no whole episode: nothing can be saved")
-    except BaseException:  # Ctrl-C, too: half a data set would stand in the way of the next try
-        discard(done.folder)
-        raise
+    done.episodes = write_new(done.folder, spec, _some(folder, spec, known, done.lost))
     return done
+
+
+def _some(
+    folder: Path, spec: DatasetSpec, known: Mapping[str, _Told], lost: list[str]
+) -> Iterator[Episode]:
+    """Every whole episode, of which there must be one."""
+    whole = _whole(folder, spec, known, lost)
+    first = next(whole, None)
+    if first is None:
+        raise DatasetError(f"{folder} holds no whole episode: nothing can be saved")
+    yield first
+    yield from whole
 
 
 def _whole(

@@ -28,7 +28,6 @@ from robot_rl.datasets.files.statistics import Statistics, from_columns, joined,
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import (
     discard,
-    replace_file,
     sha256,
     storage_errors,
     sync_folder,
@@ -61,10 +60,7 @@ class DatasetWriter:
             StorageError: The disk refused.
         """
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DatasetError(
-                f"{folder} exists already and is not empty; choose a new folder for the data set"
-            )
+        check_free(folder)
         unfinished = folder.resolve().with_name(f".new_{folder.resolve().name}_{os.getpid()}")
         derived = meta.derived_files(spec, episodes=0, frames=0, tasks=[], statistics={})
         with storage_errors("make the data set", folder):
@@ -154,9 +150,10 @@ class DatasetWriter:
             lengths=lengths, tasks=named, digests=digests,
             derived={path: sha256(content) for path, content in derived.items()},
         )  # fmt: skip
+        prepared = self._prepare(derived)  # all that needs space comes before the line
         append(self.folder, manifest, addition)
         self._statistics = whole
-        self._replace(derived)
+        self._replace(prepared)
 
     def add_all(self, episodes: Iterable[Episode]) -> int:
         """Add many episodes, as many to a file as make a good size; returns how many."""
@@ -189,9 +186,10 @@ class DatasetWriter:
                 path.unlink()
         derived = self._derived()
         digests = {path: sha256(content) for path, content in derived.items()}
+        prepared = self._prepare(derived)
         if self._manifest.torn or digests != self._manifest.derived[-1]:
             append(self.folder, self._manifest, {"derived": digests})
-        self._replace(derived)
+        self._replace(prepared)
 
     def _stored_statistics(self) -> Iterator[Statistics]:
         for one in self._manifest.additions:
@@ -216,12 +214,23 @@ class DatasetWriter:
             sync_folder(place.parent)
         return FileEntry(path=path, bytes=len(content), sha256=sha256(content))
 
-    def _replace(self, derived: dict[str, bytes]) -> None:
-        for path, content in derived.items():
-            place = self.folder / path
-            with storage_errors("write", place):
+    def _prepare(self, derived: dict[str, bytes]) -> list[Path]:
+        """Write files that are to be replaced beside them, as far as they change."""
+        incoming, prepared = self.folder / _INCOMING, list[Path]()
+        with storage_errors("write to", self.folder):
+            incoming.mkdir(exist_ok=True)
+            for path, content in derived.items():
+                place = self.folder / path
                 if not place.is_file() or place.read_bytes() != content:
-                    replace_file(place, content)
+                    write_synced(incoming / place.name, content)
+                    prepared.append(place)
+        return prepared
+
+    def _replace(self, prepared: list[Path]) -> None:
+        with storage_errors("write to", self.folder):
+            for place in prepared:
+                os.replace(self.folder / _INCOMING / place.name, place)
+            sync_folder(self.folder / "meta")
 
 
 def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
@@ -230,13 +239,31 @@ def write_new(folder: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> i
     Raises:
         DatasetError: Something is there already, or an episode cannot be read or written.
     """
-    writer = DatasetWriter.create(folder, spec)
+    check_free(folder)
+    # Half a data set would look like a whole one: it gets its name in the end.
+    unfinished = folder.resolve().with_name(f".new_{folder.resolve().name}")
+    discard(unfinished)  # of a process that was killed
     try:
-        with writer:
-            return writer.add_all(episodes)
-    except BaseException:  # Ctrl-C, too: half a data set would look like a whole one
-        discard(folder)
-        raise
+        with DatasetWriter.create(unfinished, spec) as writer:
+            count = writer.add_all(episodes)
+        with storage_errors("write the data set", folder):
+            unfinished.rename(folder)
+            sync_folder(folder.resolve().parent)
+    finally:
+        discard(unfinished)
+    return count
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a place where something is.
+
+    Raises:
+        DatasetError: The folder exists, and is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DatasetError(
+            f"{folder} exists already and is not empty; choose a new folder for the data set"
+        )
 
 
 def _num_bytes(episode: Episode) -> int:

@@ -107,10 +107,8 @@ def open_prior(
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 
-        replay, digest, weighed = read_episodes(
-            path, own, spec, groups, seed=derive_seed(seed, "prior")
-        )
-        return Prior(path, replay, digest, "" if weighed else ", with the rewards stored there")
+        read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"))
+        return Prior(path, *read)
     saved, segments = _read(path)
     check_rows(saved["rows"], own.description, str(path))
     total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]

@@ -25,7 +25,7 @@ from robot_rl.datasets.spec import DatasetSpec
 
 def read_episodes(
     folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int
-) -> tuple[ReplayBuffer, str, bool]:
+) -> tuple[ReplayBuffer, str, str]:
     """Read a data set of episodes.
 
     Args:
@@ -36,7 +36,7 @@ def read_episodes(
         seed: Seed of the draws.
 
     Returns:
-        The transitions, a digest of the data set, and whether its rewards are weighed as the run's.
+        The transitions, a digest of the data set, and what is to be said about its rewards.
 
     Raises:
         ConfigError: It holds no transitions.
@@ -63,7 +63,8 @@ def read_episodes(
     replay.refill(_rows(dataset, replay.layout))
     if weighed:
         replay.share_weights(own)
-    return replay, dataset.digest, weighed
+    alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
+    return replay, dataset.digest, "" if alike else ", with the rewards stored there"
 
 
 def row_description(spec: DatasetSpec) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.files.checks import faults, strays
+from robot_rl.datasets.files.checks import faults, read_settled, strays
 from robot_rl.datasets.files.manifest import Manifest, read_manifest
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
@@ -13,7 +14,10 @@ from robot_rl.datasets.spec import DatasetSpec
 
 def show(folder: Path) -> bool:
     """Print what a data set holds; returns whether it is whole."""
-    manifest = read_manifest(folder)
+    try:
+        manifest = read_settled(folder)
+    except DatasetError:
+        manifest = read_manifest(folder)  # of what cannot be read at all, this tells
     wrong = list(faults(folder, manifest))
     _print_spec(folder, manifest)
     if not wrong:

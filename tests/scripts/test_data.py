@@ -134,6 +134,10 @@ def test_plot_draws_a_picture(command, week, tmp_path):
     ("words", "sentence"),
     [
         ("info nowhere", "nowhere does not exist; expected the folder of a data set of episodes"),
+        (
+            "info week.npz",
+            "week.npz is a file; expected the folder of a data set of episodes (data",
+        ),
         ("convert nowhere x", "nowhere does not exist; expected a data set"),
         ("convert week x --control-dt 0.1", "week is a data set of ours, which says everything"),
         ("convert week other", "other exists already and is not empty; choose a new folder"),

@@ -6,7 +6,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robot_rl.core.errors import DatasetError
-from robot_rl.datasets.files.manifest import FileEntry, Manifest
+from robot_rl.datasets.files.manifest import FileEntry, Manifest, read_manifest
+
+_PATIENCE = 100
+"""How often a writer may be faster than a reader."""
+
+
+def read_settled(folder: Path) -> Manifest:
+    """The manifest, with the files that follow from others; read again where a writer was faster.
+
+    Raises:
+        DatasetError: There is no data set, or one of them is damaged.
+    """
+    manifest = read_manifest(folder)
+    for _ in range(_PATIENCE):
+        try:
+            check_derived(folder, manifest)
+        except DatasetError:
+            again = read_manifest(folder)
+            if again.digest == manifest.digest:
+                raise
+            manifest = again
+        else:
+            return manifest
+    raise DatasetError(f"{folder} changed {_PATIENCE} times while it was read; wait for its writer")
 
 
 def check_derived(folder: Path, manifest: Manifest) -> None:

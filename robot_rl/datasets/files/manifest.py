@@ -165,7 +165,10 @@ def _content(folder: Path) -> bytes:
     path = folder / MANIFEST
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise DatasetError(f"{folder} {what}; expected the folder of a data set of episodes")
+        raise DatasetError(
+            f"{folder} {what}; expected the folder of a data set of episodes (data of others are "
+            "imported with: python scripts/data.py convert)"
+        )
     try:
         return path.read_bytes()
     except FileNotFoundError:

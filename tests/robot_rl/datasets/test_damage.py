@@ -2,11 +2,12 @@
 
 import multiprocessing
 import random
+import resource
 import shutil
 
 import pytest
 
-from robot_rl.core.errors import DatasetError
+from robot_rl.core.errors import DatasetError, StorageError
 from robot_rl.datasets.files.checks import strays
 from robot_rl.datasets.files.manifest import MANIFEST, read_manifest
 from robot_rl.datasets.reader import EpisodeDataset
@@ -88,6 +89,59 @@ def test_what_a_killed_writer_left_is_tidied_up(tmp_path):
     assert all(
         same(*pair) for pair in zip([*TOLD, episode(9)], EpisodeDataset(folder), strict=True)
     )
+
+
+@pytest.mark.slow
+def test_a_data_set_is_read_while_it_is_written(tmp_path):
+    folder = write(tmp_path / "set")
+    _, child_end = fork.Pipe(duplex=False)
+    child = fork.Process(target=write_for_ever, args=(folder, 0, child_end))
+    child.start()
+    lengths = []
+    try:
+        while not lengths or lengths[-1] < 40:
+            dataset = EpisodeDataset(folder)
+            lengths.append(len(dataset))
+            if len(dataset):
+                assert same(dataset.episode(len(dataset) - 1), episode(len(dataset) - 1))
+    finally:
+        child.kill()
+        child.join()
+    assert lengths == sorted(lengths)
+    assert len(set(lengths)) > 10
+
+
+def add_with_little_space(answer, folder, size):
+    """In a child, as a limit cannot be taken back."""
+    with DatasetWriter.append_to(folder) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        try:
+            writer.add(episode(7))
+        except StorageError as error:
+            answer.send(str(error))
+        else:
+            answer.send("added")
+
+
+@pytest.mark.parametrize("where", ["frames", "line", "nowhere"])
+def test_a_full_disk_leaves_the_data_set_as_it_was(tmp_path, where):
+    told = [episode(i, 1) for i in range(30)]
+    folder = write(tmp_path / "set", *told)
+    line = (folder / MANIFEST).stat().st_size
+    assert line > 20_000, "larger than any other file"
+    size = {"frames": 2000, "line": line + 20, "nowhere": 1 << 20}[where]
+    answer, child_end = fork.Pipe(duplex=False)
+    child = fork.Process(target=add_with_little_space, args=(child_end, folder, size))
+    child.start()
+    child.join()
+    said = answer.recv()
+    if where == "nowhere":
+        told.append(episode(7))
+    assert said == "added" if where == "nowhere" else "would be larger than the limit" in said
+    assert all(same(*pair) for pair in zip(told, EpisodeDataset(folder), strict=True))
+    with DatasetWriter.append_to(folder) as writer:
+        writer.add(episode(8))
+    assert len(EpisodeDataset(folder)) == len(told) + 1
 
 
 def damaged(folder, chance):

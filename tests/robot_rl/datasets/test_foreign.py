@@ -273,7 +273,7 @@ def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format) -> N
             refused.append(str(error))
         else:
             assert all(same(*pair) for pair in zip(TOLD, found, strict=True)), "unused bytes only"
-    assert len(refused) > 50
+    assert len(refused) > 30, "HDF5 files hold much that is not used"
     assert not any("\n" in sentence for sentence in refused)
 
 

@@ -6,12 +6,13 @@ last the files that LeRobot reads and that follow from all others. It counts fro
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from robot_rl.core.errors import DatasetError
-from robot_rl.datasets.episode import Columns, Episode, to_columns
+from robot_rl.datasets.encoding import encode_episodes
+from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files import lerobot_meta as meta
 from robot_rl.datasets.files.checks import check_derived, check_file, strays
 from robot_rl.datasets.files.manifest import (
@@ -23,8 +24,8 @@ from robot_rl.datasets.files.manifest import (
     first_line,
     read_manifest,
 )
-from robot_rl.datasets.files.parquet import encode, read_all
-from robot_rl.datasets.files.statistics import Statistics, from_columns, joined, statistics_of
+from robot_rl.datasets.files.parquet import read_all
+from robot_rl.datasets.files.statistics import Statistics, from_columns, joined
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import (
     discard,
@@ -68,8 +69,7 @@ class DatasetWriter:
                 (unfinished / "meta").mkdir(parents=True)
                 for path, content in derived.items():
                     write_synced(unfinished / path, content)
-                digests = {path: sha256(content) for path, content in derived.items()}
-                write_synced(unfinished / MANIFEST, first_line(spec, digests))
+                write_synced(unfinished / MANIFEST, first_line(spec, _digests(derived)))
                 sync_folder(unfinished / "meta")
                 unfinished.rename(folder)
             except OSError:
@@ -120,39 +120,19 @@ class DatasetWriter:
         """
         if not episodes:
             return
-        manifest, first = self._manifest, self._manifest.num_episodes
-        checked = [one.checked(self.spec, f"episode {first + i}") for i, one in enumerate(episodes)]
-        tasks = list(dict.fromkeys([*manifest.tasks, *(one.task for one in checked)]))
-        first_frame = frame = manifest.num_steps + first
-        tables: list[Columns] = []
-        for i, one in enumerate(checked):
-            number = tasks.index(one.task)
-            tables.append(
-                to_columns(one, self.spec, number=first + i, first=frame, task_index=number)
-            )
-            frame += one.num_steps + 1
-        each = [statistics_of(one) for one in checked]
-        lengths, named = [one.num_steps for one in checked], [one.task for one in checked]
-        digests = [one.digest() for one in checked]
-        note = {"spec": self.spec.to_dict(), "tasks": named, "digests": digests}
-        table = meta.episodes_table(
-            self.spec, file_number=len(manifest.additions), first_episode=first,
-            first_frame=first_frame, lengths=lengths, tasks=named, digests=digests, statistics=each,
-        )  # fmt: skip
-        whole = joined([self._statistics, *each])
-        derived = meta.derived_files(
-            self.spec, episodes=first + len(checked), frames=frame, tasks=tasks, statistics=whole
-        )
-        number = len(manifest.additions)
+        found = encode_episodes(episodes, self._manifest)
+        statistics = joined([self._statistics, *found.statistics])
+        derived = self._derived(statistics, found.lengths, found.tasks)
+        number = len(self._manifest.additions)
         addition = Addition(
-            data=self._place(meta.data_path(number), encode(tables, note=note)),
-            episodes=self._place(meta.episodes_path(number), table),
-            lengths=lengths, tasks=named, digests=digests,
-            derived={path: sha256(content) for path, content in derived.items()},
+            data=self._place(meta.data_path(number), found.data),
+            episodes=self._place(meta.episodes_path(number), found.table),
+            lengths=found.lengths, tasks=found.tasks, digests=found.digests,
+            derived=_digests(derived),
         )  # fmt: skip
         prepared = self._prepare(derived)  # all that needs space comes before the line
-        append(self.folder, manifest, addition)
-        self._statistics = whole
+        append(self.folder, self._manifest, addition)
+        self._statistics = statistics
         self._replace(prepared)
 
     def add_all(self, episodes: Iterable[Episode]) -> int:
@@ -184,8 +164,8 @@ class DatasetWriter:
             shutil.rmtree(self.folder / _INCOMING, ignore_errors=True)
             for path in strays(self.folder, self._manifest):
                 path.unlink()
-        derived = self._derived()
-        digests = {path: sha256(content) for path, content in derived.items()}
+        derived = self._derived(self._statistics)
+        digests = _digests(derived)
         prepared = self._prepare(derived)
         if self._manifest.torn or digests != self._manifest.derived[-1]:
             append(self.folder, self._manifest, {"derived": digests})
@@ -196,11 +176,15 @@ class DatasetWriter:
             check_file(self.folder, one.episodes)
             yield from from_columns(read_all(self.folder / one.episodes.path), len(one.lengths))
 
-    def _derived(self) -> dict[str, bytes]:
-        found = self._manifest
+    def _derived(
+        self, statistics: Statistics, lengths: Sequence[int] = (), tasks: Sequence[str] = ()
+    ) -> dict[str, bytes]:
+        """Files that follow from what is there, and from episodes that are about to come."""
+        there, come = self._manifest, len(lengths)
         return meta.derived_files(
-            found.spec, episodes=found.num_episodes, frames=found.num_steps + found.num_episodes,
-            tasks=found.tasks, statistics=self._statistics,
+            there.spec, episodes=there.num_episodes + come,
+            frames=there.num_frames + sum(lengths) + come,
+            tasks=list(dict.fromkeys([*there.tasks, *tasks])), statistics=statistics,
         )  # fmt: skip
 
     def _place(self, path: str, content: bytes) -> FileEntry:
@@ -264,6 +248,10 @@ def check_free(folder: Path) -> None:
         raise DatasetError(
             f"{folder} exists already and is not empty; choose a new folder for the data set"
         )
+
+
+def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {path: sha256(content) for path, content in files.items()}
 
 
 def _num_bytes(episode: Episode) -> int:

@@ -77,6 +77,11 @@ class Manifest:
         return sum(len(one.lengths) for one in self.additions)
 
     @property
+    def num_frames(self) -> int:
+        """Frames of all episodes, the last of each included."""
+        return self.num_steps + self.num_episodes
+
+    @property
     def tasks(self) -> list[str]:
         """All tasks, in the order in which they came."""
         return list(dict.fromkeys(task for one in self.additions for task in one.tasks))

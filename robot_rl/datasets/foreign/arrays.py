@@ -6,6 +6,7 @@ rows of all episodes, one after another. An array per group is `observations.<gr
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,7 @@ def _load(path: Path) -> dict[str, Any]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise DatasetError(f"the file {path} is missing") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+    except _DAMAGE as error:
         if isinstance(error, DatasetError):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -173,4 +174,9 @@ def _load(path: Path) -> dict[str, Any]:
         raise DatasetError(f"the file {path} cannot be read as .npz: {reason}") from None
 
 
+_DAMAGE = (
+    OSError, ValueError, EOFError, LookupError, RuntimeError, MemoryError, zipfile.BadZipFile,
+    zipfile.LargeZipFile, zlib.error,
+)  # fmt: skip
+"""What numpy and zipfile raise at damaged files; NotImplementedError is a RuntimeError."""
 _ROWS = ("actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", *_MORE)

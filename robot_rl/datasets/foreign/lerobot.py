@@ -153,9 +153,12 @@ def _info(folder: Path) -> dict[str, Any]:
     try:
         info = json.loads(path.read_bytes())
         version = str(info["codebase_version"])
-        _ = info["features"], float(info["fps"]), int(info["total_frames"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DatasetError(f"the file {path} cannot be read as info of LeRobot: {error}") from None
+        _ = 1 / float(info["fps"]), int(info["total_frames"])
+        _ = [one["dtype"].startswith("float") for one in info["features"].values()]
+    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DatasetError(
+            f"the file {path} cannot be read as info of LeRobot: {type(error).__name__} {error}"
+        ) from None
     if not version.startswith("v3"):
         raise DatasetError(
             f"{folder} is a LeRobotDataset {version}; expected v3.x: bring it there with the "

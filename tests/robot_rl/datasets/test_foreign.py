@@ -277,6 +277,30 @@ def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format) -> N
     assert not any("\n" in sentence for sentence in refused)
 
 
+@pytest.mark.parametrize("make", [minari, robomimic, arrays, lerobot])
+def test_damaged_data_of_others_are_refused_in_a_sentence(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path / {robomimic: "set.hdf5", arrays: "set.npz"}.get(make, "set"))
+    found = [path] if path.is_file() else sorted(path.rglob("*.*"))
+    files = [one for one in found if one.is_file() and one.name != ".lock"]
+    random = np.random.default_rng(0)
+    refused: list[str] = []
+    for _ in range(80):
+        file = files[random.integers(len(files))]
+        whole = file.read_bytes()
+        content = bytearray(whole)
+        content[random.integers(len(content))] ^= 1 << int(random.integers(8))
+        file.write_bytes(bytes(content) if random.random() < 0.7 else content[: len(content) // 2])
+        try:
+            read(path)  # their files hold no checksums: what can be read may be wrong
+        except DatasetError as error:
+            refused.append(str(error))
+        file.write_bytes(whole)
+    assert len(refused) > 20
+    assert not any("\n" in sentence for sentence in refused)
+
+
 def test_an_export_that_was_edited_is_read_when_its_owner_says_so(tmp_path: Path) -> None:
     edited, told = tmp_path / "edited.hdf5", tmp_path / "told.hdf5"
     for path in (edited, told):

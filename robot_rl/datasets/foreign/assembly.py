@@ -83,6 +83,8 @@ class Source:
     """Episodes that there should be, if the data say so."""
     own: DatasetSpec | None = None
     """Of a data set of ours that the data were exported from."""
+    reward_names: tuple[str, ...] = ()
+    """Of the reward terms, if the data have terms and name them."""
     notes: list[str] = field(default_factory=list)
     """What is left out, in sentences; complete when the last episode was read."""
 
@@ -244,7 +246,8 @@ def _spec(sample: Episode, source: Source, choices: ImportChoices, where: str) -
         )
     own = source.own
     terms = 0 if sample.reward_terms is None else sample.reward_terms.shape[1]
-    names = own.reward_names if own else tuple(f"term_{i}" for i in range(terms))
+    counted = source.reward_names or tuple(f"term_{i}" for i in range(terms))
+    names = own.reward_names if own else counted
     spec = DatasetSpec(
         groups={name: value.shape[1] for name, value in sample.obs.items()},
         action_size=sample.action.shape[1],

@@ -23,10 +23,19 @@ from robot_rl.datasets.foreign.assembly import (
     cut_at_done,
     without_successor,
 )
-from robot_rl.datasets.spec import OBSERVATION
+from robot_rl.datasets.spec import FLAGS, OBSERVATION
 
-_FLAGS = {"success": "next.success", "intervened": "complementary_info.is_intervention"}
+_ACTED = "complementary_info.acted"
+"""Where it is, the data were ours: the last frame has no action, and ends are told apart."""
+_THEIRS = {"success": "next.success", "intervened": "complementary_info.is_intervention"}
+_OURS = {
+    **FLAGS,
+    "reward_terms": "next.reward_terms",
+    "policy_version": "complementary_info.policy_version",
+    "stamp_ns": "complementary_info.stamp_ns",
+}
 _COUNTS = ("episode_index", "frame_index")
+_WANTED = ("timestamp", "task_index", "next.reward", "next.done", _ACTED, *_OURS.values())
 _SLACK = 0.5
 """Frames may be this part of a period early or late."""
 
@@ -54,59 +63,87 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     files = sorted(folder.glob("data/*/*.parquet"))
     _check_total(folder, files, int(info["total_frames"]))
     wanted = [*keys, "action", *_COUNTS, *(n for n in _WANTED if n in features)]
-    episodes = _episodes(folder, files, wanted, keys, choices)
-    checked = _checked(episodes, float(info["fps"]))
-    return Source(folder, checked, control_dt=1 / float(info["fps"]), notes=left)
+    terms = features.get("next.reward_terms", {}).get("names") or ()
+    source = Source(
+        folder, control_dt=1 / float(info["fps"]), notes=left,
+        reward_names=tuple(terms) if _ACTED in features else (),
+    )  # fmt: skip
+    source.raw = _episodes(source, files, wanted, keys, choices)
+    return source
 
 
 def _episodes(
-    folder: Path, files: list[Path], wanted: list[str], keys: list[str], choices: ImportChoices
+    source: Source, files: list[Path], wanted: list[str], keys: list[str], choices: ImportChoices
 ) -> Iterator[RawEpisode]:
-    tasks = _tasks(folder)
+    tasks = _tasks(source.path)
     for number, columns in _by_episode(files, wanted):
-        where = f"{folder}, episode {number}"
-        stamps = columns.get("timestamp", np.zeros(0))
-        rows = len(columns["frame_index"])
-        if (columns["frame_index"] != np.arange(rows)).any():
-            step = int(np.argmax(columns["frame_index"] != np.arange(rows)))
-            raise DatasetError(
-                f"{where}, step {step}: frame_index is {columns['frame_index'][step]}; expected "
-                f"{step}: frames are missing or twice there"
-            )
-        done = columns.get("next.done", np.zeros(rows)).reshape(-1).astype(bool)
-        steps, terminated, truncated = cut_at_done(done, choices.done)
-        over = bool(terminated.any())
-        frames = {k.removeprefix(OBSERVATION): columns[k][:steps] for k in keys}
-        steps -= not over
+        where = f"{source.path}, episode {number}"
+        _check_frames(columns, 1 / (source.control_dt or 1), where)
         index = int(columns["task_index"][0]) if "task_index" in columns else -1
-        yield RawEpisode(
-            where=where,
-            frames=without_successor(frames, over),
-            action=columns["action"][:steps],
-            reward=columns.get("next.reward", np.zeros(rows))[:steps],
-            terminated=terminated[:steps],
-            truncated=truncated[:steps],
-            more={
-                **{f: columns[n].reshape(-1)[:steps] for f, n in _FLAGS.items() if n in columns},
-                "_timestamp": stamps[:steps],
-            },
-            task=tasks.get(index, ""),
+        make = _ours if _ACTED in columns else _theirs
+        yield make(columns, keys, choices, where, tasks.get(index, ""))
+
+
+def _theirs(
+    columns: dict[str, Array], keys: list[str], choices: ImportChoices, where: str, task: str
+) -> RawEpisode:
+    """An episode with an action in every frame."""
+    rows = len(columns["frame_index"])
+    done = columns.get("next.done", np.zeros(rows)).reshape(-1).astype(bool)
+    steps, terminated, truncated = cut_at_done(done, choices.done)
+    over = bool(terminated.any())
+    frames = {k.removeprefix(OBSERVATION): columns[k][:steps] for k in keys}
+    steps -= not over
+    return RawEpisode(
+        where=where,
+        frames=without_successor(frames, over),
+        action=columns["action"][:steps],
+        reward=columns.get("next.reward", np.zeros(rows))[:steps],
+        terminated=terminated[:steps],
+        truncated=truncated[:steps],
+        more={f: columns[n].reshape(-1)[:steps] for f, n in _THEIRS.items() if n in columns},
+        task=task,
+    )
+
+
+def _ours(
+    columns: dict[str, Array], keys: list[str], _: ImportChoices, where: str, task: str
+) -> RawEpisode:
+    """An episode of ours, whose manifest was lost on its way through the tools of others."""
+    missing = [name for name in _OURS.values() if name not in columns]
+    if missing not in ([], ["next.reward_terms"]):
+        raise DatasetError(f"{where} has '{_ACTED}', but no '{missing[0]}'; expected both or none")
+    more = {field: columns[name][:-1] for field, name in _OURS.items() if name in columns}
+    return RawEpisode(
+        where=where,
+        frames={k.removeprefix(OBSERVATION): columns[k] for k in keys},
+        action=columns["action"][:-1],
+        reward=columns["next.reward"][:-1],
+        terminated=more.pop("terminated"),
+        truncated=more.pop("truncated"),
+        more={**more, "stamp_ns": columns[_OURS["stamp_ns"]]},
+        task=task,
+    )
+
+
+def _check_frames(columns: dict[str, Array], rate: float, where: str) -> None:
+    """Refuse frames that are missing, or did not come at the rate that the data set tells."""
+    numbers = columns["frame_index"]
+    wrong = numbers != np.arange(len(numbers))
+    if wrong.any():
+        step = int(np.argmax(wrong))
+        raise DatasetError(
+            f"{where}, step {step}: frame_index is {numbers[step]}; expected {step}: frames are "
+            "missing or twice there"
         )
-
-
-def _checked(episodes: Iterator[RawEpisode], rate: float) -> Iterator[RawEpisode]:
-    """Refuse frames that did not come at the rate that the data set tells."""
-    for one in episodes:
-        apart = np.diff(np.asarray(one.more["_timestamp"], dtype=np.float64).reshape(-1))
-        wrong = np.abs(apart * rate - 1) > _SLACK
-        if wrong.any():
-            step = int(np.argmax(wrong)) + 1
-            raise DatasetError(
-                f"{one.where}, step {step}: the frame came {apart[step - 1]:.4g} s after the one "
-                f"before; expected {1 / rate:.4g} s ({rate:g} frames per second)"
-            )
-        more = {name: value for name, value in one.more.items() if name != "_timestamp"}
-        yield RawEpisode(**{**vars(one), "more": more})
+    apart = np.diff(columns.get("timestamp", np.zeros(0)).astype(np.float64).reshape(-1))
+    wrong = np.abs(apart * rate - 1) > _SLACK
+    if wrong.any():
+        step = int(np.argmax(wrong)) + 1
+        raise DatasetError(
+            f"{where}, step {step}: the frame came {apart[step - 1]:.4g} s after the one before; "
+            f"expected {1 / rate:.4g} s ({rate:g} frames per second)"
+        )
 
 
 def _by_episode(files: list[Path], wanted: list[str]) -> Iterator[tuple[int, dict[str, Array]]]:
@@ -154,7 +191,8 @@ def _info(folder: Path) -> dict[str, Any]:
         info = json.loads(path.read_bytes())
         version = str(info["codebase_version"])
         _ = 1 / float(info["fps"]), int(info["total_frames"])
-        _ = [one["dtype"].startswith("float") for one in info["features"].values()]
+        for one in info["features"].values():
+            _ = one["dtype"].startswith("float"), tuple(one.get("names") or ())
     except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DatasetError(
             f"the file {path} cannot be read as info of LeRobot: {type(error).__name__} {error}"
@@ -185,6 +223,3 @@ def _tasks(folder: Path) -> dict[int, str]:
     table = read_all(folder / TASKS)
     names = table.get("task", table.get("__index_level_0__", []))
     return {int(i): str(name) for i, name in zip(table.get("task_index", []), names, strict=False)}
-
-
-_WANTED = ("timestamp", "task_index", "next.reward", "next.done", *_FLAGS.values())

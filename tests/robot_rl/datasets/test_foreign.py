@@ -96,7 +96,10 @@ def lerobot(folder: Path, **info: Any) -> Path:
     write_new(folder, PLAIN, [episode(1, 4, PLAIN), episode(2, 3, PLAIN)])
     (folder / "meta/manifest.jsonl").unlink()
     path = folder / "meta/info.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **info}))
+    told = json.loads(path.read_text())
+    ours = ("complementary_info.", "next.t", "next.valid")
+    told["features"] = {k: v for k, v in told["features"].items() if not k.startswith(ours)}
+    path.write_text(json.dumps({**told, **info}))
     return folder
 
 
@@ -170,6 +173,14 @@ def test_a_lerobot_data_set_of_others_is_read(tmp_path: Path) -> None:
     first, second = read(tmp_path / "set", ImportChoices(done=Done.truncated))
     assert [first.num_steps, second.num_steps] == [4, 3]
     assert first.truncated[-1]
+
+
+def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path: Path) -> None:
+    write_new(tmp_path / "set", SPEC, TOLD)
+    (tmp_path / "set/meta/manifest.jsonl").unlink()
+    spec, episodes, _ = read_any(tmp_path / "set", ImportChoices(robot=SPEC.robot))
+    assert spec == SPEC
+    assert all(same(one, two) for one, two in zip(TOLD, episodes, strict=True))
 
 
 NAN = np.array([[0.5], [np.nan], [0.5]])

@@ -38,7 +38,7 @@ class Hdf5File:
             group = self._file.get(path)
             if not isinstance(group, h5py.Group):
                 return []
-            return [name for name, value in group.items() if isinstance(value, h5py.Group)]
+            return [_text(name) for name, one in group.items() if isinstance(one, h5py.Group)]
 
     def has(self, path: str) -> bool:
         """Whether something of that name is there."""
@@ -55,7 +55,7 @@ class Hdf5File:
 
         def visit(name: str, value: Any) -> None:
             if isinstance(value, h5py.Dataset):
-                found[name] = self.array(f"{path}/{name}")
+                found[_text(name)] = self.array(f"{path}/{name}")
 
         with self._sentence(path):
             group = self._file.get(path)
@@ -155,3 +155,9 @@ class Hdf5Writer:
             os.replace(self._unfinished, self.path)
         else:
             self._unfinished.unlink(missing_ok=True)
+
+
+def _text(name: str | bytes) -> str:
+    if isinstance(name, bytes):  # what h5py makes of names that are no text
+        raise ValueError(f"the name {name!r} is no text")
+    return name

@@ -14,6 +14,7 @@ _EXAMPLES = """examples:
   python scripts/data.py convert lerobot/pusht datasets/pusht --group actor=state \\
       --action-range 0 512
   python scripts/data.py convert datasets/demos demos.hdf5 --to robomimic
+  python scripts/data.py convert runs/2026-01-31_hover datasets/hover       # its saved replay
   python scripts/data.py merge datasets/monday datasets/tuesday --out datasets/week
   python scripts/data.py split datasets/week --out datasets/parts --shares train=0.9 val=0.1
   python scripts/data.py relabel datasets/week --out datasets/good --episodes 3,7:9 --success no
@@ -121,14 +122,20 @@ def _parser() -> argparse.ArgumentParser:
         if name == "merge":
             one.add_argument("datasets", nargs="+", type=Path, help="folders of the data sets")
         else:
-            one.add_argument("dataset", type=Path, help="folder of the data set")
+            one.add_argument("dataset", type=Path, help="folder or file of the data set")
         if out:
             one.add_argument("--out", type=Path, required=True, help=out)
         return one
 
     command("info", _info, "what a data set holds, and whether all of its files are whole")
 
-    _add_convert(command("convert", _convert, "data of others into ours, or ours into theirs"))
+    _add_convert(
+        command(
+            "convert",
+            _convert,
+            "data of others or the replay of a run into ours, or ours into theirs",
+        )
+    )
 
     command("merge", _merge, "several data sets in a new one", out="folder of the new one")
 

@@ -109,7 +109,7 @@ def open_prior(
 
         read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"))
         return Prior(path, *read)
-    saved, segments = _read(path)
+    saved, segments = read_saved(path)
     check_rows(saved["rows"], own.description, str(path))
     total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]
     held = min(total_steps, slots)
@@ -144,8 +144,16 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     return folder
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
-    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are."""
+def read_saved(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
+    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are.
+
+    Args:
+        path: Folder of a run, or of saved rows.
+
+    Raises:
+        ConfigError: There is no run, or it did not save its replay.
+        CheckpointError: What is there is damaged.
+    """
     if (path / _DATASET).is_file():
         return _read_dataset(path / _DATASET), SegmentStore(path)
     run = RunFolder.open(path)

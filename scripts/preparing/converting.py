@@ -8,6 +8,7 @@ from typing import Any
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
 from robot_rl.datasets.foreign.catalog import Format, format_of, read_any, write_any
+from robot_rl.training.replay_episodes import holds_replay, replay_episodes
 
 
 def convert(options: argparse.Namespace) -> None:
@@ -20,13 +21,17 @@ def convert(options: argparse.Namespace) -> None:
         task=options.task,
         robot=None if options.robot is None else _robot(options.robot),
     )
-    source, target = format_of(options.dataset), _target(options.to, options.out)
-    if source is Format.episodes and choices != ImportChoices():
+    target = _target(options.to, options.out)
+    ours = holds_replay(options.dataset)
+    if (ours or format_of(options.dataset) is Format.episodes) and choices != ImportChoices():
         raise DatasetError(
-            f"{options.dataset} is a data set of ours, which says everything; --group, "
-            "--control-dt, --action-range, --done, --task and --robot are for data of others"
+            f"{options.dataset} is ours, which says everything; --group, --control-dt, "
+            "--action-range, --done, --task and --robot are for data of others"
         )
-    spec, episodes, told = read_any(options.dataset, choices)
+    if ours:
+        spec, episodes, told = *replay_episodes(options.dataset), None
+    else:
+        spec, episodes, told = read_any(options.dataset, choices)
     count = write_any(options.out, target, spec, episodes, options.name)
     for note in told.notes if told else []:
         print(f"note: {note}")

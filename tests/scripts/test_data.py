@@ -139,7 +139,7 @@ def test_plot_draws_a_picture(command, week, tmp_path):
             "week.npz is a file; expected the folder of a data set of episodes (data",
         ),
         ("convert nowhere x", "nowhere does not exist; expected a data set"),
-        ("convert week x --control-dt 0.1", "week is a data set of ours, which says everything"),
+        ("convert week x --control-dt 0.1", "week is ours, which says everything"),
         ("convert week other", "other exists already and is not empty; choose a new folder"),
         ("convert week.npz x --group actor", "--group actor was asked for; expected such as"),
         ("convert week.npz x --action-range 1 1", "--action-range 1 1 was asked for; expected LOW"),

@@ -130,6 +130,14 @@ def cut_at_done(done: Array, meaning: Done) -> tuple[int, Flags, Flags]:
     return steps, last & over, last & (not over)
 
 
+def note_done(source: Source, name: str, meaning: Done) -> None:
+    """Say, once, what the `done` of a source was taken for."""
+    other = Done.truncated if meaning is Done.terminated else Done.terminated
+    note = f"'{name}' was taken for '{meaning}'; if it is not, import with --done {other}"
+    if note not in source.notes:
+        source.notes.append(note)
+
+
 def check_rows(where: str, arrays: Mapping[str, Array], rows: int, like: str) -> None:
     """Refuse arrays that are not of so many rows.
 

@@ -21,6 +21,7 @@ from robot_rl.datasets.foreign.assembly import (
     RawEpisode,
     Source,
     cut_at_done,
+    note_done,
     without_successor,
 )
 from robot_rl.datasets.spec import FLAGS, OBSERVATION
@@ -68,6 +69,8 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
         folder, control_dt=1 / float(info["fps"]), notes=left,
         reward_names=tuple(terms) if _ACTED in features else (),
     )  # fmt: skip
+    if "next.done" in features and _ACTED not in features:
+        note_done(source, "next.done", choices.done)
     source.raw = _episodes(source, files, wanted, keys, choices)
     return source
 

@@ -21,6 +21,7 @@ from robot_rl.datasets.foreign.assembly import (
     Source,
     check_rows,
     cut_at_done,
+    note_done,
     without_successor,
 )
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
@@ -76,6 +77,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
         steps, terminated, truncated = rows, arrays["terminated"], arrays["truncated"]
     else:
         steps, terminated, truncated = cut_at_done(arrays["dones"], choices.done)
+        note_done(source, "dones", choices.done)
     obs = {key: value[:steps] for key, value in obs.items()}
     frames = _followed(
         obs, {k: v[:steps] for k, v in after.items()}, bool(terminated[-1:].any()), where

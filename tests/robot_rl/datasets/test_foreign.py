@@ -132,7 +132,10 @@ def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None
     _, episodes, source = read_any(path, CHOICES)
     assert list(episodes)
     assert source is not None
-    assert source.notes == ["'camera' of shape (2, 2, 3) is left out: it is no vector"]
+    assert source.notes == [
+        "'camera' of shape (2, 2, 3) is left out: it is no vector",
+        "'dones' was taken for 'terminated'; if it is not, import with --done truncated",
+    ]
 
 
 def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from robot_rl.datasets.files.parquet import ParquetTables, read_all
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter
+from tests.architecture import loaded_packages, read_modules
 from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same, write
 
 
@@ -162,6 +163,12 @@ def test_one_writer_at_a_time_and_never_over_something_else(tmp_path: Path) -> N
         EpisodeDataset(tmp_path / "nowhere")
     with pytest.raises(DatasetError, match="counted from 0"):
         EpisodeDataset(folder).episode(1)
+
+
+@pytest.mark.parametrize("name", ["reader", "writer", "repair"])
+def test_a_robot_computer_that_records_needs_no_torch(name: str) -> None:
+    modules = read_modules(Path(__file__).parents[3], ("robot_rl",))
+    assert set(loaded_packages(modules, f"robot_rl.datasets.{name}")) == {"numpy", "pyarrow"}
 
 
 def test_reading_holds_one_episode_in_memory(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from robot_rl.datasets.files.manifest import Manifest, read_manifest
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, write_new
+from robot_rl.training.storage.lock import is_locked
 
 
 @dataclass(kw_only=True)
@@ -45,9 +46,12 @@ def repair(folder: Path) -> Repaired:
     """Make a data set whole: in place, or what is left of it in `<folder>_repaired`.
 
     Raises:
-        DatasetError: Nothing whole was found, or the new data set's place is taken.
+        DatasetError: Nothing whole was found, the new data set's place is taken, or a process is
+            writing to the old one.
         StorageError: The disk refused.
     """
+    if is_locked(folder / "meta"):
+        raise DatasetError(f"another process is writing to {folder}; wait until it has ended")
     try:
         manifest = read_manifest(folder)
     except DatasetError as error:

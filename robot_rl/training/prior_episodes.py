@@ -85,12 +85,12 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
 
 
 def _rows(dataset: EpisodeDataset, layout: RowLayout) -> Iterator[Tensor]:
-    """Steps of one world, (1, W) each."""
+    """Episodes as steps of one world, (T, 1, W) each."""
     for episode in dataset:
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)
-        yield from rows[:, None]
+        yield rows[:, None]
 
 
 def _step(episode: Episode, layout: RowLayout) -> EnvStep:

@@ -15,6 +15,7 @@ from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.files import lerobot_meta
 from robot_rl.datasets.files.parquet import ParquetTables, read_all
 from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.repair import repair
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter
 from tests.architecture import loaded_packages, read_modules
@@ -154,6 +155,8 @@ def test_one_writer_at_a_time_and_never_over_something_else(tmp_path: Path) -> N
     with DatasetWriter.create(folder, SPEC):
         with pytest.raises(DatasetError, match="another process is writing"):
             DatasetWriter.append_to(folder)
+        with pytest.raises(DatasetError, match="another process is writing"):
+            repair(folder)
         with pytest.raises(DatasetError, match="exists already and is not empty"):
             DatasetWriter.create(folder, SPEC)
     with DatasetWriter.append_to(folder) as writer:

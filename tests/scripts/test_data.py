@@ -62,6 +62,7 @@ def test_there_and_back_again(command, week, tmp_path, name):
     assert EpisodeDataset(back).spec == SPEC
 
 
+@pytest.mark.slow
 def test_data_of_others_come_in(command, tmp_path):
     path, out = tmp_path / "lift.hdf5", tmp_path / "lift"
     with h5py.File(path, "w") as file:

@@ -4,6 +4,7 @@ What is written carries checksums, of arrays (Fletcher-32) and of everything abo
 headers), which HDF5 compares when it reads; files of others mostly have none.
 """
 
+import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
+from robot_rl.training.storage.durable import discard, storage_errors
 
 
 class Hdf5File:
@@ -119,23 +121,23 @@ class Hdf5Writer:
         """Begin a file.
 
         Raises:
-            DatasetError: Something is there already, or the folder cannot be written.
+            DatasetError: Something is there already.
+            StorageError: The folder cannot be written.
         """
         if path.exists():
             raise DatasetError(f"{path} exists already; choose another name")
         self.path = path
         self._unfinished = path.with_name(f".new_{path.name}")
-        try:
+        with storage_errors("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = h5py.File(self._unfinished, "w", libver="latest", track_order=True)
-        except OSError as error:
-            raise DatasetError(f"{path} cannot be written: {error.strerror or error}") from None
+            self._disk = _Disk(self._unfinished)
+        self._file = h5py.File(self._disk, "w", libver="latest", track_order=True)
 
     def write(self, path: str, value: NDArray[Any]) -> None:
         """Add an array."""
-        self._file.create_dataset(
-            path, data=value, chunks=value.size > 0, fletcher32=value.size > 0
-        )
+        some = value.size > 0
+        self._file.create_dataset(path, data=value, chunks=some, fletcher32=some)
+        self._check()
 
     def note(self, path: str, values: Mapping[str, Any]) -> None:
         """Note numbers and strings at a group, which is made if it is missing.
@@ -144,17 +146,76 @@ class Hdf5Writer:
         """
         noted = self._file.require_group(path).attrs
         for name, value in values.items():
-            noted[name] = np.bytes_(value.encode()) if isinstance(value, str) and value else value
+            text = isinstance(value, str) and value
+            noted[name] = np.bytes_(value.encode()) if text else value
+        self._check()
 
     def __enter__(self) -> "Hdf5Writer":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self._file.close()
+            self._disk.close()
+            if kind is None:
+                self._check()
+                with storage_errors("write", self.path):
+                    os.replace(self._unfinished, self.path)
+        finally:
+            discard(self._unfinished)
+
+    def _check(self) -> None:
+        if self._disk.refusal is not None:
+            with storage_errors("write", self.path):
+                raise self._disk.refusal
+
+
+class _Disk(io.RawIOBase):
+    """A file whose writes always seem to succeed: HDF5 cannot be closed after one that failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b", buffering=0)
+        self.refusal: OSError | None = None
+        """What the disk said first; nothing was written since."""
+
+    def write(self, content: Any) -> int:
+        start, done = self._file.tell(), 0
+        try:
+            while self.refusal is None and done < len(content):
+                done += self._file.write(content[done:])
+        except OSError as error:
+            self.refusal = error
+        self._file.seek(start + len(content))
+        return len(content)
+
+    def readinto(self, content: Any) -> int:
+        found = self._file.readinto(content)
+        content[found:] = bytes(len(content) - found)
+        return len(content)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as error:
+            self.refusal = self.refusal or error
+            return self._file.tell() if size is None else size
+
+    def flush(self) -> None:
+        if self.refusal is None:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                self.refusal = error
+
+    def close(self) -> None:
+        super().close()  # flushes
         self._file.close()
-        if kind is None:
-            os.replace(self._unfinished, self.path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
 
 
 def _text(name: str | bytes) -> str:

@@ -1,5 +1,7 @@
 """Data sets of others: what goes out comes back to the last bit, and what they mean is kept."""
 
+import multiprocessing
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from robot_rl.core.errors import DatasetError
+from robot_rl.core.errors import DatasetError, StorageError
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
 from robot_rl.datasets.foreign.catalog import Format, read_any, write_any
 from robot_rl.datasets.reader import EpisodeDataset
@@ -120,6 +122,33 @@ def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path: Path) 
     spec, episodes, _ = read_any(tmp_path / "set", ImportChoices(robot=SPEC.robot))
     assert spec == SPEC
     assert all(same(one, two) for one, two in zip(TOLD, episodes, strict=True))
+
+
+def export_with_little_space(answer: Any, path: Path, kind: Format, size: int) -> None:
+    """In a child, as a limit cannot be taken back."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        write_any(path, kind, SPEC, (episode(i, 300) for i in range(5)))
+    except StorageError as error:
+        answer.send(str(error))
+    else:
+        answer.send("written")
+
+
+@pytest.mark.parametrize("size", [500, 60_000])
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+    tmp_path: Path, kind: Format, size: int
+) -> None:
+    fork = multiprocessing.get_context("fork")
+    answer, child_end = fork.Pipe(duplex=False)
+    arguments = (child_end, tmp_path / NAMES[kind], kind, size)
+    child = fork.Process(target=export_with_little_space, args=arguments)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert "the file would be larger than the limit" in answer.recv()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:

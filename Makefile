@@ -87,7 +87,7 @@ $(TRAIN_READY):
 	$(call set_up,train sim)
 
 $(DEV_READY):
-	$(call set_up,train sim gpu ui ros2 record dev)
+	$(call set_up,train sim gpu ui ros2 record data dev)
 
 $(BENCH_READY):
 	$(call set_up,train sim bench)

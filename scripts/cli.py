@@ -36,6 +36,8 @@ _EXTRAS = {
     "av": ("av", "sim"),
     "gymnasium": ("gymnasium", "sim"),
     "viser": ("viser", "ui"),
+    "pyarrow": ("pyarrow", "data"),
+    "h5py": ("h5py", "data"),
     "rosbags": ("rosbags", "record"),
 }
 

@@ -19,7 +19,9 @@ ALLOWED = {
     "robot_rl.core": (),
     "robot_rl.buffers": ("robot_rl.core",),
     "robot_rl.learners": ("robot_rl.core",),
-    "robot_rl.training": ("robot_rl.core", "robot_rl.buffers"),  # learners only as their protocol
+    "robot_rl.datasets": ("robot_rl.core", "robot_rl.training.storage"),
+    "robot_rl.training": ("robot_rl.core", "robot_rl.buffers", "robot_rl.datasets"),  # no learners
+    "robot_rl.training.storage": ("robot_rl.core",),
     "policies": ("robot_rl.core",),
     "sim": ("robot_rl.core",),
     "hardware": ("robot_rl", "policies.bundle", "policies.runner"),

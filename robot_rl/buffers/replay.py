@@ -185,10 +185,18 @@ class ReplayBuffer:
         return self._rows.view(-1, self.layout.width)
 
     def refill(self, steps: Iterable[Tensor]) -> None:
-        """Add steps that were stored before, oldest first: rows of this layout, (N, W) each."""
+        """Add steps that were stored before, oldest first: rows of this layout.
+
+        Args:
+            steps: One step each, (N, W), or several at once, (S, N, W).
+        """
         for rows in steps:
-            self._rows[self.total_steps % self.num_steps].copy_(rows)
-            self.total_steps += 1
+            block = rows.reshape(-1, *self._rows.shape[1:])
+            while len(block):
+                slot = self.total_steps % self.num_steps
+                part, block = block.tensor_split([self.num_steps - slot])
+                self._rows[slot : slot + len(part)].copy_(part)
+                self.total_steps += len(part)
 
     def share_weights(self, other: "ReplayBuffer") -> None:
         """Value all rewards, from now on, by the newest weights of another replay."""

@@ -20,7 +20,7 @@ def describe_rows(layout: RowLayout, spec: EnvSpec) -> dict[str, Any]:
         "columns": [[name, column.stop - column.start] for name, column in layout.columns.items()],
         "reward_names": list(spec.reward_names),
         "control_dt": spec.control_dt,
-        "robot": None if spec.robot is None else _identity(spec.robot),
+        "robot": None if spec.robot is None else robot_identity(spec.robot),
     }
 
 
@@ -79,7 +79,8 @@ def picked_columns(saved: Mapping[str, Any], layout: RowLayout) -> list[int]:
     return [starts[name] + i for name, part in columns for i in range(part.stop - part.start)]
 
 
-def _identity(robot: RobotSpec) -> dict[str, Any]:
+def robot_identity(robot: RobotSpec) -> dict[str, Any]:
+    """What of a robot must be the same wherever experience is mixed; plain values."""
     return {
         "name": robot.name,
         "version": robot.version,

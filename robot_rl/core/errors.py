@@ -33,6 +33,10 @@ class CheckpointError(RobotRLError):
     """A checkpoint is damaged, incomplete or cannot be continued from."""
 
 
+class DatasetError(RobotRLError):
+    """A data set of episodes is damaged, incomplete, or is not what was expected."""
+
+
 class StorageError(RobotRLError):
     """A run folder cannot be written: no space, no right, or not a folder."""
 

@@ -1,7 +1,8 @@
 """Transitions of before: another run's saved replay, or a data set, mixed into every minibatch.
 
-They are read once, when training begins, and never written. A data set is a folder with the
-segments of a replay and `dataset.json`, which names them and says what they hold:
+They are read once, when training begins, and never written. A data set is one of episodes
+(`prior_episodes.py`), or a folder with the segments of a replay and `dataset.json`, which names
+them and says what they hold:
 
     {"format": 1, "rows": {columns, reward_names, control_dt, robot},
      "shape": [steps, worlds, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
@@ -22,6 +23,7 @@ from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.seeding import derive_seed
+from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
@@ -36,7 +38,7 @@ class PriorConfig:
     """What earlier experience is learned from beside the run's own (Ball et al. 2023, RLPD)."""
 
     run: str = ""
-    """Folder of a run whose replay was saved, or of a data set; empty for none."""
+    """Folder of a run whose replay was saved, or of a data set (docs/data.md); empty for none."""
     share: float = 0.5
     """Part of every minibatch that is drawn from it."""
 
@@ -49,18 +51,19 @@ class PriorConfig:
 class Prior:
     """Experience of before in memory, drawn uniformly with a random stream of its own."""
 
-    def __init__(self, path: Path, replay: ReplayBuffer, digest: str) -> None:
+    def __init__(self, path: Path, replay: ReplayBuffer, digest: str, note: str = "") -> None:
         """Use `open_prior`."""
         self.path = path
         self.replay = replay
         """Read only."""
-        self._digest = digest
+        self._digest, self._note = digest, note
 
     @property
     def sentence(self) -> str:
         """What is mixed in, and the memory it takes."""
         size = self.replay.num_bytes / 1e6
-        return f"prior: {len(self.replay):,} transitions, {size:,.0f} MB, from {self.path}"
+        held = f"{len(self.replay):,} transitions, {size:,.0f} MB"
+        return f"prior: {held}, from {self.path}{self._note}"
 
     def state_dict(self) -> dict[str, Any]:
         """Which transitions these are, and where their random stream stands."""
@@ -97,10 +100,16 @@ def open_prior(
     Raises:
         ConfigError: There is no run and no data set, or it holds no transitions.
         CheckpointError: What is there is damaged.
+        DatasetError: It is a data set of episodes, and damaged or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
     path = Path(config.run)
-    saved, segments = _read(path)
+    if is_dataset(path):
+        from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
+
+        read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"))
+        return Prior(path, *read)
+    saved, segments = read_saved(path)
     check_rows(saved["rows"], own.description, str(path))
     total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]
     held = min(total_steps, slots)
@@ -135,8 +144,16 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     return folder
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
-    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are."""
+def read_saved(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
+    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are.
+
+    Args:
+        path: Folder of a run, or of saved rows.
+
+    Raises:
+        ConfigError: There is no run, or it did not save its replay.
+        CheckpointError: What is there is damaged.
+    """
     if (path / _DATASET).is_file():
         return _read_dataset(path / _DATASET), SegmentStore(path)
     run = RunFolder.open(path)

@@ -14,7 +14,7 @@ import sim.tasks.flights.hover
 from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.run_folder import RunFolder, RunState
-from sim.env import SimEnv
+from sim.observer import Observer
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 WITHOUT = """
@@ -121,18 +121,18 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
 def test_observation_that_is_not_a_number_names_world_and_term(
     command, train_only, here, monkeypatch
 ):
-    original, calls = SimEnv._observe, []
+    original, calls = Observer.update, []
 
-    def broken(self):
-        obs = original(self)
-        if self.spec.num_envs == 16:
+    def broken(self, last_action):
+        obs = original(self, last_action)
+        if len(last_action) == 16:
             calls.append(0)
             if len(calls) > 60:
                 obs["actor"][5, 0] = float("inf")
         return obs
 
     with monkeypatch.context() as patch:
-        patch.setattr(SimEnv, "_observe", broken)
+        patch.setattr(Observer, "update", broken)
         answer = command("train", *TINY)
     assert answer.code == 2
     assert answer.err.startswith("error: actor term '")

@@ -138,6 +138,22 @@ def test_what_is_stored_is_a_copy() -> None:
     assert batch.obs["actor"].tolist() == [[0.0, 0.0]] * 4
 
 
+def test_steps_that_were_stored_come_back_one_by_one_or_several_at_once() -> None:
+    told = story([[float(t), 50.0 + t] for t in range(7)])
+    wide = told.replay().layout.width
+    steps = torch.arange(7 * 2 * wide, dtype=torch.float32).view(7, 2, wide)
+    one, several = told.replay(capacity=10), told.replay(capacity=10)
+    one.refill(steps)
+    several.refill([steps[:1], steps[1:6], steps[6]])  # five fit: the ring begins anew
+    assert one.total_steps == several.total_steps == 7
+    assert len(one) == 10
+    for _ in range(3):
+        left, right = one.sample(50), several.sample(50)
+        assert torch.equal(left.action, right.action)
+        assert torch.equal(left.next_obs["critic"], right.next_obs["critic"])
+    assert one.sample(200).obs["actor"][:, 0].min() == steps[2, 0, 0]
+
+
 def test_a_batch_is_taken_in_parts() -> None:
     told = story(REWARDS)
     batch = told.tell(told.replay()).sample(12)

@@ -1,0 +1,173 @@
+"""New data sets out of old ones: merged, split, relabelled. The old ones stay as they are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from robot_rl.core.errors import DatasetError, unknown_name
+from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.writer import write_new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """What is told anew of episodes; what is None stays."""
+
+    task: str | None = None
+    """What was to be done, in words."""
+    success: bool | None = None
+    """Whether they met the task's success rule at their end."""
+    valid: bool | None = None
+    """Whether their steps may be learned from."""
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Reward term -> weight; the reward becomes their weighted sum. Terms that are not named count
+    as 0; empty leaves the reward as it is."""
+
+
+def merge(folders: Sequence[Path], out: Path) -> int:
+    """Put the episodes of several data sets into a new one; returns how many.
+
+    Raises:
+        DatasetError: They hold different things; the message names both.
+    """
+    datasets = [EpisodeDataset(folder) for folder in folders]
+    first = datasets[0]
+    for other in datasets[1:]:
+        first.spec.check_same(other.spec, str(first.folder), str(other.folder))
+    return write_new(out, first.spec, (one for dataset in datasets for one in dataset))
+
+
+def split(folder: Path, out: Path, shares: Mapping[str, float], *, seed: int) -> dict[str, int]:
+    """Divide the episodes by chance.
+
+    Args:
+        folder: Of the data set.
+        out: Folder of the new data sets.
+        shares: Name of each part -> its share; whole episodes, so rounded.
+        seed: Of the draw.
+
+    Returns:
+        Name of each part -> its episodes.
+
+    Raises:
+        DatasetError: The shares are not of one whole, or leave a part empty.
+    """
+    dataset = EpisodeDataset(folder)
+    if min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-6:
+        told = " ".join(f"{name}={share:g}" for name, share in shares.items())
+        raise DatasetError(
+            f"the shares {told} do not add up to 1; expected such as train=0.9 val=0.1"
+        )
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    ends = np.rint(np.cumsum(list(shares.values())) * len(dataset)).astype(int)
+    parts = dict(zip(shares, np.split(order, ends[:-1]), strict=True))
+    for name, numbers in parts.items():
+        if not len(numbers):
+            raise DatasetError(
+                f"the part '{name}' would get none of the {len(dataset)} episodes of {folder}; "
+                "choose a larger share"
+            )
+    return _write_parts(dataset, out, {name: sorted(part.tolist()) for name, part in parts.items()})
+
+
+def split_by_task(folder: Path, out: Path) -> dict[str, int]:
+    """Divide the episodes by their tasks, in parts `task_0`, `task_1` and so on.
+
+    Args:
+        folder: Of the data set.
+        out: Folder of the new data sets.
+
+    Returns:
+        Name of each part -> its episodes.
+    """
+    dataset = EpisodeDataset(folder)
+    parts: dict[str, list[int]] = {}
+    tasks = dataset.manifest.tasks
+    for number, task in enumerate(dataset.tasks):
+        parts.setdefault(f"task_{tasks.index(task)}", []).append(number)
+    if len(parts) < 2:
+        raise DatasetError(f"{folder} has {len(parts)} tasks; expected two or more to divide by")
+    return _write_parts(dataset, out, parts)
+
+
+def relabel(folder: Path, out: Path, labels: Labels, numbers: Sequence[int] | None = None) -> int:
+    """Write a data set anew with other labels; returns the number of episodes.
+
+    Args:
+        folder: Of the data set.
+        out: Of the new one.
+        labels: What is told anew.
+        numbers: Of which episodes; None for all. The others are written as they are.
+
+    Raises:
+        DatasetError: A reward term is unknown, or an episode is.
+    """
+    dataset = EpisodeDataset(folder)
+    spec = dataset.spec
+    for name in labels.weights:
+        if name not in spec.reward_names:
+            raise DatasetError(f"{folder}: {unknown_name('reward term', name, spec.reward_names)}")
+    chosen = set(range(len(dataset)) if numbers is None else numbers)
+    beyond = [number for number in chosen if not 0 <= number < len(dataset)]
+    if beyond:
+        raise DatasetError(
+            f"episode {beyond[0]} of {folder} was asked for; it has {len(dataset)}, counted from 0"
+        )
+    if labels.success is not None:
+        spec = replace(spec, judges_success=True)
+
+    def told() -> Iterator[Episode]:
+        for number, one in enumerate(dataset):
+            yield _labelled(one, labels, spec) if number in chosen else one
+
+    return write_new(out, spec, told())
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Episode numbers out of such as `0:10,15`; the number after a colon is not among them.
+
+    Raises:
+        DatasetError: The text says something else.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        try:
+            found += range(int(first), int(last)) if colon else [int(first)]
+        except ValueError:
+            raise DatasetError(
+                f"episodes '{text}' were asked for; expected such as 0:10,15"
+            ) from None
+    return found
+
+
+def _write_parts(
+    dataset: EpisodeDataset, out: Path, parts: Mapping[str, Sequence[int]]
+) -> dict[str, int]:
+    taken = [name for name in parts if (out / name).exists()]
+    if taken:
+        raise DatasetError(f"{out / taken[0]} exists already; choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    return {
+        name: write_new(out / name, dataset.spec, dataset.episodes(numbers))
+        for name, numbers in parts.items()
+    }
+
+
+def _labelled(one: Episode, labels: Labels, spec: DatasetSpec) -> Episode:
+    if labels.task is not None:
+        one = replace(one, task=labels.task)
+    if labels.success is not None:
+        one = replace(
+            one, success=np.arange(one.num_steps) == (one.num_steps - 1 if labels.success else -1)
+        )
+    if labels.valid is not None:
+        one = replace(one, valid=np.full(one.num_steps, labels.valid))
+    if labels.weights and one.reward_terms is not None:
+        weights = np.array([labels.weights.get(name, 0.0) for name in spec.reward_names])
+        one = replace(one, reward=(one.reward_terms @ weights).astype(np.float32))
+    return one

@@ -1,0 +1,61 @@
+"""Episodes as the bytes of an addition to a data set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robot_rl.datasets.episode import Columns, Episode, to_columns
+from robot_rl.datasets.files import lerobot_meta as meta
+from robot_rl.datasets.files.manifest import Manifest
+from robot_rl.datasets.files.parquet import encode
+from robot_rl.datasets.files.statistics import Statistics, statistics_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedEpisodes:
+    """Episodes that come together."""
+
+    data: bytes
+    """File of their frames."""
+    table: bytes
+    """File with what LeRobot keeps of each."""
+    lengths: list[int]
+    """Steps of each."""
+    tasks: list[str]
+    """Of each."""
+    digests: list[str]
+    """Of each."""
+    statistics: list[Statistics]
+    """Of each."""
+
+
+def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedEpisodes:
+    """Check episodes and encode them as the next addition.
+
+    Args:
+        episodes: At least one.
+        manifest: What is there before them.
+
+    Raises:
+        DatasetError: An episode is not what the spec says.
+    """
+    spec, first = manifest.spec, manifest.num_episodes
+    checked = [one.checked(spec, f"episode {first + i}") for i, one in enumerate(episodes)]
+    all_tasks = list(dict.fromkeys([*manifest.tasks, *(one.task for one in checked)]))
+    frame = manifest.num_frames
+    tables: list[Columns] = []
+    for i, one in enumerate(checked):
+        index = all_tasks.index(one.task)
+        tables.append(to_columns(one, spec, number=first + i, first=frame, task_index=index))
+        frame += one.num_steps + 1
+    lengths, tasks = [one.num_steps for one in checked], [one.task for one in checked]
+    digests = [one.digest() for one in checked]
+    statistics = [statistics_of(one) for one in checked]
+    return EncodedEpisodes(
+        data=encode(tables, note={"spec": spec.to_dict(), "tasks": tasks, "digests": digests}),
+        table=meta.episodes_table(
+            spec, file_number=len(manifest.additions), first_episode=first,
+            first_frame=manifest.num_frames, lengths=lengths, tasks=tasks, digests=digests,
+            statistics=statistics,
+        ),
+        lengths=lengths, tasks=tasks, digests=digests, statistics=statistics,
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Is everything there that the manifest names, and is it what was written?"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.files.manifest import FileEntry, Manifest, read_manifest
+
+_PATIENCE = 100
+"""How often a writer may be faster than a reader."""
+
+
+def read_settled(folder: Path) -> Manifest:
+    """The manifest, with the files that follow from others; read again where a writer was faster.
+
+    Raises:
+        DatasetError: There is no data set, or one of them is damaged.
+    """
+    manifest = read_manifest(folder)
+    for _ in range(_PATIENCE):
+        try:
+            check_derived(folder, manifest)
+        except DatasetError:
+            again = read_manifest(folder)
+            if again.digest == manifest.digest:
+                raise
+            manifest = again
+        else:
+            return manifest
+    raise DatasetError(f"{folder} changed {_PATIENCE} times while it was read; wait for its writer")
+
+
+def check_derived(folder: Path, manifest: Manifest) -> None:
+    """Compare the files that follow from others with what was written last.
+
+    A writer that is killed, or still writes, has replaced some of them and others not yet: each may
+    be of the last line of the manifest or of the one before.
+
+    Raises:
+        DatasetError: One is missing or something else.
+    """
+    for path in manifest.derived[-1]:
+        known = {one[path] for one in manifest.derived[-2:] if path in one}
+        try:
+            with (folder / path).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise DatasetError(
+                f"the file {folder / path} cannot be read: {error.strerror}; {_repair(folder)}"
+            ) from None
+        if found not in known:
+            raise DatasetError(
+                f"the file {folder / path} is not the one that the manifest names: one of both "
+                f"was changed; {_repair(folder)}"
+            )
+
+
+def check_file(folder: Path, entry: FileEntry) -> None:
+    """Compare a file with the manifest.
+
+    Raises:
+        DatasetError: It is missing, cut off or changed.
+    """
+    path = folder / entry.path
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DatasetError(f"the file {path} is missing; {_repair(folder)}") from None
+    except OSError as error:
+        raise DatasetError(f"the file {path} cannot be read: {error.strerror}") from None
+    if size != entry.bytes:
+        raise DatasetError(
+            f"the file {path} has {size} bytes instead of {entry.bytes}; {_repair(folder)}"
+        )
+    if digest != entry.sha256:
+        raise DatasetError(
+            f"the file {path} is damaged: its SHA-256 is not the manifest's; {_repair(folder)}"
+        )
+
+
+def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Sentences about every file that is not what the manifest says."""
+    files = [file for one in manifest.additions for file in (one.data, one.episodes)]
+    for file in files:
+        try:
+            check_file(folder, file)
+        except DatasetError as error:
+            yield str(error)
+    try:
+        check_derived(folder, manifest)
+    except DatasetError as error:
+        yield str(error)
+
+
+def strays(folder: Path, manifest: Manifest) -> list[Path]:
+    """Tables that no line of the manifest names: a writer was killed before it wrote the line."""
+    named = {file.path for one in manifest.additions for file in (one.data, one.episodes)}
+    found = [*folder.glob("data/*/*.parquet"), *folder.glob("meta/episodes/*/*.parquet")]
+    return sorted(path for path in found if path.relative_to(folder).as_posix() not in named)
+
+
+def _repair(folder: Path) -> str:
+    return f"save what is whole with: python scripts/data.py repair {folder}"

@@ -1,0 +1,133 @@
+"""The files that a LeRobot reader looks into: info, tasks, statistics, and a table of episodes.
+
+Names and meaning are those of LeRobotDataset v3.0 (huggingface/lerobot, `datasets/`). All of them
+follow from the manifest and the statistics; none is needed to read the episodes back.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robot_rl.datasets.files.parquet import encode
+from robot_rl.datasets.files.statistics import Statistics, as_columns
+from robot_rl.datasets.spec import DatasetSpec
+
+VERSION = "v3.0"
+INFO, TASKS, STATS = "meta/info.json", "meta/tasks.parquet", "meta/stats.json"
+CHUNK_FILES = 1000
+"""Files in a folder `chunk-*`."""
+DATA_MEGABYTES = 64
+"""Files are closed at about this size where many episodes are written at once."""
+_DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+
+
+def data_path(number: int) -> str:
+    """Where the frames of an addition lie."""
+    return _DATA.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
+
+
+def episodes_path(number: int) -> str:
+    """Where the table of episodes of an addition lies."""
+    return _EPISODES.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
+
+
+def derived_files(
+    spec: DatasetSpec, *, episodes: int, frames: int, tasks: Sequence[str], statistics: Statistics
+) -> dict[str, bytes]:
+    """Path -> content of the files that change with every addition.
+
+    Args:
+        spec: Of the data set.
+        episodes: How many there are.
+        frames: How many frames they have, the last of each included.
+        tasks: All tasks.
+        statistics: Of all episodes.
+    """
+    return {
+        INFO: _json(_info(spec, episodes, frames, len(tasks))),
+        TASKS: encode([{"task_index": np.arange(len(tasks)), "task": list(tasks) or _NONE}],
+                      index="task"),
+        STATS: _json(statistics),
+    }  # fmt: skip
+
+
+def episodes_table(
+    spec: DatasetSpec,
+    *,
+    file_number: int,
+    first_episode: int,
+    first_frame: int,
+    lengths: Sequence[int],
+    tasks: Sequence[str],
+    digests: Sequence[str],
+    statistics: list[Statistics],
+) -> bytes:
+    """The table of episodes that came together.
+
+    Args:
+        spec: Of the data set.
+        file_number: Number of their addition.
+        first_episode: Episodes before them.
+        first_frame: Frames before them.
+        lengths: Steps of each.
+        tasks: Of each.
+        digests: Of each.
+        statistics: Of each.
+    """
+    count = len(lengths)
+    ends = first_frame + np.cumsum(np.array(lengths) + 1)
+    chunk, file = (np.full(count, n) for n in divmod(file_number, CHUNK_FILES))
+    columns = {
+        "episode_index": np.arange(first_episode, first_episode + count),
+        "tasks": [[task] for task in tasks],
+        "length": np.array(lengths) + 1,
+        "data/chunk_index": chunk,
+        "data/file_index": file,
+        "dataset_from_index": ends - np.array(lengths) - 1,
+        "dataset_to_index": ends,
+        "meta/episodes/chunk_index": chunk,
+        "meta/episodes/file_index": file,
+        "robot_rl/sha256": list(digests),
+    }
+    counted = [name for name, column in spec.columns.items() if column.dtype == "float32"]
+    return encode([columns | as_columns(statistics, [n for n in counted if n != "timestamp"])])
+
+
+def features(spec: DatasetSpec) -> dict[str, dict[str, Any]]:
+    """What LeRobot calls features: type, shape and names of every column."""
+    return {
+        name: {
+            "dtype": column.dtype,
+            "shape": [column.width],
+            "names": list(column.names) or None,
+        }
+        for name, column in spec.columns.items()
+    }
+
+
+def _info(spec: DatasetSpec, episodes: int, frames: int, tasks: int) -> dict[str, Any]:
+    return {
+        "codebase_version": VERSION,
+        "robot_type": None if spec.robot is None else spec.robot.get("name"),
+        "total_episodes": episodes,
+        "total_frames": frames,
+        "total_tasks": tasks,
+        "chunks_size": CHUNK_FILES,
+        "data_files_size_in_mb": DATA_MEGABYTES,
+        "video_files_size_in_mb": DATA_MEGABYTES,
+        "fps": spec.rate,
+        "splits": {"train": f"0:{episodes}"},
+        "data_path": _DATA,
+        "video_path": None,
+        "features": features(spec),
+    }
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+_NONE = np.array([], dtype=np.str_)

@@ -1,0 +1,210 @@
+"""`meta/manifest.jsonl`: what belongs to a data set, with the SHA-256 of every file.
+
+One line per addition, `<digest> <JSON>`, where the digest covers the line and the digest of the
+line before: no line can change, go or come unseen. An addition is in the data set once its line is
+whole; what a killed process left behind it belongs to nobody. The first line holds the spec.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.storage.durable import storage_errors
+
+MANIFEST = Path("meta/manifest.jsonl")
+FORMAT = 1
+"""Of the manifest; a reader refuses later ones."""
+_BEGIN = hashlib.sha256(b"robot_rl episodes").hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file of the data set, written once."""
+
+    path: str
+    """From the data set's folder."""
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addition:
+    """Episodes that came together."""
+
+    data: FileEntry
+    """Their frames, one row group each."""
+    episodes: FileEntry
+    """What LeRobot keeps of each episode."""
+    lengths: list[int]
+    """Steps T of each."""
+    tasks: list[str]
+    """Of each."""
+    digests: list[str]
+    """`Episode.digest` of each."""
+    derived: dict[str, str]
+    """Path -> SHA-256 of the files that are written anew with every addition."""
+
+
+@dataclass
+class Manifest:
+    """What a manifest says."""
+
+    spec: DatasetSpec
+    digest: str
+    """Of the last line: of the whole data set."""
+    additions: list[Addition] = field(default_factory=list)
+    derived: list[dict[str, str]] = field(default_factory=list)
+    """Of every line that names them, oldest first."""
+    size: int = 0
+    """Bytes of its whole lines."""
+    torn: bool = False
+    """Whether a line follows that was not written to its end."""
+
+    @property
+    def num_steps(self) -> int:
+        """Transitions of all episodes."""
+        return sum(sum(one.lengths) for one in self.additions)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of all additions."""
+        return sum(len(one.lengths) for one in self.additions)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all episodes, the last of each included."""
+        return self.num_steps + self.num_episodes
+
+    @property
+    def tasks(self) -> list[str]:
+        """All tasks, in the order in which they came."""
+        return list(dict.fromkeys(task for one in self.additions for task in one.tasks))
+
+
+def is_dataset(folder: Path) -> bool:
+    """True where a folder says that it is a data set of episodes, ours or one of LeRobot."""
+    return (folder / MANIFEST).exists() or (folder / "meta/info.json").exists()
+
+
+def encode_line(entry: Mapping[str, Any], before: str = _BEGIN) -> bytes:
+    """A line that follows the line whose digest is `before`."""
+    text = json.dumps(entry, separators=(",", ":"))
+    return f"{_chained(before, text)} {text}\n".encode()
+
+
+def first_line(spec: DatasetSpec, derived: Mapping[str, str]) -> bytes:
+    """The line that a data set begins with."""
+    return encode_line({"format": FORMAT, "spec": spec.to_dict(), "derived": dict(derived)})
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a manifest; the files that it names are not touched.
+
+    Raises:
+        DatasetError: There is none, it is damaged, or of a later version.
+    """
+    path = folder / MANIFEST
+    content = _content(folder)
+    *lines, rest = content.split(b"\n")
+    if not lines:
+        raise DatasetError(f"the manifest {path} is cut off in its first line; {_REPAIR} {folder}")
+    digest, entries = _BEGIN, []
+    for number, line in enumerate(lines, 1):
+        digest, text = _checked(line, digest, f"{path}, line {number}", folder)
+        entries.append(json.loads(text))
+    version = int(entries[0].get("format", 0))
+    if version != FORMAT:
+        raise DatasetError(
+            f"{path} has format {version}; this program reads format {FORMAT}: use the version "
+            "of robot_rl that wrote it"
+        )
+    manifest = Manifest(
+        spec=DatasetSpec.from_dict(entries[0]["spec"]),
+        digest=digest,
+        size=len(content) - len(rest),
+        torn=bool(rest),
+    )
+    for entry in entries:
+        manifest.derived.append(dict(entry["derived"]))
+        if "data" in entry:
+            manifest.additions.append(_addition(entry))
+    return manifest
+
+
+def append(folder: Path, manifest: Manifest, entry: Addition | Mapping[str, Any]) -> None:
+    """Add a line; it is on the disk, and in `manifest`, when this returns.
+
+    Raises:
+        StorageError: The disk refused; the manifest is as before.
+    """
+    values = asdict(entry) if isinstance(entry, Addition) else dict(entry)
+    line = encode_line(values, manifest.digest)
+    path = folder / MANIFEST
+    with storage_errors("add to the manifest", path), path.open("r+b") as file:
+        try:
+            file.truncate(manifest.size)  # of a line that was not written to its end
+            file.seek(manifest.size)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.truncate(path, manifest.size)
+            raise
+    manifest.size += len(line)
+    manifest.digest, manifest.torn = line[:64].decode(), False
+    manifest.derived.append(dict(values["derived"]))
+    if isinstance(entry, Addition):
+        manifest.additions.append(entry)
+
+
+_REPAIR = "save what is whole with: python scripts/data.py repair"
+
+
+def _content(folder: Path) -> bytes:
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise DatasetError(
+            f"{folder} {what}; expected the folder of a data set of episodes (data of others are "
+            "imported with: python scripts/data.py convert)"
+        )
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise DatasetError(f"the manifest {path} cannot be read: {error.strerror}") from None
+    if not (folder / "meta").is_dir():
+        raise DatasetError(
+            f"{folder} is no data set of episodes: it has no {MANIFEST}; data of others is "
+            "imported with: python scripts/data.py convert"
+        )
+    raise DatasetError(
+        f"{folder} has no {MANIFEST}; a data set of LeRobot is imported with: python "
+        f"scripts/data.py convert {folder} <folder>; if ours lost it, {_REPAIR} {folder}"
+    )
+
+
+def _checked(line: bytes, before: str, where: str, folder: Path) -> tuple[str, str]:
+    try:
+        told, text = line.decode().split(" ", 1)
+    except ValueError:  # UnicodeDecodeError is one, too
+        told = text = ""
+    if not told or told != _chained(before, text):
+        raise DatasetError(f"the manifest {where}, is damaged; {_REPAIR} {folder}")
+    return told, text
+
+
+def _chained(before: str, text: str) -> str:
+    return hashlib.sha256(f"{before}{text}".encode()).hexdigest()
+
+
+def _addition(entry: Mapping[str, Any]) -> Addition:
+    files = {name: FileEntry(**entry[name]) for name in ("data", "episodes")}
+    return Addition(**{**entry, **files})

@@ -1,0 +1,1 @@
+"""Data sets of others as episodes of ours, and back."""

@@ -1,0 +1,129 @@
+"""Minari data sets in HDF5 (https://minari.farama.org, "Dataset Standards").
+
+A folder with `data/main_data.hdf5` and `data/metadata.json`: per episode T + 1 observations, T
+actions, rewards, terminations and truncations. Observations may be a tree of named arrays.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source
+from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.storage.durable import replace_file
+
+_MAIN, _METADATA = "main_data.hdf5", "metadata.json"
+_VERSION = "0.5.4"
+"""Whose layout is written."""
+_MORE = "infos/robot_rl"
+"""Where what Minari has no place for is kept."""
+_FIELDS = ("reward_terms", "success", "valid", "intervened", "policy_version", "stamp_ns")
+
+
+def is_minari(path: Path) -> bool:
+    """True for a folder or file of Minari."""
+    return (path / "data" / _MAIN).is_file() or (path / _MAIN).is_file() or path.name == _MAIN
+
+
+def read_minari(path: Path) -> Source:
+    """Read a data set.
+
+    Args:
+        path: Its folder, the folder `data` in it, or the file itself.
+    """
+    candidates = [path / "data" / _MAIN, path / _MAIN, path]
+    file = Hdf5File(next(one for one in candidates if one.is_file()))
+    about = file.attributes()
+    note = about.get("robot_rl")
+    own = DatasetSpec.from_note(note, file.path)
+    source = Source(file.path, own=own, count=about.get("robot_rl_episodes", _count(file.path)))
+    source.raw = _episodes(file, source)
+    return source
+
+
+def _episodes(file: Hdf5File, source: Source) -> Iterator[RawEpisode]:
+    names = [name for name in file.groups() if re.fullmatch(r"episode_\d+", name)]
+    if not names:
+        raise DatasetError(f"{file.path} has no group 'episode_0'; expected a file of Minari")
+    with file:
+        for name in sorted(names, key=lambda one: int(one.partition("_")[2])):
+            where = f"{file.path}, {name}"
+            frames = file.arrays(f"{name}/observations")
+            if not frames:
+                raise DatasetError(f"{where} has no 'observations'; expected arrays of that name")
+            more = {k: v for k, v in file.arrays(f"{name}/{_MORE}").items() if k in _FIELDS}
+            if not more and file.has(f"{name}/infos") and not source.notes:
+                source.notes.append("the infos of the episodes are left out")
+            yield RawEpisode(
+                where=where,
+                frames={key or "actor": value for key, value in frames.items()},
+                action=file.array(f"{name}/actions", where),
+                reward=file.array(f"{name}/rewards", where),
+                terminated=file.array(f"{name}/terminations", where),
+                truncated=file.array(f"{name}/truncations", where),
+                more=more,
+                task=file.attributes(name).get("task", ""),
+                digest=file.attributes(name).get(DIGEST, ""),
+            )
+
+
+def _count(main: Path) -> int | None:
+    """Episodes as the metadata tell it; None where these are missing, or others."""
+    try:
+        return int(json.loads(main.with_name(_METADATA).read_bytes())["total_episodes"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], name: str) -> int:
+    """Write a data set that Minari loads; returns the number of episodes.
+
+    Args:
+        path: Its folder.
+        spec: Of the episodes.
+        episodes: What to write.
+        name: Of the data set, such as `hover-v0`.
+    """
+    count = steps = 0
+    with Hdf5Writer(path / "data" / _MAIN) as file:
+        file.note("/", {"robot_rl": json.dumps(spec.to_dict())})
+        for number, one in enumerate(episodes):
+            group = f"episode_{number}"
+            about = {"id": number, "total_steps": one.num_steps, "task": one.task,
+                     DIGEST: one.digest()}  # fmt: skip
+            file.note(group, about)
+            for key, value in one.obs.items():
+                file.write(f"{group}/observations/{key}", value)
+            file.write(f"{group}/actions", one.action)
+            file.write(f"{group}/rewards", one.reward)
+            file.write(f"{group}/terminations", one.terminated)
+            file.write(f"{group}/truncations", one.truncated)
+            for key in _FIELDS:
+                if getattr(one, key) is not None:
+                    file.write(f"{group}/{_MORE}/{key}", getattr(one, key))
+            count, steps = number + 1, steps + one.num_steps
+        file.note("/", {"robot_rl_episodes": count})
+    spaces = {key: _box(width, -np.inf, np.inf) for key, width in sorted(spec.groups.items())}
+    metadata = {
+        "dataset_id": name if re.search(r"-v\d+$", name) else f"{name}-v0",
+        "minari_version": _VERSION,
+        "data_format": "hdf5",
+        "total_episodes": count,
+        "total_steps": steps,
+        "observation_space": json.dumps({"type": "Dict", "subspaces": spaces}),
+        "action_space": json.dumps(_box(spec.action_size, -1.0, 1.0)),
+    }
+    replace_file(path / "data" / _METADATA, json.dumps(metadata, indent=2).encode())
+    return count
+
+
+def _box(width: int, low: float, high: float) -> dict[str, Any]:
+    return {"type": "Box", "dtype": "float32", "shape": [width], "low": [low] * width,
+            "high": [high] * width}  # fmt: skip

@@ -1,0 +1,102 @@
+"""Reads a data set of episodes: one at a time, checked, with no more than one in memory.
+
+Nothing that is read is executed: the files are Parquet and JSON. A file is compared with the
+manifest's SHA-256 before the first episode is taken out of it, each of them once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.episode import Episode, from_columns
+from robot_rl.datasets.files.checks import check_file, read_settled
+from robot_rl.datasets.files.manifest import Addition
+from robot_rl.datasets.files.parquet import ParquetTables
+from robot_rl.datasets.spec import DatasetSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    addition: Addition
+    row_group: int
+
+
+class EpisodeDataset:
+    """The episodes that were in a data set when it was opened; others may be added meanwhile."""
+
+    def __init__(self, folder: Path | str) -> None:
+        """Read the manifest.
+
+        Raises:
+            DatasetError: There is no data set, or it is damaged.
+        """
+        self.folder = Path(folder)
+        self.manifest = read_settled(self.folder)
+        """What belongs to it."""
+        self._places = [
+            _Place(addition=one, row_group=i)
+            for one in self.manifest.additions
+            for i in range(len(one.lengths))
+        ]
+        self._open: ParquetTables | None = None
+        self._checked: set[str] = set()
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """What every episode holds."""
+        return self.manifest.spec
+
+    @property
+    def digest(self) -> str:
+        """One digest of everything in it."""
+        return self.manifest.digest
+
+    @property
+    def lengths(self) -> list[int]:
+        """Steps T of every episode."""
+        return [length for one in self.manifest.additions for length in one.lengths]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Of every episode."""
+        return [task for one in self.manifest.additions for task in one.tasks]
+
+    def __len__(self) -> int:
+        """Episodes."""
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Episode]:
+        """All episodes in order."""
+        return self.episodes(range(len(self)))
+
+    def episodes(self, numbers: Sequence[int]) -> Iterator[Episode]:
+        """Episodes by number."""
+        return (self.episode(number) for number in numbers)
+
+    def episode(self, number: int) -> Episode:
+        """One episode.
+
+        Raises:
+            DatasetError: There is no such episode, or its file is missing or damaged.
+        """
+        if not 0 <= number < len(self):
+            raise DatasetError(
+                f"episode {number} of {self.folder} was asked for; it has {len(self)}, counted "
+                "from 0"
+            )
+        place = self._places[number]
+        table = self._table(place.addition).read(place.row_group)
+        return from_columns(table, self.spec, place.addition.tasks[place.row_group])
+
+    def _table(self, addition: Addition) -> ParquetTables:
+        path = self.folder / addition.data.path
+        if self._open is None or self._open.path != path:
+            if addition.data.path not in self._checked:
+                check_file(self.folder, addition.data)
+                check_file(self.folder, addition.episodes)  # others read it
+                self._checked.add(addition.data.path)
+            if self._open is not None:
+                self._open.close()
+            self._open = ParquetTables(path)
+        return self._open

@@ -1,0 +1,156 @@
+"""What the episodes of a data set hold, and in which columns of a table.
+
+The columns follow LeRobotDataset v3.0: names, types, and a scalar instead of a list of one number.
+A LeRobot reader finds observations, actions, rewards and ends of episodes under its own names.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from robot_rl.core.errors import DatasetError
+
+OBSERVATION = "observation."
+"""Before the name of an observation group."""
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of the frames' table."""
+
+    dtype: str
+    """float32, int64 or bool."""
+    width: int = 1
+    """Numbers per frame."""
+    names: tuple[str, ...] = ()
+    """Of the numbers; empty where nobody named them."""
+
+
+FLAGS = {
+    "terminated": "next.terminated",
+    "truncated": "next.truncated",
+    "success": "next.success",
+    "valid": "next.valid",
+    "intervened": "complementary_info.is_intervention",
+}
+"""Field of an `Episode` -> its column."""
+INDEX_COLUMNS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+"""What LeRobot counts; none of it is experience."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec:
+    """What every episode of a data set holds: the same for all of them."""
+
+    groups: Mapping[str, int]
+    """Observation groups -> width D; float32 vectors."""
+    action_size: int
+    """A; actions are in [-1, 1]."""
+    control_dt: float
+    """Time between two actions [s]."""
+    reward_names: tuple[str, ...] = ()
+    """Names of the K reward terms; empty where there is only their sum."""
+    robot: Mapping[str, Any] | None = field(default=None)
+    """Whose it is, as `robot_identity` tells it; None where no robot is described."""
+    judges_success: bool = True
+    """False where nothing said whether an episode succeeded."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no table can hold."""
+        if not self.groups:
+            raise DatasetError("a data set needs an observation group, got none")
+        for name, width in {**self.groups, "action": self.action_size}.items():
+            if not _NAME.fullmatch(name) or name.startswith("images."):
+                raise DatasetError(
+                    f"observation group '{name}' cannot be stored; expected a vector whose name "
+                    "has letters, digits, _ . or -"
+                )
+            if width < 1:
+                raise DatasetError(f"'{name}' has the width {width}; expected at least 1")
+        if not (math.isfinite(self.control_dt) and self.control_dt > 0):
+            raise DatasetError(f"the time step is {self.control_dt} s; expected more than 0")
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Columns of the frames' table, in order."""
+        flag, count = Column(dtype="bool"), Column(dtype="int64")
+        vectors = {
+            OBSERVATION + name: Column(dtype="float32", width=width)
+            for name, width in self.groups.items()
+        }
+        terms = Column(dtype="float32", width=len(self.reward_names), names=self.reward_names)
+        return {
+            **vectors,
+            "action": Column(dtype="float32", width=self.action_size),
+            "next.reward": Column(dtype="float32"),
+            **({"next.reward_terms": terms} if self.reward_names else {}),
+            "next.done": flag,
+            **dict.fromkeys(FLAGS.values(), flag),
+            "complementary_info.acted": flag,
+            "complementary_info.policy_version": count,
+            "complementary_info.stamp_ns": count,
+            "timestamp": Column(dtype="float32"),
+            **dict.fromkeys(INDEX_COLUMNS[1:], count),
+        }
+
+    @property
+    def rate(self) -> float | int:
+        """Frames per second, a whole number where it is one [Hz]."""
+        rate = 1 / self.control_dt
+        return round(rate) if math.isclose(rate, round(rate), rel_tol=1e-6) else rate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "reward_names": list(self.reward_names)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "DatasetSpec":
+        """Rebuild from `to_dict`."""
+        return cls(**{**values, "reward_names": tuple(values["reward_names"])})
+
+    @classmethod
+    def from_note(cls, text: str | None, where: object) -> "DatasetSpec | None":
+        """Rebuild from the JSON that an export keeps; None where there is none.
+
+        Raises:
+            DatasetError: It is damaged.
+        """
+        try:
+            return None if text is None else cls.from_dict(json.loads(text))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DatasetError(
+                f"{where} is damaged: what it says about its episodes cannot be read ({error})"
+            ) from None
+
+    def check_same(self, other: "DatasetSpec", one: str, two: str) -> None:
+        """Refuse another spec.
+
+        Args:
+            other: The other spec.
+            one: Whose this one is, for the message.
+            two: Whose the other one is.
+
+        Raises:
+            DatasetError: They differ; the message names both sides.
+        """
+        theirs = other.to_dict()
+        for name, value in self.to_dict().items():
+            if theirs[name] != value:
+                raise DatasetError(
+                    f"{one} and {two} do not go together: {_FIELDS[name]} {value} there, and "
+                    f"{theirs[name]} here; expected the same"
+                )
+
+
+_FIELDS = {
+    "groups": "observation groups",
+    "action_size": "action size",
+    "control_dt": "time step [s]",
+    "reward_names": "reward terms",
+    "robot": "robot",
+    "judges_success": "whether success is judged:",
+}

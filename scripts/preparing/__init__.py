@@ -1,0 +1,1 @@
+"""Data sets on the command line: shown, converted and drawn."""

@@ -1,0 +1,81 @@
+"""Data of others into ours, ours into theirs: `data.py convert`."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.foreign.assembly import Done, ImportChoices
+from robot_rl.datasets.foreign.catalog import Format, format_of, read_any, write_any
+from robot_rl.training.replay_episodes import holds_replay, replay_episodes
+
+
+def convert(options: argparse.Namespace) -> None:
+    """Convert what the command line says."""
+    choices = ImportChoices(
+        groups=_groups(options.group),
+        control_dt=options.control_dt,
+        action_range=_range(options.action_range),
+        done=Done(options.done),
+        task=options.task,
+        robot=None if options.robot is None else _robot(options.robot),
+    )
+    target = _target(options.to, options.out)
+    ours = holds_replay(options.dataset)
+    if (ours or format_of(options.dataset) is Format.episodes) and choices != ImportChoices():
+        raise DatasetError(
+            f"{options.dataset} is ours, which says everything; --group, --control-dt, "
+            "--action-range, --done, --task and --robot are for data of others"
+        )
+    if ours:
+        spec, episodes, told = *replay_episodes(options.dataset), None
+    else:
+        spec, episodes, told = read_any(options.dataset, choices)
+    count = write_any(options.out, target, spec, episodes, options.name)
+    for note in told.notes if told else []:
+        print(f"note: {note}")
+    if told and "actor" not in spec.groups:
+        print(
+            f"note: the observation groups are {', '.join(spec.groups)}; learners read 'actor' "
+            "(and 'critic'): make it of them with --group actor=KEY,KEY"
+        )
+    groups = ", ".join(f"{name} {width}" for name, width in spec.groups.items())
+    print(
+        f"wrote {count} episodes to {options.out} ({target}): {groups}, action "
+        f"{spec.action_size}, {spec.rate:g} Hz"
+    )
+
+
+def _target(asked: str | None, out: Path) -> Format:
+    if asked is not None:
+        return Format(asked)
+    by_ending = {".npz": Format.npz, ".hdf5": Format.robomimic, ".h5": Format.robomimic}
+    return by_ending.get(out.suffix, Format.episodes)
+
+
+def _groups(lines: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    groups: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        name, _, keys = line.partition("=")
+        if not name or not keys or "" in keys.split(","):
+            raise DatasetError(f"--group {line} was asked for; expected such as actor=state,goal")
+        groups[name] = tuple(keys.split(","))
+    return groups
+
+
+def _range(ends: Sequence[float] | None) -> tuple[float, float] | None:
+    if ends is None:
+        return None
+    low, high = ends
+    if not low < high:
+        raise DatasetError(f"--action-range {low:g} {high:g} was asked for; expected LOW < HIGH")
+    return low, high
+
+
+def _robot(name: str) -> Mapping[str, Any]:
+    from configs.compose import compose
+    from robot_rl.buffers.row_description import robot_identity
+
+    config: Any = compose([f"robot={name}"]).config
+    return robot_identity(config.robot.spec)

@@ -1,0 +1,92 @@
+"""What a data set holds: `data.py info`."""
+
+from pathlib import Path
+
+import numpy as np
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.files.checks import faults, read_settled, strays
+from robot_rl.datasets.files.manifest import Manifest, read_manifest
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.spec import DatasetSpec
+
+
+def show(folder: Path) -> bool:
+    """Print what a data set holds; returns whether it is whole."""
+    try:
+        manifest = read_settled(folder)
+    except DatasetError:
+        manifest = read_manifest(folder)  # of what cannot be read at all, this tells
+    wrong = list(faults(folder, manifest))
+    _print_spec(folder, manifest)
+    if not wrong:
+        _print_contents(EpisodeDataset(folder))
+    for sentence in wrong:
+        print(f"damaged   {sentence}")
+    left = strays(folder, manifest)
+    if left or manifest.torn:
+        print(
+            f"left over {len(left)} files of a write that did not end; they are not counted, and "
+            f"go with: python scripts/data.py repair {folder}"
+        )
+    return not wrong
+
+
+def _print_spec(folder: Path, manifest: Manifest) -> None:
+    spec = manifest.spec
+    frames = manifest.num_steps * spec.control_dt
+    lines = {
+        "data set": str(folder),
+        "robot": "-" if spec.robot is None else f"{spec.robot['name']} {spec.robot['version']}",
+        "groups": ", ".join(f"{name} {width}" for name, width in spec.groups.items()),
+        "action": str(spec.action_size),
+        "rewards": ", ".join(spec.reward_names) or "only their sum",
+        "rate": f"{spec.rate:g} Hz",
+        "episodes": f"{manifest.num_episodes:,}",
+        "steps": f"{manifest.num_steps:,} ({frames / 60:,.1f} min)",
+        "size": f"{_size(manifest) / 1e6:,.1f} MB",
+        "digest": manifest.digest[:12],
+    }
+    for word, text in lines.items():
+        print(f"{word:<9} {text}")
+
+
+def _print_contents(dataset: EpisodeDataset) -> None:
+    """Read every episode once; none is kept."""
+    total: dict[str, int] = {}
+    returns: list[float] = []
+    tasks: dict[str, int] = {}
+    for one in dataset:
+        for name, count in _counts(one).items():
+            total[name] = total.get(name, 0) + count
+        returns.append(float(one.reward.sum(dtype=np.float64)))
+        tasks[one.task] = tasks.get(one.task, 0) + 1
+    if not returns:
+        return
+    steps, count = sum(dataset.lengths), len(dataset)
+    print(f"lengths   {min(dataset.lengths)} to {max(dataset.lengths)} steps")
+    print(f"returns   {min(returns):.4g} to {max(returns):.4g}, mean {np.mean(returns):.4g}")
+    print(f"success   {_success(dataset.spec, total['success'], count)}")
+    print(f"ends      {total['terminated']} terminated, {count - total['terminated']} truncated")
+    print(f"people    chose {total['intervened'] / steps:.1%} of the actions")
+    print(f"invalid   {total['invalid'] / steps:.1%} of the steps")
+    for task, number in tasks.items():
+        print(f"task      {number:>6} x {task or '(not said)'}")
+
+
+def _counts(one: Episode) -> dict[str, int]:
+    return {
+        "success": int(one.success[-1]),
+        "terminated": int(one.terminated[-1]),
+        "invalid": int((~one.valid).sum()),
+        "intervened": int(one.intervened.sum()),
+    }
+
+
+def _success(spec: DatasetSpec, successes: int, count: int) -> str:
+    return f"{successes} of {count} episodes" if spec.judges_success else "was not judged"
+
+
+def _size(manifest: Manifest) -> int:
+    return sum(one.data.bytes + one.episodes.bytes for one in manifest.additions)

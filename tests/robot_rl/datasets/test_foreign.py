@@ -1,0 +1,179 @@
+"""Data sets of others: what goes out comes back to the last bit, and what they mean is kept."""
+
+import multiprocessing
+import resource
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from robot_rl.core.errors import DatasetError, StorageError
+from robot_rl.datasets.foreign.assembly import Done, ImportChoices
+from robot_rl.datasets.foreign.catalog import Format, read_any, write_any
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.writer import write_new
+from tests.robot_rl.datasets.foreign_files import (
+    CHOICES,
+    NAMES,
+    TOLD,
+    arrays,
+    lerobot,
+    minari,
+    read,
+    robomimic,
+)
+from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("spec", [SPEC, PLAIN, replace(PLAIN, groups={"state": 1})])
+def test_what_goes_out_comes_back_to_the_last_bit(tmp_path: Path, kind: Format, spec: Any) -> None:
+    told = [episode(i, 3 + i, spec) for i in range(4)]
+    path = tmp_path / NAMES[kind]
+    assert write_any(path, kind, spec, told) == 4
+    found, episodes, _ = read_any(path, ImportChoices())
+    assert found == spec
+    assert all(same(one, two) for one, two in zip(told, episodes, strict=True))
+    with pytest.raises(DatasetError, match="exists already"):
+        write_any(path, kind, spec, told)
+
+
+def test_minari_has_a_frame_more_than_actions(tmp_path: Path) -> None:
+    (one,) = read(minari(tmp_path / "set"))
+    assert one.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert one.reward.tolist() == [0, 1, 2]
+    assert (one.truncated[-1], one.terminated.any()) == (True, False)
+
+
+def test_trees_of_observations_become_groups_or_one_side_by_side(tmp_path: Path) -> None:
+    path = minari(tmp_path / "set", observations=None, **{
+        "observations/goal": np.ones((4, 1)), "observations/state/arm": np.zeros((4, 2)),
+    })  # fmt: skip
+    assert set(read(path)[0].obs) == {"goal", "state.arm"}
+    joined = replace(CHOICES, groups={"actor": ("goal", "state/arm")})
+    assert read(path, joined)[0].obs["actor"].tolist() == [[1, 0, 0]] * 4
+    with pytest.raises(DatasetError, match=r"observation 'gaol' is unknown \(did you mean 'goal'"):
+        read(path, replace(CHOICES, groups={"actor": ("gaol",)}))
+
+
+@pytest.mark.parametrize("done", Done)
+def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None:
+    path = robomimic(tmp_path / "set.hdf5", dones=np.array([0, 1, 1, 1]))
+    (one,) = read(path, replace(CHOICES, done=done))
+    over = done is Done.terminated
+    assert one.num_steps == (2 if over else 4), "the first success ends the task"
+    assert (bool(one.terminated[-1]), bool(one.truncated[-1])) == (over, not over)
+    assert one.obs["actor"][-1].tolist() == ([4, 5] if over else [8, 9])
+    _, episodes, source = read_any(path, CHOICES)
+    assert list(episodes)
+    assert source is not None
+    assert source.notes == [
+        "'camera' of shape (2, 2, 3) is left out: it is no vector",
+        "'dones' was taken for 'terminated'; if it is not, import with --done truncated",
+    ]
+
+
+def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path: Path) -> None:
+    path = robomimic(tmp_path / "a.hdf5", **{"next_obs/joints": None})
+    assert [one.num_steps for one in read(path)] == [4]
+    assert [one.num_steps for one in read(path, replace(CHOICES, done=Done.truncated))] == [3]
+    first, second = read(arrays(tmp_path / "a.npz", next_observations=None))
+    assert (first.num_steps, bool(first.terminated[-1])) == (3, True)
+    assert (second.num_steps, bool(second.truncated[-1])) == (2, True)
+
+
+def test_transition_arrays_are_cut_into_episodes(tmp_path: Path) -> None:
+    first, second = read(arrays(tmp_path / "set.npz"))
+    assert first.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [106, 107]]
+    assert (bool(first.terminated[-1]), bool(second.truncated[-1])) == (True, True)
+    again = read(arrays(tmp_path / "b.npz", timeouts=None, terminals=np.zeros(6)))
+    assert [one.num_steps for one in again] == [3, 3], "a row that does not follow begins anew"
+    assert all(one.truncated[-1] for one in again)
+
+
+def test_actions_of_another_range_are_mapped(tmp_path: Path) -> None:
+    path = minari(tmp_path / "set", actions=np.array([[-2.0], [0.0], [6.0]]))
+    with pytest.raises(
+        DatasetError, match=r"episode_0, step 0: the action has 2; expected numbers"
+    ):
+        read(path)
+    (one,) = read(path, replace(CHOICES, action_range=(-2.0, 6.0)))
+    assert one.action[:, 0].tolist() == [-1, -0.5, 1]
+
+
+def test_a_lerobot_data_set_of_others_is_read(tmp_path: Path) -> None:
+    first, second = read(lerobot(tmp_path / "set"), ImportChoices())
+    told = [episode(1, 4, PLAIN), episode(2, 3, PLAIN)]
+    assert (first.action == told[0].action).all()
+    assert (first.obs["actor"][:-1] == told[0].obs["actor"][:-1]).all()
+    assert [first.terminated[-1], second.terminated[-1]] == [True, True], "done says no reason"
+    assert first.task == "task 1"
+    first, second = read(tmp_path / "set", ImportChoices(done=Done.truncated))
+    assert [first.num_steps, second.num_steps] == [4, 3]
+    assert first.truncated[-1]
+
+
+def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path: Path) -> None:
+    write_new(tmp_path / "set", SPEC, TOLD)
+    (tmp_path / "set/meta/manifest.jsonl").unlink()
+    spec, episodes, _ = read_any(tmp_path / "set", ImportChoices(robot=SPEC.robot))
+    assert spec == SPEC
+    assert all(same(one, two) for one, two in zip(TOLD, episodes, strict=True))
+
+
+def export_with_little_space(answer: Any, path: Path, kind: Format, size: int) -> None:
+    """In a child, as a limit cannot be taken back."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        write_any(path, kind, SPEC, (episode(i, 300) for i in range(5)))
+    except StorageError as error:
+        answer.send(str(error))
+    else:
+        answer.send("written")
+
+
+@pytest.mark.parametrize("size", [500, 60_000])
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+    tmp_path: Path, kind: Format, size: int
+) -> None:
+    fork = multiprocessing.get_context("fork")
+    answer, child_end = fork.Pipe(duplex=False)
+    arguments = (child_end, tmp_path / NAMES[kind], kind, size)
+    child = fork.Process(target=export_with_little_space, args=arguments)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert "the file would be larger than the limit" in answer.recv()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
+    def some() -> Any:
+        yield TOLD[0]
+        raise DatasetError("the source is damaged")
+
+    for kind, name in NAMES.items():
+        with pytest.raises(DatasetError, match="the source is damaged"):
+            write_any(tmp_path / name, kind, SPEC, some())
+        assert not (tmp_path / name).exists()
+    assert list(tmp_path.iterdir()) == []
+    assert write_new(tmp_path / "s", SPEC, TOLD) == len(EpisodeDataset(tmp_path / "s"))
+
+
+def test_an_export_that_was_edited_is_read_when_its_owner_says_so(tmp_path: Path) -> None:
+    edited, told = tmp_path / "edited.hdf5", tmp_path / "told.hdf5"
+    for path in (edited, told):
+        write_any(path, Format.robomimic, SPEC, TOLD)
+        with h5py.File(path, "a") as file:
+            rewards = file["data/demo_1/rewards"]
+            assert isinstance(rewards, h5py.Dataset)
+            rewards[0] = 7
+            if path == told:
+                del file["data/demo_1"].attrs["robot_rl_sha256"]
+    with pytest.raises(DatasetError, match="demo_1 is not the episode that was exported"):
+        read(edited)
+    assert read(told)[1].reward[0] == 7

@@ -1,0 +1,190 @@
+"""What is written is read back to the last bit; what is not what the spec says is refused."""
+
+import json
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.files import lerobot_meta
+from robot_rl.datasets.files.parquet import ParquetTables, read_all
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.repair import repair
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.writer import DatasetWriter
+from tests.architecture import loaded_packages, read_modules
+from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same, write
+
+
+@settings(max_examples=12)
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    widths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    terms=st.integers(0, 2),
+    together=st.booleans(),
+)
+def test_episodes_come_back_as_they_were(
+    tmp_path_factory: Any, lengths: list[int], widths: list[int], terms: int, together: bool
+) -> None:
+    spec = DatasetSpec(
+        groups={f"group_{i}": width for i, width in enumerate(widths)}, action_size=widths[0],
+        control_dt=0.01, reward_names=tuple(f"term {k}" for k in range(terms)),
+    )  # fmt: skip
+    told = [episode(i, steps, spec) for i, steps in enumerate(lengths)]
+    folder = tmp_path_factory.mktemp("sets") / "one"
+    if together:
+        with DatasetWriter.create(folder, spec) as writer:
+            assert writer.add_all(told) == len(told)
+    else:
+        write(folder, *told, spec=spec)
+    found = EpisodeDataset(folder)
+    assert found.spec == spec
+    assert found.lengths == lengths
+    assert all(same(one, two) for one, two in zip(told, found, strict=True))
+    assert same(found.episode(len(told) - 1), told[-1])
+
+
+def test_a_lerobot_reader_finds_its_names_and_indices(tmp_path: Path) -> None:
+    folder = write(tmp_path / "set", episode(1, 4), episode(2, 2))
+    info = json.loads((folder / lerobot_meta.INFO).read_text())
+    assert (info["codebase_version"], info["fps"], info["total_frames"]) == ("v3.0", 50, 8)
+    frames = [
+        read_all(folder / info["data_path"].format(chunk_index=0, file_index=i)) for i in (0, 1)
+    ]
+    assert all(set(one) == set(info["features"]) for one in frames)
+    assert not any("/" in name for name in info["features"])
+    both = {name: np.concatenate([one[name] for one in frames]) for name in frames[0]}
+    assert both["index"].tolist() == list(range(8))
+    assert both["episode_index"].tolist() == [0] * 5 + [1] * 3
+    assert both["frame_index"].tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert both["timestamp"].tolist() == pytest.approx([0, 0.02, 0.04, 0.06, 0.08, 0, 0.02, 0.04])
+    assert both["next.done"].tolist() == [False] * 3 + [True] * 2 + [False] + [True] * 2
+    assert both["complementary_info.acted"].tolist() == [True] * 4 + [False] + [True] * 2 + [False]
+    assert (both["action"][4] == both["action"][3]).all()
+    assert both["observation.critic"].shape == (8,), "vectors of one number are numbers"
+    rows = [
+        read_all(path) for path in sorted((folder / "meta/episodes/chunk-000").glob("*.parquet"))
+    ]
+    assert [int(one["dataset_from_index"][0]) for one in rows] == [0, 5]
+    assert [int(one["dataset_to_index"][0]) for one in rows] == [5, 8]
+    assert [one["tasks"] for one in rows] == [[["task 1"]], [["task 2"]]]
+    tasks = read_all(folder / lerobot_meta.TASKS)
+    assert (tasks["task"], tasks["task_index"].tolist()) == (["task 1", "task 2"], [0, 1])
+
+
+def test_statistics_count_what_can_be_learned_from(tmp_path: Path) -> None:
+    told = [episode(i, 5 + i) for i in range(4)]
+    folder = write(tmp_path / "set", *told)
+    found = json.loads((folder / lerobot_meta.STATS).read_text())["action"]
+    actions = np.concatenate([one.action[one.valid] for one in told]).astype(float)
+    for name, value in {"min": actions.min(0), "max": actions.max(0), "mean": actions.mean(0),
+                        "std": actions.std(0), "count": [len(actions)]}.items():  # fmt: skip
+        assert found[name] == pytest.approx(list(value), abs=1e-12), name
+    with DatasetWriter.create(tmp_path / "other", SPEC) as writer:
+        writer.add(*told)
+    again = json.loads((tmp_path / "other" / lerobot_meta.STATS).read_text())["action"]
+    assert again == found, "added together or one by one"
+
+
+def test_numbers_of_invalid_steps_need_not_be_finite(tmp_path: Path) -> None:
+    told = episode(1, 4, valid=np.array([True, False, False, True]))
+    told.action[1:3] = np.nan
+    told.obs["actor"][2] = np.inf
+    found = EpisodeDataset(write(tmp_path / "set", told)).episode(0)
+    assert (found.action[1:3] == 0).all()
+    assert (found.obs["actor"][2] == 0).all()
+    assert (found.action[0] == told.action[0]).all()
+
+
+def with_nan(name: str, row: int) -> Any:
+    told = episode(1)
+    (told.obs[name] if name in told.obs else getattr(told, name))[row] = np.nan
+    return replace(told, valid=np.ones(5, bool))
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        (with_nan("actor", 5), r"episode 1, step 5: 'actor' holds a number that is not finite"),
+        (with_nan("action", 2), r"episode 1, step 2: 'action' holds a number that is not finite"),
+        (with_nan("reward", 0), r"episode 1, step 0: 'reward' holds"),
+        (episode(1, action=np.full((5, 2), 1.5, np.float32)), r"step .: the action has 1\.5"),
+        (episode(1, action=np.zeros((5, 2))), r"'action' is float64 of shape \(5, 2\); expected f"),
+        (episode(1, action=np.zeros((5, 3), np.float32)), r"expected float32 of shape \(5, 2\)"),
+        (episode(1, spec=PLAIN), r"groups \['actor'\]; expected \['actor', 'critic'\]"),
+        (episode(1, reward_terms=None), "has no reward terms; expected those named"),
+        (episode(1, terminated=np.zeros(5, bool)), "is neither terminated nor truncated"),
+        (episode(1, truncated=np.array([0, 1, 0, 0, 0], bool)), "step 1 ends the episode, but 5"),
+        (episode(1, stamp_ns=np.array([0, 1, 5, 3, 4, 6])), "step 3: the stamp lies 2 ns before"),
+    ],
+)
+def test_episodes_that_are_not_as_the_spec_says_are_refused(
+    tmp_path: Path, told: Any, sentence: str
+) -> None:
+    with DatasetWriter.create(tmp_path / "set", SPEC) as writer:
+        writer.add(episode(0))
+        with pytest.raises(DatasetError, match=sentence):
+            writer.add(told)
+        with pytest.raises(DatasetError):
+            writer.add(episode(2), told)
+    assert len(EpisodeDataset(tmp_path / "set")) == 1, "all episodes of an addition, or none"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"groups": {}}, "needs an observation group"),
+        ({"groups": {"image/front": 3}}, "'image/front' cannot be stored"),
+        ({"groups": {"actor": 0}}, "'actor' has the width 0"),
+        ({"control_dt": 0.0}, r"the time step is 0\.0 s"),
+    ],
+)
+def test_specs_that_no_table_can_hold_are_refused(changes: Any, sentence: str) -> None:
+    with pytest.raises(DatasetError, match=sentence):
+        replace(SPEC, **changes)
+
+
+def test_one_writer_at_a_time_and_never_over_something_else(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    with DatasetWriter.create(folder, SPEC):
+        with pytest.raises(DatasetError, match="another process is writing"):
+            DatasetWriter.append_to(folder)
+        with pytest.raises(DatasetError, match="another process is writing"):
+            repair(folder)
+        with pytest.raises(DatasetError, match="exists already and is not empty"):
+            DatasetWriter.create(folder, SPEC)
+    with DatasetWriter.append_to(folder) as writer:
+        writer.add(episode(1))
+    assert len(EpisodeDataset(folder)) == 1
+    with pytest.raises(DatasetError, match="does not exist"):
+        EpisodeDataset(tmp_path / "nowhere")
+    with pytest.raises(DatasetError, match="counted from 0"):
+        EpisodeDataset(folder).episode(1)
+
+
+@pytest.mark.parametrize("name", ["reader", "writer", "repair"])
+def test_a_robot_computer_that_records_needs_no_torch(name: str) -> None:
+    modules = read_modules(Path(__file__).parents[3], ("robot_rl",))
+    assert set(loaded_packages(modules, f"robot_rl.datasets.{name}")) == {"numpy", "pyarrow"}
+
+
+def test_reading_holds_one_episode_in_memory(tmp_path: Path) -> None:
+    spec = DatasetSpec(groups={"actor": 50}, action_size=2, control_dt=0.02)
+    with DatasetWriter.create(tmp_path / "set", spec) as writer:
+        writer.add(*(episode(i, 1000, spec) for i in range(20)))
+    dataset = EpisodeDataset(tmp_path / "set")
+    with ParquetTables(tmp_path / "set" / lerobot_meta.data_path(0)) as file:
+        assert file.rows == [1001] * 20
+    one = sum(value.nbytes for value in dataset.episode(0).obs.values())
+    tracemalloc.start()
+    steps = sum(told.num_steps for told in dataset)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert steps == 20_000
+    assert peak < 6 * one, "of 20 episodes"

@@ -35,7 +35,7 @@ class TargetRamp:
         # side by side: numpy is quick along long rows.
         self._passed = np.arange(1, steps + 1)[:, None] * (engine.control_dt / steps)  # [s]
         self._target = np.zeros((count, joints))
-        self._missing = np.zeros((steps, count * joints))
+        self._moved = np.zeros((steps, count * joints))
         control = engine.control.numpy()
         self._control, self._others = control[:, :joints], control[:, joints:]
         self._ramp = np.zeros((count, steps, control.shape[1]))
@@ -55,14 +55,15 @@ class TargetRamp:
             Controls of all steps, (N, steps, nu).
         """
         way = (goal - self._target) / self._fastest  # (N, J), [s]
-        missing = np.minimum(way.reshape(-1), self._passed, out=self._missing)
-        np.maximum(missing, -self._passed, out=missing)
-        self._target += missing[-1].reshape(way.shape) * self._fastest
-        missing -= way.reshape(-1)
-        missing *= (stiffness * self._fastest).reshape(-1)
-        torque = missing.reshape(-1, *way.shape).swapaxes(0, 1)  # (N, steps, J)
+        gain = stiffness * self._fastest
+        moved = np.minimum(way.reshape(-1), self._passed, out=self._moved)
+        np.maximum(moved, -self._passed, out=moved)
+        self._target += moved[-1].reshape(way.shape) * self._fastest
+        moved *= gain.reshape(-1)
+        torque = moved.reshape(-1, *way.shape).swapaxes(0, 1)  # (N, steps, J)
+        start = self._control - gain * way  # controls of the targets before
         joints = way.shape[1]
-        np.add(self._control[:, None], torque, out=self._ramp[..., :joints])
+        np.add(start[:, None], torque, out=self._ramp[..., :joints])
         self._ramp[..., joints:] = self._others[:, None]
         self._control[:] = self._ramp[:, -1, :joints]
         return self._ramp

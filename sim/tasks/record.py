@@ -22,7 +22,8 @@ class EndRecord:
         """
         self._first_step = first_step
         self._ones = torch.ones(num_worlds, device=device)
-        self._sums = torch.zeros(4, num_worlds, device=device)  # error, error^2, speed, count
+        self._sums = torch.zeros(4, num_worlds, device=device)
+        self._error, self._square, self._speed, self._count = self._sums  # views
 
     def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
         """Count one step of all worlds, (N,) each."""
@@ -36,17 +37,17 @@ class EndRecord:
     @property
     def mean_distance(self) -> Tensor:
         """(N,), [m]; NaN before the first counted step."""
-        return self._sums[0] / self._sums[3]
+        return self._error / self._count
 
     @property
     def rms_distance(self) -> Tensor:
         """(N,), [m]; NaN before the first counted step."""
-        return (self._sums[1] / self._sums[3]).sqrt()
+        return (self._square / self._count).sqrt()
 
     @property
     def mean_speed(self) -> Tensor:
         """(N,), [m/s]; NaN before the first counted step."""
-        return self._sums[2] / self._sums[3]
+        return self._speed / self._count
 
     def state_dict(self) -> dict[str, Any]:
         """Running sums."""

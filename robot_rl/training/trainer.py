@@ -21,7 +21,7 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import CheckpointError, ConfigError, NonFiniteError
+from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
 from robot_rl.core.learner import Learner
 from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
@@ -156,6 +156,7 @@ class Trainer:
         self._seed = seed
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
+        self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
@@ -168,6 +169,7 @@ class Trainer:
 
         Raises:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
+            LimitError: The engine had no room for contacts; likewise.
         """
         if self.collector.world_steps == 0:
             check_same(self.learner.state_dict(), self._ranks)
@@ -244,7 +246,7 @@ class Trainer:
     def _checked(self) -> dict[str, float]:
         """The learner's metrics, means over all ranks, after looking for what is not a number."""
         if found := self._ranks.problem(self._not_finite(), self._watch.earliest()):
-            raise NonFiniteError(found)
+            raise self._kind(found)
         values = torch.tensor([float(value) for value in self._learn_metrics.values()])
         means = self._ranks.total(values) / self._ranks.count
         return dict(zip(self._learn_metrics, means.tolist(), strict=True))
@@ -254,8 +256,8 @@ class Trainer:
         worlds = ""  # what they found: the cause, or actions of a policy that is broken already
         try:
             self.env.check()
-        except NonFiniteError as error:
-            worlds = str(error)
+        except (NonFiniteError, LimitError) as error:
+            worlds, self._kind = str(error), type(error)
         if found := self._watch.found():
             return (
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "

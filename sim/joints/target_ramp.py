@@ -30,7 +30,8 @@ class TargetRamp:
             engine: Its controls are written.
         """
         count, joints, steps = engine.num_worlds, robot.num_joints, engine.decimation
-        self._fastest = np.array([joint.velocity_limit for joint in robot.joints])
+        fastest = np.array([joint.velocity_limit for joint in robot.joints])
+        self._fastest = fastest.clip(1e-6, 1e6)  # neither stuck nor without a limit divides well
         # Ways are counted in seconds at the joints' limits; steps lie outermost, worlds and joints
         # side by side: numpy is quick along long rows.
         self._passed = np.arange(1, steps + 1)[:, None] * (engine.control_dt / steps)  # [s]

@@ -33,7 +33,7 @@ class FaultRecord:
     model: NDArray[np.uint8]
     """The world's own model, compiled."""
     ramp: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    """Controls of its first integration steps where they were others, (steps, nu)."""
+    """Controls of its integration steps where they were not held, (steps, nu)."""
 
     def replay(self) -> Iterator[mujoco.MjData]:
         """Take the step again: the world before it, and after each integration step (one object).

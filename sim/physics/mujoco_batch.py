@@ -150,7 +150,7 @@ class MujocoEngine:
         else:
             self._stepped(lambda: self._batch.rollout(self.decimation, ramp, record=()))
             if self._stage != _NOTHING:
-                self._batch.forward(stage=self._stage)
+                self._stepped(lambda: self._batch.forward(stage=self._stage))
         # A sum is finite if and only if its parts are.
         if np.count_nonzero(self._batch.warning) or not math.isfinite(self._moves.sum()):
             self._take_out_of_service(ramp)
@@ -267,7 +267,7 @@ class MujocoEngine:
         for name in self._fields.keys() | state["fields"].keys():
             values = self.model_field(name)
             values.copy_(state["fields"].get(name, self._shared[name]))
-        if state["derived"] or self._derived:
+        if state.get("derived", True) or self._derived:  # worlds of Warp do not say
             self.update_constants(Rows(torch.ones_like(self.fault)))
         self._state.copy_(state["state"])
         self.fault.copy_(state["fault"])

@@ -39,10 +39,11 @@ _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_len
 class MujocoWarpEngine:
     """N copies of one model, on the CPU or on a GPU.
 
-    MuJoCo Warp goes on with numbers that are not finite, and leaves out contacts that do not fit
-    into memory. Here each of these raises the world's flag in `fault`, which stays up until
-    `reset`; a world that is not finite is put back to the model's reference pose at once, and
-    `check` says what did not fit.
+    MuJoCo Warp goes on with numbers that ran away, and leaves out contacts that do not fit into
+    memory. Here each of these raises the world's flag in `fault`, which stays up until `reset`; a
+    world that ran away (beyond 1e10, or no number) is put back to the model's reference pose at
+    once, and `check` says what did not fit. Contacts of all worlds share one memory: where it ends,
+    all worlds are at fault.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class MujocoWarpEngine:
         self.fault = worlds.fault
         """(N,) bool, sticky."""
         self.fault_records: list[FaultRecord] = []
-        """The first few worlds that were not finite, before that, where reading them is free (on
+        """The first few worlds that ran away, before that, where reading them is free (on
         the CPU); take them and clear the list."""
         self._history = wp.to_torch(data.history) if model.nhistory else torch.zeros(0)
         self._waiting, self._waiting_for = (
@@ -190,7 +191,8 @@ class MujocoWarpEngine:
         """Recompute what the model derives from masses, inertias and armatures, in all worlds.
 
         Args:
-            rows: Where something was written; the others' constants come out as they were.
+            rows: Where something was written; the others' constants are those of the model again,
+                in single precision.
         """
         if rows.count == 0:
             return
@@ -218,7 +220,9 @@ class MujocoWarpEngine:
         if bool(overflow.any()):
             found = overflow.cpu().numpy().copy()
             overflow.zero_()
-            raise self._room.error(int(np.bitwise_or.reduce(found)), found.nonzero()[0].tolist())
+            error = self._room.error(int(np.bitwise_or.reduce(found)), found.nonzero()[0].tolist())
+            if error is not None:
+                raise error
 
     def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Copy one world, for drawing: its model with its own fields, and its state, all computed.
@@ -254,7 +258,6 @@ class MujocoWarpEngine:
             values = self.model_field(name)
             values.copy_(state["fields"].get(name, self._shared[name]))
         self._worlds.restore(self._tensor(state["state"]).contiguous())
-        self._worlds.overflow.zero_()
         self.fault.copy_(state["fault"])
         self.sensordata.copy_(state["sensordata"])
         self.actuator_force.copy_(state["actuator_force"])
@@ -268,7 +271,7 @@ class MujocoWarpEngine:
             self._write_fields(world, model)
             self.fault_records.append(
                 FaultRecord(
-                    world=world, reasons=["not finite"], decimation=self.decimation,
+                    world=world, reasons=["ran away"], decimation=self.decimation,
                     state=self._worlds.before[world].double().numpy(), model=compiled(model),
                     ramp=np.zeros((0, 0)) if ramp is None else ramp[world].copy(),
                 )

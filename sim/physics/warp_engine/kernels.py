@@ -2,34 +2,43 @@
 
 # Warp compiles these functions: their arguments are arrays of the device, not what pyright sees.
 # pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportIndexIssue=false
+# pyright: reportArgumentType=false
 
 from sim.physics.warp_start import wp
+
+LARGEST = wp.constant(1e10)
+"""Positions, velocities and accelerations beyond this are given up, as by MuJoCo (mjMAXVAL)."""
+
+
+@wp.func
+def broken(values: wp.array2d[float], world: int) -> int:
+    """How many entries of a row are too large or no numbers."""
+    count = wp.int32(0)
+    for i in range(values.shape[1]):
+        if not wp.abs(values[world, i]) <= LARGEST:
+            count += 1
+    return count
 
 
 @wp.kernel
 def find_faults(
     qpos: wp.array2d[float],
     qvel: wp.array2d[float],
+    qacc: wp.array2d[float],
     overflow: wp.array[int],
     serious: int,
     bad: wp.array[bool],
     fault: wp.array[bool],
     overflowed: wp.array[int],
 ) -> None:
-    """Tell worlds that are not finite (`bad`), and all that mean nothing any more (`fault`)."""
+    """Tell worlds that ran away (`bad`), and all that mean nothing any more (`fault`)."""
     world = wp.tid()
-    broken = wp.int32(0)
-    for i in range(qpos.shape[1]):
-        if not wp.isfinite(qpos[world, i]):
-            broken += 1
-    for i in range(qvel.shape[1]):
-        if not wp.isfinite(qvel[world, i]):
-            broken += 1
+    gone = broken(qpos, world) + broken(qvel, world) + broken(qacc, world)
     bits = overflow[world] & serious
     overflow[world] = 0
     overflowed[world] = overflowed[world] | bits
-    bad[world] = broken > 0
-    if broken > 0 or bits != 0:
+    bad[world] = gone > 0
+    if gone > 0 or bits != 0:
         fault[world] = True
 
 

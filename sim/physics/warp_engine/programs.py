@@ -9,7 +9,8 @@ the state meanwhile. A graph holds addresses: no array is replaced after it was 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mujoco
@@ -64,8 +65,8 @@ class Programs:
         self.ramp = torch.zeros(decimation, num_worlds, model.nu, device=device)
         """Controls of every substep, (decimation, N, nu)."""
         self.chosen, self.bad, self.fault = flags(), flags(), flags()
-        """Worlds that begin anew; those that were not finite in the last step; those that mean
-        nothing since some step, (N,) bool each."""
+        """Worlds that begin anew; those that ran away in the last step; those that mean nothing
+        since some step, (N,) bool each."""
         self.overflow = torch.zeros(num_worlds, dtype=torch.int32, device=device)
         """Bits of what did not fit into memory, (N,), sticky."""
         self._force, self._felt = zeros(model.nu), zeros(model.nsensordata)
@@ -95,23 +96,36 @@ class Programs:
     def state(self) -> Tensor:
         """State of all worlds, (N, size), a new tensor."""
         state = torch.zeros_like(self.before)
-        with wp.ScopedDevice(self._on):
+        with self._in_order():
             mjw.get_state(self.model, self.data, warp(state), STATE.value)
         return state
 
     def restore(self, state: Tensor) -> None:
         """Put all worlds into a `state`."""
-        with wp.ScopedDevice(self._on):
+        with self._in_order():
             mjw.set_state(self.model, self.data, warp(state), STATE.value)
+            self.data.overflow.zero_()
+            self.overflow.zero_()
 
     def derive_constants(self) -> None:
         """Recompute what the model derives from masses and inertias."""
-        with wp.ScopedDevice(self._on):
+        with self._in_order():
             mjw.set_const(self.model, self.data)
+
+    @contextmanager
+    def _in_order(self) -> Iterator[None]:
+        """Work on the device, on a GPU in the stream that torch works in."""
+        with wp.ScopedDevice(self._on):
+            if not self._on.is_cuda:
+                yield
+                return
+            stream = torch.cuda.current_stream(wp.device_to_torch(self._on))
+            with wp.ScopedStream(wp.stream_from_torch(stream)):
+                yield
 
     def _run(self, name: str, program: Callable[[], None]) -> None:
         """Run a program: at first as it is, which compiles its kernels, then as a graph."""
-        with wp.ScopedDevice(self._on):
+        with self._in_order():
             if name not in self._graphs:
                 program()
                 self._graphs[name] = None
@@ -147,8 +161,8 @@ class Programs:
         d = self.data
         self._launch(
             kernels.find_faults,
-            d.qpos, d.qvel, d.overflow, self._room.serious, warp(self.bad), warp(self.fault),
-            warp(self.overflow),
+            d.qpos, d.qvel, d.qacc, d.overflow, self._room.serious, warp(self.bad),
+            warp(self.fault), warp(self.overflow),
         )  # fmt: skip
         mjw.reset_data(self.model, d, reset=warp(self.bad))
 

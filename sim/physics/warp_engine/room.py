@@ -20,6 +20,11 @@ _CONTACTS, _ON_TERRAIN = 48, 96
 one: no robot of ours touches as much as half of it in random motion."""
 _HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
 """A solver that ends at its iteration limit does what the model asked for."""
+_SHARED = mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw.OverflowType.CCD
+_MEMORY = _SHARED | mjw.OverflowType.NEFC | mjw.OverflowType.NJMAX_NNZ
+"""What more room is the remedy for; of it, what all worlds share."""
+_STEPS = 1.5
+"""A step takes up to 1.35 times the memory of the worlds (G1; other robots less)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +44,19 @@ class Room:
         pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
         rows = max(max(1, 2 * (width - 1)) if pyramidal else width for width in widths)
         fixed = (
-            6 * model.neq
-            + np.count_nonzero(model.dof_frictionloss) + np.count_nonzero(model.tendon_frictionloss)
+            6 * model.neq + model.nv  # friction may be drawn for every joint
+            + np.count_nonzero(model.tendon_frictionloss)
             + 2 * (np.count_nonzero(model.jnt_limited) + np.count_nonzero(model.tendon_limited))
         )  # fmt: skip
         return cls(contacts=contacts, constraints=int(fixed) + rows * contacts)
 
     @property
     def serious(self) -> int:
-        """Bits of `Data.overflow` after which a world means nothing."""
+        """Bits of `Data.overflow` after which a world means nothing: all but the solver's."""
         return int(mjw.OverflowType.ALL & ~_HARMLESS)
 
     def memory(self, model: mujoco.MjModel, num_worlds: int) -> int:
-        """What N worlds take on a device, computed from the arrays of one and two [bytes]."""
+        """What N worlds take between two steps, from the arrays of one and of two [bytes]."""
         with wp.ScopedDevice("cpu"):
             one, two = (_size(self._data(model, count)) for count in (1, 2))
         return one + (num_worlds - 1) * (two - one)
@@ -64,7 +69,8 @@ class Room:
                 worlds on a GPU.
         """
         device = wp.get_device()
-        needed, free = self.memory(model, num_worlds), device.free_memory if device.is_cuda else inf
+        needed = _STEPS * self.memory(model, num_worlds)
+        free = device.free_memory if device.is_cuda else inf
         if needed > free:
             raise ConfigError(
                 f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
@@ -85,13 +91,17 @@ class Room:
             model, nworld=num_worlds, nconmax=self.contacts, njmax=self.constraints
         )
 
-    def error(self, bits: int, worlds: Sequence[int]) -> LimitError:
-        """What did not fit, where, and what to set."""
-        names = [bit.name or "" for bit in mjw.OverflowType if bit & bits & self.serious
-                 and bit.name not in ("NONE", "ALL")]  # fmt: skip
+    def error(self, bits: int, worlds: Sequence[int]) -> LimitError | None:
+        """What did not fit, where, and what to set; None where more room is no remedy."""
+        bits &= int(_MEMORY)
+        if not bits:
+            return None
+        names = [bit.name for bit in mjw.OverflowType
+                 if bit & bits and bit.name and bit.name != "ALL"]  # fmt: skip
         shown = ", ".join(map(str, worlds[:5])) + (", ..." if len(worlds) > 5 else "")
+        where = "among all worlds" if bits & _SHARED else f"in {len(worlds)} world(s) ({shown})"
         return LimitError(
-            f"in {len(worlds)} world(s) ({shown}) MuJoCo Warp left out what did not fit into its "
+            f"{where} MuJoCo Warp left out what did not fit into its "
             f"memory ({', '.join(names)}): there is room for {self.contacts} contacts and "
             f"{self.constraints} constraint rows per world; set robot.contacts="
             f"{2 * self.contacts} or more"

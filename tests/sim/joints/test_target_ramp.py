@@ -106,3 +106,19 @@ def test_arms_have_it_and_legs_have_not(task: str, limited: bool) -> None:
     robot = composed(f"task={task}".split()).config.robot
     assert robot.limit_target_speed is limited
     assert not robot.behind_a_loop().limit_target_speed, "the loop's own limiter is enough"
+
+
+@pytest.mark.parametrize("limit", [float("inf"), 0.0])
+def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_move_stays(
+    limit: float,
+) -> None:
+    robot = panda(noise=False)
+    joints = [replace(joint, velocity_limit=limit) for joint in robot.spec.joints]
+    simulation = arms(2, robot=robot)
+    ramp = TargetRamp(replace(robot.spec, joints=joints), simulation.engine)
+    begun = np.zeros((2, 7))
+    ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
+    control = simulation.engine.control.numpy()
+    control[:, :7] = 0.5
+    drawn = ramp.draw((begun + 0.5).astype(np.float32), np.ones((2, 7), dtype=np.float32))
+    np.testing.assert_allclose(drawn[..., :7], 0.5 if limit else 0.0, atol=1e-6)

@@ -233,3 +233,24 @@ def test_unknown_names_are_refused_with_what_is_known() -> None:
         engine.sensor("tpi")
     with pytest.raises(ConfigError, match="model field 'body_weight'"):
         engine.model_field("body_weight")
+
+
+@pytest.mark.parametrize("ramped", [False, True])
+def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_substep(
+    ramped: bool,
+) -> None:
+    box = """
+    <mujoco>
+      <worldbody>
+        <geom type="plane" size="5 5 0.1"/>
+        <body name="box" pos="0 0 0.05"><freejoint/><geom type="box" size="0.1 0.1 0.1"/></body>
+        <body pos="1 0 1"><joint name="joint"/><geom size="0.1"/></body>
+      </worldbody>
+      <actuator><motor joint="joint"/></actuator>
+      <sensor><framepos name="place" objtype="body" objname="box"/></sensor>
+    </mujoco>
+    """
+    engine = MujocoEngine(mujoco.MjModel.from_xml_string(box), WORLDS, decimation=2, threads=1)
+    engine.model_field("geom_condim")[0] = 9  # a contact that there is not
+    engine.step(np.zeros((WORLDS, 2, 1)) if ramped else None)
+    assert engine.fault.tolist() == [True, False, False, False, False]

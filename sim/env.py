@@ -25,7 +25,7 @@ from sim.simulation import Simulation
 from sim.task import Task
 
 _logger = logging.getLogger(__name__)
-_GROUPS = 8
+_GROUPS = 5
 """Worlds whose episodes last as long as they may begin in so many groups: a beginning costs nearly
 the same for one world as for twenty, and in most steps none begins."""
 
@@ -129,7 +129,7 @@ class SimEnv:
         """Apply actions for one control period and reset the worlds whose episode ended."""
         self._spec.check_action(action)
         asked = action
-        action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
         self._episode_step += 1
         self._world_steps += self.spec.num_envs

@@ -51,10 +51,8 @@ class Gripper:
         target, middle = self._target, self._middle
         if opening is not None:
             self._asked[:] = self.joint_position(opening.detach().numpy())
-        elif self._arrived:
-            behind = target - middle
-            if behind.max() <= self._lead and behind.min() >= -self._lead:
-                return self._input  # as most robots' fingers do most of the time
+        elif self._arrived and np.abs(target - middle).max() <= self._lead:
+            return self._input  # as most robots' fingers do most of the time
         target = _within(self._asked, target - self._step, target + self._step)
         self._target = _within(target, middle - self._lead, middle + self._lead)
         self._arrived = np.array_equal(self._target, self._asked)

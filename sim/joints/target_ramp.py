@@ -35,6 +35,7 @@ class TargetRamp:
         # Ways are counted in seconds at the joints' limits; steps lie outermost, worlds and joints
         # side by side: numpy is quick along long rows.
         self._passed = np.arange(1, steps + 1)[:, None] * (engine.control_dt / steps)  # [s]
+        self._back = -self._passed
         self._target = np.zeros((count, joints))
         self._moved = np.zeros((steps, count * joints))
         control = engine.control.numpy()
@@ -58,7 +59,7 @@ class TargetRamp:
         way = (goal - self._target) / self._fastest  # (N, J), [s]
         gain = stiffness * self._fastest
         moved = np.minimum(way.reshape(-1), self._passed, out=self._moved)
-        np.maximum(moved, -self._passed, out=moved)
+        np.maximum(moved, self._back, out=moved)
         self._target += moved[-1].reshape(way.shape) * self._fastest
         moved *= gain.reshape(-1)
         torque = moved.reshape(-1, *way.shape).swapaxes(0, 1)  # (N, steps, J)

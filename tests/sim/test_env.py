@@ -46,10 +46,10 @@ def test_training_worlds_end_their_first_episodes_in_groups_and_then_in_full() -
         for world in env.step(action).truncated.nonzero()[:, 0].tolist():
             ends[world].append(i + 1)
     first = torch.tensor([end[0] for end in ends])
-    # Episodes of 12 steps in at most 8 groups: one ends every other step.
+    # Episodes of 12 steps in at most 5 groups: one ends every third step.
     groups = torch.bincount(first, minlength=13)
-    assert (groups[2::2] > 20).all()
-    assert (groups[1::2] == 0).all()
+    assert (groups[3::3] > 30).all()
+    assert groups[3::3].sum() == 200
     assert all(second - first == 12 for first, second, *_ in (e for e in ends if len(e) > 1))
 
 

@@ -10,7 +10,7 @@ the state meanwhile. A graph holds addresses: no array is replaced after it was 
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import mujoco
@@ -131,7 +131,9 @@ class Programs:
                 self._graphs[name] = None
                 return
             if self._graphs[name] is None:
-                with wp.ScopedCapture(device=self._on) as capture:  # records, runs nothing
+                # Records and runs nothing; torch's default stream of a GPU cannot be recorded.
+                aside = wp.ScopedStream(wp.Stream(self._on)) if self._on.is_cuda else nullcontext()
+                with aside, wp.ScopedCapture(device=self._on) as capture:
                     program()
                 self._graphs[name] = capture.graph
             wp.capture_launch(self._graphs[name])

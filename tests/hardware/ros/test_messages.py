@@ -19,7 +19,10 @@ from robot_rl.core.robot_command import (
 )
 from tests.compositions import composed
 
-ROBOTS = {"crazyflie": "hover", "panda": "lift", "go2": "velocity"}
+ROBOTS = {
+    "crazyflie": "hover", "x500": "hover", "panda": "lift", "ur5e": "reach", "go2": "velocity",
+    "g1": "velocity",
+}  # fmt: skip
 STAMP = 1_234_567_890_123_456_789
 
 

@@ -27,7 +27,8 @@ from tests.compositions import composed
 
 TASKS = {
     "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],
-    "lift": ["robot=panda"], "velocity": ["robot=go2"],
+    "hover with an X500": ["robot=x500"], "lift": ["robot=panda"], "reach": ["robot=ur5e"],
+    "velocity": ["robot=go2"], "velocity of a G1": ["robot=g1"],
 }  # fmt: skip
 STEPS = 8
 

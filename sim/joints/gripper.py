@@ -34,7 +34,6 @@ class Gripper:
         count, fingers = position.shape
         self._asked = np.full((count, 1), spec.open)
         self._target = self._asked.copy()
-        self._input = spec.stiffness * self._target
         self._arrived = True  # every target is where it was asked to be
         self._share = np.full((fingers, 1), 1 / fingers)
         self._middle = position @ self._share
@@ -52,19 +51,17 @@ class Gripper:
         if opening is not None:
             self._asked[:] = self.joint_position(opening.detach().numpy())
         elif self._arrived and np.abs(target - middle).max() <= self._lead:
-            return self._input  # as most robots' fingers do most of the time
+            return self._spec.stiffness * target  # as most fingers most of the time
         target = _within(self._asked, target - self._step, target + self._step)
         self._target = _within(target, middle - self._lead, middle + self._lead)
         self._arrived = np.array_equal(self._target, self._asked)
-        self._input = self._spec.stiffness * self._target
-        return self._input
+        return self._spec.stiffness * self._target
 
     def begin(self, rows: Rows, position: NDArray[np.float64]) -> NDArray[np.float64]:
         """Ask the picked worlds to stay at a position, (count, 1); input of their motors."""
         self._asked[rows.ids] = position
         self._target[rows.ids] = position
-        self._input[rows.ids] = control = self._spec.stiffness * position
-        return control
+        return self._spec.stiffness * position
 
     def look(self) -> None:
         """Bring `opening` up to date with the fingers."""
@@ -87,7 +84,6 @@ class Gripper:
         """Restore `state_dict`."""
         self._asked[:] = state["asked"]
         self._target[:] = state["target"]
-        self._input = self._spec.stiffness * self._target
         self._arrived = np.array_equal(self._target, self._asked)
 
 

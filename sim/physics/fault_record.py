@@ -16,6 +16,8 @@ from sim.physics.compiled_model import loaded
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What decides a world's future, controls included."""
+MAX_RECORDS = 4
+"""Faulted worlds that an engine remembers at a time: one tells as much as a hundred."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,20 +27,23 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.rows import Rows
 from sim.physics.compiled_model import compiled
-from sim.physics.fault_record import FaultRecord
+from sim.physics.fault_record import MAX_RECORDS, FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
-from sim.physics.mujoco_sensors import quaternions, sensor_columns, stage_of_sensors
+from sim.physics.mujoco_sensors import (
+    named_sensor,
+    quaternions,
+    sensor_columns,
+    stage_of_sensors,
+)
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
 _FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
 """Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
 for controls that are not known yet."""
-MAX_RECORDS = 4
-"""Faulted worlds that are remembered at a time: one tells as much as a hundred."""
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
 _CACHED_WORLDS = 128
 """Up to so many worlds keep their intermediate results between steps, so that sensors of the
@@ -230,9 +233,7 @@ class MujocoEngine:
         Raises:
             ConfigError: The model declares none of this name.
         """
-        if name not in self.sensors:
-            raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
-        return self.sensors[name]
+        return named_sensor(self.sensors, name)
 
     def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Copy one world, for drawing: its model with its own fields, and its state, all computed.

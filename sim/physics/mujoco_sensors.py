@@ -6,8 +6,9 @@
 from collections.abc import Mapping
 
 import mujoco
+from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, unknown_name
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 
@@ -34,6 +35,17 @@ def sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
                 )
             columns[field] = slice(begun.start, stop)
     return columns
+
+
+def named_sensor(sensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """A sensor of the model, (N, width).
+
+    Raises:
+        ConfigError: The model declares none of this name.
+    """
+    if name not in sensors:
+        raise ConfigError(unknown_name("sensor of the model", name, sensors))
+    return sensors[name]
 
 
 def quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:

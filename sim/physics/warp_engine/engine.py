@@ -18,18 +18,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.rows import Rows
 from sim.physics.compiled_model import compiled
-from sim.physics.fault_record import STATE, FaultRecord
+from sim.physics.fault_record import MAX_RECORDS, STATE, FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
-from sim.physics.mujoco_sensors import quaternions, sensor_columns
+from sim.physics.mujoco_sensors import named_sensor, quaternions, sensor_columns
 from sim.physics.warp_engine.programs import Programs
 from sim.physics.warp_engine.room import Room
 from sim.physics.warp_start import wp
 
-MAX_RECORDS = 4
-"""Faulted worlds that are remembered at a time: one tells as much as a hundred."""
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "tendon_length0",
             "tendon_invweight0", "actuator_acc0", "cam_pos0", "cam_poscom0", "cam_mat0",
             "light_pos0", "light_poscom0", "light_dir0")  # fmt: skip
@@ -206,9 +204,7 @@ class MujocoWarpEngine:
         Raises:
             ConfigError: The model declares none of this name.
         """
-        if name not in self.sensors:
-            raise ConfigError(unknown_name("sensor of the model", name, self.sensors))
-        return self.sensors[name]
+        return named_sensor(self.sensors, name)
 
     def check(self) -> None:
         """Tell what did not fit into memory since the last check; waits for the device.

@@ -61,7 +61,7 @@ class Programs:
         self.actuator_force = zeros(model.nu)
         """Of the last substep, (N, nu)."""
         self.before = zeros(mujoco.mj_stateSize(model, STATE.value))
-        """State before the last step, (N, size)."""
+        """State before the last step, (N, size), on the CPU, where looking at it is free."""
         self.ramp = torch.zeros(decimation, num_worlds, model.nu, device=device)
         """Controls of every substep, (decimation, N, nu)."""
         self.chosen, self.bad, self.fault = flags(), flags(), flags()
@@ -140,7 +140,8 @@ class Programs:
 
     def _step(self, *, ramps: bool) -> None:
         m, d = self.model, self.data
-        mjw.get_state(m, d, warp(self.before), STATE.value)
+        if not self._on.is_cuda:
+            mjw.get_state(m, d, warp(self.before), STATE.value)
         for k in range(self._decimation):
             if ramps:
                 wp.copy(d.ctrl, warp(self.ramp[k]))

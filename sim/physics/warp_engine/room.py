@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from math import inf
 from typing import Any
 
 import mujoco
@@ -24,7 +23,7 @@ _SHARED = mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw.Overf
 _MEMORY = _SHARED | mjw.OverflowType.NEFC | mjw.OverflowType.NJMAX_NNZ
 """What more room is the remedy for; of it, what all worlds share."""
 _STEPS = 1.5
-"""A step takes up to 1.35 times the memory of the worlds (G1; other robots less)."""
+"""A step takes up to a third more than the worlds do (G1; other robots less)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +68,8 @@ class Room:
                 worlds on a GPU.
         """
         device = wp.get_device()
-        needed = _STEPS * self.memory(model, num_worlds)
-        free = device.free_memory if device.is_cuda else inf
-        if needed > free:
-            raise ConfigError(
-                f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
-                f"{free / 1e6:,.0f} MB are free on {device}; lower num_envs or robot.contacts "
-                f"({self.contacts})"
-            )
+        if device.is_cuda:
+            self._check_memory(model, num_worlds, device)
         try:
             on_device = mjw.put_model(model)
         except NotImplementedError as error:
@@ -85,6 +78,15 @@ class Room:
             ) from error
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
         return on_device, self._data(model, num_worlds)
+
+    def _check_memory(self, model: mujoco.MjModel, num_worlds: int, device: Any) -> None:
+        needed = _STEPS * self.memory(model, num_worlds)
+        if needed > device.free_memory:
+            raise ConfigError(
+                f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
+                f"{device.free_memory / 1e6:,.0f} MB are free on {device}; lower num_envs or "
+                f"robot.contacts ({self.contacts})"
+            )
 
     def _data(self, model: mujoco.MjModel, num_worlds: int) -> Any:
         return mjw.make_data(

@@ -53,6 +53,12 @@ def pendulums(**arguments: Any) -> MujocoWarpEngine:
     return engine
 
 
+def both() -> tuple[Engine, Engine]:
+    """The same pendulums in MuJoCo in C and in Warp."""
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    return started(MujocoEngine(model, WORLDS, decimation=4, threads=1)), pendulums()
+
+
 def boxes(**arguments: Any) -> MujocoWarpEngine:
     return MujocoWarpEngine(mujoco.MjModel.from_xml_string(BALLS), WORLDS, **arguments)
 
@@ -161,10 +167,7 @@ def test_sensors_tell_of_the_present_state() -> None:
 
 
 def test_every_substep_has_its_control_of_the_ramp() -> None:
-    model = mujoco.MjModel.from_xml_string(PENDULUMS)
-    first = MujocoEngine(model, WORLDS, decimation=4, threads=1)
-    started(first)
-    second = pendulums()
+    first, second = both()
     ramp = np.random.default_rng(1).uniform(-2, 2, (WORLDS, 4, 1))
     for _ in range(3):
         for engine in (first, second):
@@ -229,10 +232,7 @@ def test_a_field_that_begins_to_differ_after_the_capture_is_felt() -> None:
 
 
 def test_masses_of_one_world_change_it_as_in_c() -> None:
-    model = mujoco.MjModel.from_xml_string(PENDULUMS)
-    first = MujocoEngine(model, WORLDS, decimation=4, threads=1)
-    started(first)
-    second = pendulums()
+    first, second = both()
     for engine in (first, second):
         engine.model_field("body_mass")[3] *= 2.0
         engine.model_field("body_inertia")[3] *= 2.0
@@ -266,9 +266,7 @@ def test_a_world_that_is_not_finite_is_put_back_and_felt_by_nobody() -> None:
 
 @pytest.mark.parametrize("speed", [1e11, 1e15, 1e20])
 def test_a_world_that_runs_away_is_given_up_as_by_mujoco_in_c(speed: float) -> None:
-    model = mujoco.MjModel.from_xml_string(PENDULUMS)
-    for engine in (MujocoEngine(model, WORLDS, decimation=4, threads=1), pendulums()):
-        started(engine)
+    for engine in both():
         engine.qvel[3] = speed
         engine.step()
         assert engine.fault.tolist() == [False, False, False, True, False]

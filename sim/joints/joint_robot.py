@@ -61,8 +61,12 @@ class JointRobotConfig:
         return self.physics_dt
 
     def behind_a_loop(self) -> "JointRobotConfig":
-        """This robot with a command per physics step and the limits of targets left to a loop."""
-        return replace(self, decimation=1, limit_target_speed=False)
+        """This robot with a command per physics step and the limits of targets left to a loop.
+
+        MuJoCo in C steps it, whatever it was trained with: Warp is for many worlds, and its first
+        steps take longer than a loop waits.
+        """
+        return replace(self, decimation=1, limit_target_speed=False, engine=PhysicsEngine.batch)
 
     def action_map(self, task: Any) -> ActionMap:
         """Joint position targets as the task wants them."""

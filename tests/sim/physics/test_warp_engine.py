@@ -329,3 +329,9 @@ def test_a_world_can_be_copied_for_drawing() -> None:
     np.testing.assert_allclose(data.qpos, engine.qpos[1], rtol=1e-6)
     np.testing.assert_allclose(data.site("tip").xpos, engine.sensor("tip")[1], atol=1e-5)
     assert model.body_mass[1] == pytest.approx(3 * engine.model.body_mass[1])
+
+
+def test_a_robot_behind_a_loop_is_stepped_in_c_whatever_it_was_trained_with() -> None:
+    robot = composed(["task=velocity", "robot=go2", "robot.engine=warp"]).config.robot
+    assert robot.engine is PhysicsEngine.warp
+    assert robot.behind_a_loop().engine is PhysicsEngine.batch

@@ -16,14 +16,14 @@ number of threads.
 # pyright: reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import mujoco
 import numpy as np
 import torch
-from mujoco.batch import Batch, SimulationError
+from mujoco.batch import Batch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -32,23 +32,14 @@ from robot_rl.core.rows import Rows
 from sim.physics.compiled_model import compiled
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
-from sim.physics.mujoco_sensors import (
-    named_sensor,
-    quaternions,
-    sensor_columns,
-    stage_of_sensors,
-)
+from sim.physics.mujoco_sensors import named_sensor, quaternions, sensor_columns
+from sim.physics.mujoco_stepper import MujocoStepper
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
 _FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
 """Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
 for controls that are not known yet."""
-_NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
-_CACHED_WORLDS = 128
-"""Up to so many worlds keep their intermediate results between steps, so that sensors of the
-present state cost nothing (a tenth of a step of the Panda); more of them leave the processor's
-cache, and reading them back takes as long as computing them."""
 _FEW = 8
 """So many worlds are not worth waking the threads: a world's constants or forces take 10 us."""
 _COUNT = 1
@@ -89,10 +80,7 @@ class MujocoEngine:
         self.decimation = decimation
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
-        cached = model.nsensor > 0 and num_worlds <= _CACHED_WORLDS  # bit-equal either way
-        # Where results are kept, the next step goes on from `_CURRENT`, which costs nothing then.
-        self._stage = _CURRENT if cached else stage_of_sensors(model)
-        self._batch = Batch(model, num_worlds, threads, persistent=cached)
+        self._batch = Batch(model, num_worlds, threads)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self._state = torch.from_numpy(self._batch.state)
@@ -130,6 +118,7 @@ class MujocoEngine:
         """Sensors of the model by name, (N, width)."""
         self.actuator_force = torch.from_numpy(self._readable("actuator_force"))
         """Forces of the actuators in the last substep, (N, nu)."""
+        self._stepper = MujocoStepper(self._batch, decimation)
         self._fields: dict[str, Tensor] = {}
         self._shared: dict[str, Tensor] = {}  # values of `_fields` before they differed
         self._derived = False  # constants were recomputed: they are then per world
@@ -148,12 +137,8 @@ class MujocoEngine:
                 `control`; None holds `control`.
         """
         np.copyto(self._before, self._batch.state)
-        if ramp is None:
-            self._stepped(lambda: self._batch.step(nstep=self.decimation, stage=self._stage))
-        else:
-            self._stepped(lambda: self._batch.rollout(self.decimation, ramp, record=()))
-            if self._stage != _NOTHING:
-                self._stepped(lambda: self._batch.forward(stage=self._stage))
+        for ids in self._stepper.step(ramp):
+            self.fault[torch.from_numpy(ids)] = True
         # A sum is finite if and only if its parts are.
         if np.count_nonzero(self._batch.warning) or not math.isfinite(self._moves.sum()):
             self._take_out_of_service(ramp)
@@ -277,12 +262,6 @@ class MujocoEngine:
         self.sensordata.copy_(state["sensordata"])
         self.actuator_force.copy_(state["actuator_force"])
 
-    def _stepped(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except SimulationError as error:  # these worlds stood still, the others were stepped
-            self.fault[torch.from_numpy(error.ids.astype(np.int64))] = True
-
     def _take_out_of_service(self, ramp: np.ndarray | None) -> None:
         finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
         bad = torch.from_numpy(self._warnings.any(axis=1)) | ~finite
@@ -293,7 +272,7 @@ class MujocoEngine:
             if ramp is not None:
                 record = replace(record, ramp=ramp[world].copy())
             self.fault_records.append(record)
-        self._batch.reset(ids, stage=_CURRENT)
+        self._batch.reset(ids, stage=_FORCES)
         self._batch.warning[ids] = 0
 
     def _record(self, world: int, finite: bool) -> FaultRecord:

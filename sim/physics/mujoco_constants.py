@@ -3,7 +3,7 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import mujoco
@@ -29,6 +29,8 @@ class ModelConstants:
         self._batch = Batch(model, count, threads)
         numbers = {name: np.asarray(getattr(model, name, 0)) for name in MODEL_FIELDS}
         self._names = [n for n, v in numbers.items() if v.size and v.dtype.kind == "f" and v.ndim]
+        self._asked: set[str] = set()
+        self._differing: dict[str, NDArray[Any]] = {}
 
     def derive(self, fields: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """All fields of models that begin with these.
@@ -48,11 +50,18 @@ class ModelConstants:
             for name, values in fields.items():
                 self._batch.expand(name)[chosen] = values[some]
             self._batch.set_const(chosen)
-            for name in self._names:
-                rows = self._batch.expanded(name)
-                if rows is None or name in fields:
+            for name, rows in self._found(fields.keys()).items():
+                if name in fields:
                     continue
                 if name not in made:
                     made[name] = getattr(model, name)[None, : rows.shape[1]].repeat(count, 0)
                 made[name][some] = rows[chosen]
         return made
+
+    def _found(self, asked: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Fields that have values per model, live; looked for anew when others are written."""
+        if not self._asked.issuperset(asked):
+            self._asked.update(asked)
+            rows = {name: self._batch.expanded(name) for name in self._names}
+            self._differing = {name: found for name, found in rows.items() if found is not None}
+        return self._differing

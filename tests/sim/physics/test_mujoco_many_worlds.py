@@ -1,4 +1,4 @@
-"""Few worlds keep intermediate results between steps, many do not: no number tells which."""
+"""Worlds share the memory in which MuJoCo computes: no number of one tells of another."""
 
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import NonFiniteError
+from robot_rl.core.rows import counting_is_free
 
 
 class FaultFlags:
@@ -33,7 +34,7 @@ class FaultFlags:
             (N,) bool: true where everything is finite and nothing was reported.
         """
         # A sum is finite if and only if its parts are, short of overflow.
-        asking_is_free = self._worlds.device.type == "cpu"
+        asking_is_free = counting_is_free(self._worlds)
         parts = joined or values.values()
         if asking_is_free and all(math.isfinite(part.sum()) for part in parts):
             return ~excused if excused.any() else self.everyone  # most steps end here

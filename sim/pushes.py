@@ -44,7 +44,13 @@ class Pushes:
     """Pushes the bases of N worlds, each at its own times."""
 
     def __init__(
-        self, config: PushConfig, *, num_worlds: int, control_dt: float, seed: int
+        self,
+        config: PushConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        seed: int,
+        device: torch.device | None = None,
     ) -> None:
         """Draw the first waiting times.
 
@@ -53,13 +59,15 @@ class Pushes:
             num_worlds: N.
             control_dt: Time between two calls of `push` [s].
             seed: Of times and pushes.
+            device: Where the worlds live; None for the CPU.
         """
         self._config = config
         self.level: Tensor | None = None
         """Part of the largest push that is given, 0-dim, live; None for the whole."""
         self._control_dt = control_dt
-        self._generator = torch.Generator()
-        self._wait = torch.zeros(num_worlds)
+        self._device = device or torch.device("cpu")
+        self._generator = torch.Generator(device=self._device)
+        self._wait = torch.zeros(num_worlds, device=self._device)
         self.reseed(seed)
 
     def push(self, base_velocity: Tensor) -> None:
@@ -73,10 +81,10 @@ class Pushes:
         rows = Rows(self._wait <= 0)
         if rows.count == 0:
             return
-        unit = torch.rand((rows.count, 6), generator=self._generator)
+        unit = torch.rand((rows.count, 6), generator=self._generator, device=self._device)
         angle, turn = 2 * torch.pi * unit[:, 0], 2 * unit[:, 2:5] - 1
         speed = self._config.speed * unit[:, 1]
-        kick = torch.zeros(rows.count, 6, dtype=base_velocity.dtype)
+        kick = base_velocity.new_zeros(rows.count, 6)
         kick[:, 0], kick[:, 1] = speed * angle.cos(), speed * angle.sin()
         kick[:, 3:] = self._config.turn * turn
         if self.level is not None:
@@ -87,7 +95,9 @@ class Pushes:
     def reseed(self, seed: int) -> None:
         """Restart the stream of pushes."""
         self._generator.manual_seed(derive_seed(seed, "pushes"))
-        self._wait = self._waits(torch.rand(self._wait.shape, generator=self._generator))
+        self._wait = self._waits(
+            torch.rand(self._wait.shape, generator=self._generator, device=self._device)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Waiting times and the stream of pushes."""

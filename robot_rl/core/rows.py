@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from robot_rl.core.array import Array
 
 
+def counting_is_free(array: Array) -> bool:
+    """Whether the host can look into an array without waiting: not on an accelerator."""
+    return not is_torch_array(array) or array.device.type == "cpu"
+
+
 class Rows:
     """The worlds whose mask is set; made once a step and handed to everything that resets."""
 
@@ -28,7 +33,7 @@ class Rows:
         self._ids: Array | None = None
         if not is_torch_array(mask):
             self._ids = mask.nonzero()[0]  # numpy answers with a tuple of axes
-        elif mask.device.type == "cpu":
+        elif counting_is_free(mask):
             self._ids = mask.nonzero()[:, 0]
 
     @property
@@ -48,10 +53,12 @@ class Rows:
     def put(self, target: Array, values: Array | float) -> None:
         """Overwrite the picked rows of `target` (N, ...) with `values` (count, ...) or a scalar."""
         if self._ids is not None:
-            if isinstance(values, (int, float)) and is_torch_array(target):
-                target.index_fill_(0, self._ids, values)  # makes no tensor of it
-            else:
+            if not is_torch_array(target):
                 target[self._ids] = values
+            elif isinstance(values, (int, float)):
+                target.index_fill_(0, self._ids, values)  # makes no tensor of it
+            else:  # for so few numbers torch takes several times as long
+                target.numpy()[self.ids] = values.numpy()
             return
         mask = self.mask.reshape(-1, *([1] * (target.ndim - 1)))
         if isinstance(values, (int, float)):

@@ -1,16 +1,16 @@
 """The motors of N robots with joints: commands in, and what differs between worlds."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import Rows, counting_is_free
 from sim.joints.gripper import Gripper
 from sim.joints.target_ramp import TargetRamp
 from sim.physics.engine import Engine
@@ -27,9 +27,6 @@ class JointMotors:
     Coulomb + (static - Coulomb) * exp(-(speed / Stribeck speed)^2). MuJoCo's own LuGre friction
     needs steps far below 5 ms: at that step a joint of 0.1 kg m^2 with 1.5 N m of static friction
     and a bristle stiffness of 1e4 N m/rad chatters under a load of 0.5 N m.
-
-    Beginnings are written with numpy: a few worlds begin in every step, and for so few numbers an
-    operation of torch takes several times as long.
     """
 
     def __init__(
@@ -49,68 +46,69 @@ class JointMotors:
             layout: Where the robot's joints stand in the engine's state.
             limit_target_speed: Let position targets move no faster than the joints may.
         """
-        joints = layout.velocity
+        joints, device = layout.velocity, engine.control.device
         self._robot, self._engine, self._joints = robot, engine, joints
         self.gripper: Gripper | None = None
         """The fingers; None for a robot without a gripper."""
         if robot.gripper is not None:
-            fingers = engine.qpos[:, layout.fingers].numpy()
+            fingers = engine.qpos[:, layout.fingers]
             self.gripper = Gripper(robot.gripper, fingers, engine.control_dt)
         count = robot.num_joints
-        lined = torch.tensor([joint.has_speed_line for joint in robot.joints], dtype=torch.bool)
+        lined = [i for i, joint in enumerate(robot.joints) if joint.has_speed_line]
+        plain = [i for i in range(count) if i not in lined]
         self._columns = [
-            _GainColumns(engine, field, columns, mask.nonzero()[:, 0].numpy(), sign)
-            for (field, columns), mask, sign in (
-                (AFFINE_GAINS, ~lined, -1.0), (DC_GAINS, lined, 1.0),
-            ) if bool(mask.any())
+            _GainColumns(engine, field, columns, _runs(motors), sign)
+            for (field, columns), motors, sign in (
+                (AFFINE_GAINS, plain, -1.0), (DC_GAINS, lined, 1.0),
+            ) if motors
         ]  # fmt: skip
-        self._lined = lined.nonzero()[:, 0].numpy()
+        self._lined = _runs(lined)
         # Stiffness and damping: of the spec, as asked for last, their factors, and in force.
         specs = [[j.stiffness for j in robot.joints], [j.damping for j in robot.joints]]
-        self._spec_gains = np.array(specs, dtype=np.float32)[:, None]  # (2, 1, J)
-        self._asked_gains = np.full((2, engine.num_worlds, count), np.nan, dtype=np.float32)
-        self._factors = np.ones((2, engine.num_worlds, 1), dtype=np.float32)
-        self._gains = np.ones_like(self._asked_gains)
-        self._asked = torch.from_numpy(self._asked_gains).unbind()  # the same memory
-        self._kp, self._kd = torch.from_numpy(self._gains)
+        self._spec_gains = torch.tensor([specs], device=device)  # (1, 2, J)
+        self._asked_gains = torch.full((engine.num_worlds, 2, count), math.nan, device=device)
+        self._factors = torch.ones(engine.num_worlds, 2, 1, device=device)
+        self._gains = torch.ones_like(self._asked_gains)
+        self._asked = self._asked_gains.unbind(1)
+        self._kp, self._kd = self._gains.unbind(1)
+        self._comparing_is_free = counting_is_free(self._gains)
         self._control = engine.control[:, :count]
-        self._finger_control = engine.control[:, count:].numpy()
+        self._finger_control = engine.control[:, count:]
         self._ramp = TargetRamp(robot, engine) if limit_target_speed else None
-        self._coulomb = torch.zeros(0)
+        self._coulomb = torch.zeros(0, device=device)
         if any(joint.static_friction > 0 for joint in robot.joints):
-            coulomb = torch.tensor(engine.model.dof_frictionloss[joints])
-            static = torch.tensor([joint.static_friction for joint in robot.joints]).double()
+            coulomb = torch.tensor(engine.model.dof_frictionloss[joints]).to(engine.qvel)
+            static = torch.tensor([joint.static_friction for joint in robot.joints]).to(coulomb)
             self._excess = (static - coulomb).clamp_min(0.0)
             speeds = [joint.stribeck_velocity or 1.0 for joint in robot.joints]
-            self._stribeck = torch.tensor(speeds).double()
+            self._stribeck = torch.tensor(speeds).to(coulomb)
             self._coulomb = coulomb.repeat(engine.num_worlds, 1)
 
-    def command(self, command: JointCommand) -> NDArray[np.float64] | None:
-        """Set gains and controls of one control period, (N, J) each.
+    @property
+    def ramped(self) -> bool:
+        """Whether controls differ between the physics steps of a control period."""
+        return self._ramp is not None
 
-        Returns:
-            Controls of all its physics steps, (N, steps, nu), where they differ.
-        """
+    def command(self, command: JointCommand) -> None:
+        """Set gains and controls of one control period, and the engine's `ramp` if `ramped`."""
         kp, kd = self._asked
-        if not (torch.equal(command.kp, kp) and torch.equal(command.kd, kd)):
+        if not (self._comparing_is_free and torch.equal(command.kp, kp)
+                and torch.equal(command.kd, kd)):  # fmt: skip
             kp.copy_(command.kp)
             kd.copy_(command.kd)
-            np.multiply(self._asked_gains, self._factors, out=self._gains)
+            torch.mul(self._asked_gains, self._factors, out=self._gains)
             for columns in self._columns:
                 columns.set(self._gains)
         torque = torch.addcmul(command.tau, self._kp, command.q)
         self._control.copy_(torque.addcmul_(self._kd, command.dq))
         if self.gripper is not None:
-            self._finger_control[:] = self.gripper.move(command.gripper)
+            self._finger_control.copy_(self.gripper.move(command.gripper))
         if self._coulomb.numel():
             self._rub()
-        if self._ramp is None:
-            return None
-        return self._ramp.draw(command.q.numpy(), self._gains[0])
+        if self._ramp is not None:
+            self._ramp.draw(command.q, self._kp)
 
-    def begin(
-        self, rows: Rows, position: NDArray[np.float64], finger: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
+    def begin(self, rows: Rows, position: Tensor, finger: Tensor | None) -> Tensor:
         """Give the picked worlds the gains of the spec; nobody has commanded them yet.
 
         Args:
@@ -121,59 +119,55 @@ class JointMotors:
         Returns:
             Controls without torque at rest at `position` (count, J), (count, nu).
         """
-        gains = self._spec_gains * self._factors[:, rows.ids]  # (2, count, J)
-        self._asked_gains[:, rows.ids] = self._spec_gains
-        self._gains[:, rows.ids] = gains
+        gains = self._spec_gains * rows.take(self._factors)  # (count, 2, J)
+        rows.put(self._asked_gains, self._spec_gains)
+        rows.put(self._gains, gains)
         for columns in self._columns:
             columns.put(rows, gains)
         if self._ramp is not None:
             self._ramp.begin(rows, position)
-        control = np.zeros((rows.count, self._engine.control.shape[1]))
-        control[:, : self._robot.num_joints] = gains[0] * position
+        control = position.new_zeros(rows.count, self._engine.control.shape[1])
+        control[:, : self._robot.num_joints] = gains[:, 0] * position
         if self.gripper is not None and finger is not None:
             control[:, self._robot.num_joints :] = self.gripper.begin(rows, finger)
         return control
 
-    def scale_gains(
-        self, rows: Rows, stiffness: NDArray[np.float64], damping: NDArray[np.float64]
-    ) -> None:
+    def scale_gains(self, rows: Rows, stiffness: Tensor, damping: Tensor) -> None:
         """Factors on the gains of the picked worlds, (count, 1) each, before they `begin`."""
-        self._factors[0, rows.ids] = stiffness
-        self._factors[1, rows.ids] = damping
+        rows.put(self._factors[:, 0], stiffness)
+        rows.put(self._factors[:, 1], damping)
 
-    def scale_strength(self, rows: Rows, factor: NDArray[np.float64]) -> None:
+    def scale_strength(self, rows: Rows, factor: Tensor) -> None:
         """Factors on effort limits and stall torques, (count, J); speeds without load stay.
 
         Raises:
             ConfigError: No joint has a limit.
         """
         model, count = self._engine.model, self._robot.num_joints
-        if not model.actuator_forcelimited[:count].any() and not len(self._lined):
+        if not model.actuator_forcelimited[:count].any() and not self._lined:
             raise ConfigError(
                 f"randomization.motor_strength scales effort limits, but robot "
                 f"'{self._robot.name}' has none; give its joints an effort_limit"
             )
-        limits = model.actuator_forcerange[:count]  # (J, 2)
-        field = self._engine.model_field("actuator_forcerange").numpy()
-        field[rows.ids, :count] = limits * factor[..., None]
-        if len(self._lined):
-            nominal = model.actuator_gainprm[self._lined, RESISTANCE]
-            field = self._engine.model_field("actuator_gainprm").numpy()
-            field[rows.ids[:, None], self._lined, RESISTANCE] = nominal / factor[:, self._lined]
+        field = self._engine.model_field("actuator_forcerange")[:, :count]
+        limits = torch.tensor(model.actuator_forcerange[:count]).to(field)  # (J, 2)
+        rows.put(field, limits * factor[..., None])
+        for run in self._lined:
+            field = self._engine.model_field("actuator_gainprm")[:, run, RESISTANCE]
+            nominal = torch.tensor(model.actuator_gainprm[run, RESISTANCE]).to(field)
+            rows.put(field, nominal / factor[:, run])
 
-    def add_delay(self, rows: Rows, delay: NDArray[np.float64]) -> None:
+    def add_delay(self, rows: Rows, delay: Tensor) -> None:
         """Time that the motors' delay exceeds the spec's by, (count, 1), [s]."""
-        own = np.array([joint.actuator_delay for joint in self._robot.joints])
-        field = self._engine.model_field("actuator_delay").numpy()
-        times = delay_times(own + delay, float(self._engine.model.opt.timestep))
-        field[rows.ids, : self._robot.num_joints] = times
+        own = torch.tensor([joint.actuator_delay for joint in self._robot.joints]).to(delay)
+        field = self._engine.model_field("actuator_delay")[:, : self._robot.num_joints]
+        rows.put(field, delay_times(own + delay, float(self._engine.model.opt.timestep)))
 
-    def set_friction(self, rows: Rows, coulomb: NDArray[np.float64]) -> None:
+    def set_friction(self, rows: Rows, coulomb: Tensor) -> None:
         """Coulomb friction of the joints, (count, J), [N m]."""
         if self._coulomb.numel():
-            self._coulomb.numpy()[rows.ids] = coulomb
-        field = self._engine.model_field("dof_frictionloss").numpy()
-        field[rows.ids, self._joints] = coulomb
+            rows.put(self._coulomb, coulomb)
+        rows.put(self._engine.model_field("dof_frictionloss")[:, self._joints], coulomb)
 
     def state_dict(self) -> dict[str, Any]:
         """What the engine does not hold: Coulomb friction, what is asked of gripper and joints."""
@@ -184,7 +178,9 @@ class JointMotors:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._coulomb.copy_(state["coulomb"])
-        self._asked_gains[:] = np.nan  # equal to no gains: those of the next command are written
+        self._asked_gains.fill_(
+            math.nan
+        )  # equal to no gains: those of the next command are written
         if self.gripper is not None:
             self.gripper.load_state_dict(state["gripper"])
         if self._ramp is not None:
@@ -200,19 +196,27 @@ class _GainColumns:
     """Stiffness and damping of motors of one kind, where the engine reads them."""
 
     def __init__(
-        self, engine: Engine, field: str, columns: tuple[int, int], motors: NDArray[np.int64],
-        sign: float,
-    ) -> None:  # fmt: skip
+        self, engine: Engine, field: str, columns: tuple[int, int], runs: list[slice], sign: float
+    ) -> None:
         first, second = columns
-        values = engine.model_field(field).numpy()  # (N, motors of the model, columns)
-        self._values = values[:, :, first : second + 1 : second - first]
-        self._motors, self._sign = motors, sign
+        values = engine.model_field(field)  # (N, motors of the model, columns)
+        gains = values[:, :, first : second + 1 : second - first]
+        self._parts = [(run, gains[:, run]) for run in runs]
+        self._sign = sign
 
-    def set(self, gains: NDArray[np.float32]) -> None:
-        """Of all worlds, (2, N, J)."""
-        self._values[:, self._motors] = self._sign * gains[:, :, self._motors].transpose(1, 2, 0)
+    def set(self, gains: Tensor) -> None:
+        """Of all worlds, (N, 2, J)."""
+        for run, values in self._parts:
+            values.copy_(gains[:, :, run].transpose(1, 2)).mul_(self._sign)
 
-    def put(self, rows: Rows, gains: NDArray[np.float32]) -> None:
-        """Of the picked worlds, (2, count, J)."""
-        values = self._sign * gains[:, :, self._motors].transpose(1, 2, 0)
-        self._values[rows.ids[:, None], self._motors] = values
+    def put(self, rows: Rows, gains: Tensor) -> None:
+        """Of the picked worlds, (count, 2, J)."""
+        for run, values in self._parts:
+            rows.put(values, self._sign * gains[:, :, run].transpose(1, 2))
+
+
+def _runs(numbers: list[int]) -> list[slice]:
+    """Ascending numbers as slices of neighbours."""
+    firsts = [n for n in numbers if n - 1 not in numbers]
+    lasts = [n for n in numbers if n + 1 not in numbers]
+    return [slice(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]

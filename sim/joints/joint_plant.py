@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import Rows, counting_is_free
 from sim import draws
 from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_motors import JointMotors
@@ -25,6 +25,8 @@ from sim.physics.joint_layout import JointLayout
 
 AHEAD = 64
 """Plants that are drawn at a time, at most, where fewer begin."""
+STOCK = 512
+"""Plants that worlds on an accelerator choose from, until the next `restock`."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,8 @@ class JointPlants:
         }
         self._widths = {name: each.width for name, each in self._ranges.items() if each.drawn}
         columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
-        self.drawn = torch.zeros(engine.num_worlds, len(columns))
+        self.drawn = torch.zeros(engine.num_worlds, len(columns), device=engine.qpos.device)
         """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
-        self._drawn = self.drawn.numpy()
         self._undisturbed = np.array([each.nominal_unit for each in columns], dtype=np.float32)
         self._low = np.array([each.low for each in columns])
         self._half = np.array([0.5 * (each.high - each.low) for each in columns])
@@ -115,6 +116,7 @@ class JointPlants:
         self._fixed = {
             name: np.array([[each.low]]) for name, each in self._ranges.items() if not each.drawn
         }
+        self._same = {name: self._on_device(value) for name, value in self._fixed.items()}
         self.level: Tensor | None = None
         """Part of the ranges that is drawn from, 0-dim, live; None for the whole."""
         self._nominal = {
@@ -124,14 +126,17 @@ class JointPlants:
         # Drawn ahead, (M, W), the level of the curriculum then, and what follows from them.
         self._ahead = np.zeros((0, len(columns)), dtype=np.float32)
         self._ahead_level, self._given = 1.0, 0
-        self._ahead_values: dict[str, NDArray[np.float64]] = {}
-        self._ahead_fields: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._ahead_units = self.drawn[:0]
+        self._ahead_values: dict[str, Tensor] = {}
+        self._ahead_fields: list[tuple[Tensor, Tensor]] = []
+        self._counting_is_free = counting_is_free(self.drawn)
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, NDArray[np.float64]]:
+    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, Tensor]:
         """Give the picked worlds new parameters, write those of mechanism and motors.
 
-        Plants are drawn many at a time and given one by one: in most steps a world or two begin,
-        and drawing for so few takes as long as for all.
+        Plants are drawn many at a time: in most steps a world or two begin, and drawing for so few
+        takes as long as for all. On the CPU they are given one by one; on an accelerator, where the
+        host cannot know who begins, every world chooses from a stock by chance.
 
         Args:
             rows: Worlds that begin.
@@ -140,15 +145,11 @@ class JointPlants:
         Returns:
             All parameters of the picked worlds, as of `_values`.
         """
-        level = 1.0 if self.level is None else float(self.level)
-        if self._given + rows.count > len(self._ahead) or level != self._ahead_level:
-            self._draw(rows.count * max(1, AHEAD // rows.count), level, generator)
-        given = slice(self._given, self._given + rows.count)
-        self._given = given.stop
-        self._drawn[rows.ids] = self._ahead[given]
+        given = self._next(rows.count, generator)
+        rows.put(self.drawn, self._ahead_units[given])
         for field, ahead in self._ahead_fields:
-            field[rows.ids] = ahead[given]
-        values = self._fixed | {name: self._ahead_values[name][given] for name in self._widths}
+            rows.put(field, ahead[given])
+        values = self._same | {name: self._ahead_values[name][given] for name in self._widths}
         if self._ranges["joint_friction"].high > 0:
             self._motors.set_friction(rows, self._wide(rows, values["joint_friction"]))
         if self.changes("stiffness", "damping"):
@@ -158,6 +159,11 @@ class JointPlants:
         if self.changes("actuator_delay"):
             self._motors.add_delay(rows, values["actuator_delay"])
         return values
+
+    def restock(self) -> None:
+        """Let an accelerator's next beginnings choose from new plants; waits for the device."""
+        if not self._counting_is_free:
+            self.forget()
 
     def forget(self) -> None:
         """Throw away what was drawn ahead: another stream begins."""
@@ -169,7 +175,7 @@ class JointPlants:
 
     def drawn_parameters(self) -> dict[str, Tensor]:
         """What was drawn by name, (N, width) each, in the unit of its range."""
-        values = self._values(self.drawn.numpy())
+        values = self._values(self.drawn.cpu().numpy())
         return {name: torch.from_numpy(values[name]) for name in self._widths}
 
     def mirror(self, robot: RobotMirror) -> SignedPermutation:
@@ -183,7 +189,7 @@ class JointPlants:
         return {
             "drawn": self.drawn.clone(),
             "motors": self._motors.state_dict(),
-            "ahead": torch.tensor(self._ahead[self._given :]),
+            "ahead": torch.from_numpy(self._ahead[self._given :].copy()),
             "ahead_level": self._ahead_level,
         }
 
@@ -191,22 +197,42 @@ class JointPlants:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
-        every = Rows(torch.ones(len(self.drawn), dtype=torch.bool))
-        values = self._values(self.drawn.numpy())
-        self._motors.scale_gains(every, values["stiffness"], values["damping"])
+        every = Rows(torch.ones_like(self._engine.fault))
+        values = self._values(self.drawn.cpu().numpy())
+        self._motors.scale_gains(every, *(self._on_device(values[n]) for n in _GAINS))
         self.forget()
         if "ahead" in state:  # older states drew nothing ahead
             self._prepare(state["ahead"].numpy().copy(), state["ahead_level"])
 
-    def _draw(self, count: int, level: float, generator: torch.Generator) -> None:
-        unit = draws.uniform((count, self.drawn.shape[1]), -1.0, 1.0, generator).numpy()
+    def _next(self, count: int, generator: torch.Generator) -> slice | Tensor:
+        """Which of the plants drawn ahead are given to `count` worlds."""
+        if not self._counting_is_free:
+            if len(self._ahead) < STOCK:  # of a state that the CPU saved there may be fewer
+                self._draw(STOCK, generator)
+            device = self.drawn.device
+            return torch.randint(STOCK, (count,), generator=generator, device=device)
+        level = self._level()
+        if self._given + count > len(self._ahead) or level != self._ahead_level:
+            self._draw(count * max(1, AHEAD // count), generator)
+        given = slice(self._given, self._given + count)
+        self._given = given.stop
+        return given
+
+    def _level(self) -> float:
+        return 1.0 if self.level is None else float(self.level)
+
+    def _draw(self, count: int, generator: torch.Generator) -> None:
+        level = self._level()
+        unit = draws.uniform((count, self.drawn.shape[1]), -1.0, 1.0, generator).cpu().numpy()
         unit = self._undisturbed + np.float32(level) * (unit - self._undisturbed)
         self._prepare(unit.astype(np.float32, copy=False), level)
 
     def _prepare(self, ahead: NDArray[np.float32], level: float) -> None:
         """Compute what follows from draws, (M, W)."""
         self._ahead, self._ahead_level, self._given = ahead, level, 0
-        values = self._ahead_values = self._values(ahead)
+        values = self._values(ahead)
+        self._ahead_units = self._on_device(ahead)
+        self._ahead_values = {name: self._on_device(values[name]) for name in self._widths}
         self._ahead_fields = []
         if not len(ahead):
             return
@@ -225,7 +251,7 @@ class JointPlants:
             fields |= self._masses.fields(len(ahead), values)
         engine = self._engine
         self._ahead_fields = [
-            (engine.model_field(name).numpy(), rows)
+            (engine.model_field(name), self._on_device(rows))
             for name, rows in fields.items()
             if engine.has_field(name)  # what an engine does not have, it derives by itself
         ]
@@ -243,10 +269,18 @@ class JointPlants:
         parts = {name: drawn[:, columns] for name, columns in self._columns.items()}
         return {**self._fixed, **parts}
 
-    def _wide(self, rows: Rows, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _wide(self, rows: Rows, values: Tensor) -> Tensor:
         """One value for each joint, (count, J)."""
-        return np.broadcast_to(values, (rows.count, self._joints.stop - self._joints.start))
+        return values.expand(rows.count, self._joints.stop - self._joints.start)
+
+    def _on_device(self, values: NDArray[Any]) -> Tensor:
+        """In the precision of the engine."""
+        kind = self.drawn.dtype if values.dtype == np.float32 else self._engine.qpos.dtype
+        return torch.from_numpy(values).to(self.drawn.device, kind)
 
 
 def _around_one(width: int, share: float) -> _Range:
     return _Range(width, 1 - share, 1 + share, nominal=1.0)
+
+
+_GAINS = ("stiffness", "damping")

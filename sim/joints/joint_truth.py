@@ -1,6 +1,7 @@
 """The true state of robots with joints and of what stands around them, as views of the engine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from robot_rl.core.rows import counting_is_free
 from sim.joints.gripper import Gripper
 from sim.joints.joint_robot import JointRobotConfig
 from sim.physics.engine import Engine
@@ -55,13 +57,14 @@ class JointTruth:
         if gripper is not None:
             sources.append(gripper.opening)
         widths = [source.shape[1] for source in sources]
-        self._table = torch.zeros(engine.num_worlds, sum(widths))
+        self._table = torch.zeros(engine.num_worlds, sum(widths), device=engine.motion.device)
         motion, sensordata, self._effort, *self._opening = self._table.split(widths, dim=1)
         self._qpos, self._qvel = motion.split([engine.qpos.shape[1], engine.qvel.shape[1]], dim=1)
-        self._copies = [  # with numpy, which has much less to do before it copies
-            (copy.numpy(), source.numpy())
-            for copy, source in zip(self._table.split(widths, dim=1), sources, strict=True)
-        ]
+        self._copies = list(zip(self._table.split(widths, dim=1), sources, strict=True))
+        self._copy: Callable[[Any, Any], Any] = Tensor.copy_
+        if counting_is_free(self._table):  # numpy has much less to do before it copies
+            self._copies = [(copy.numpy(), source.numpy()) for copy, source in self._copies]
+            self._copy = np.copyto
         views = {name: sensordata[:, c] for name, c in engine.sensor_columns.items()}
         self.robot = RobotState(self._state_views(views))
         """The true state, live."""
@@ -78,7 +81,7 @@ class JointTruth:
         if self._gripper is not None:
             self._gripper.look()
         for copy, source in self._copies:
-            np.copyto(copy, source)
+            self._copy(copy, source)
         if self._scan is not None:
             self._scan.look(self.robot)
 
@@ -91,7 +94,7 @@ class JointTruth:
             for start, part in zip(first, parts, strict=True)
             for column in range(start, start + part.shape[1])
         ]
-        return torch.tensor(numbers, dtype=torch.int64)
+        return torch.tensor(numbers, dtype=torch.int64, device=self._table.device)
 
     def joined(self, columns: Tensor) -> Tensor:
         """Fields of the robot's state side by side, (N, W), a new tensor."""

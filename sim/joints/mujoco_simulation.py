@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
@@ -62,21 +60,16 @@ class MujocoSimulation:
             config: Robot and model.
             randomization: Ranges drawn at every reset.
             num_worlds: N.
-            device: The CPU.
+            device: Where the worlds live.
             seed: Seed of sensor noise and pushes.
             scene: What stands around the robot.
             curriculum: How the ranges widen; None draws from all of them.
 
         Raises:
             ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
-            DeviceError: Another device was asked for.
+            DeviceError: The engine does not simulate there.
             SpecMismatchError: Joints, limits or sensors of spec and model differ.
         """
-        if device.type != "cpu":
-            raise DeviceError(
-                f"robot '{config.spec.name}' is simulated on the CPU only, device '{device}' was "
-                "asked for; use device=cpu"
-            )
         self.config = config
         self.randomization = randomization
         self.device = device
@@ -89,7 +82,7 @@ class MujocoSimulation:
         )  # fmt: skip
         self.engine = make_engine(
             config.engine, model, num_worlds, decimation=config.decimation,
-            threads=config.physics_threads, contacts=config.contacts,
+            threads=config.physics_threads, contacts=config.contacts, device=device,
         )  # fmt: skip
         self.control_dt = self.engine.control_dt
         fingers = config.spec.gripper.joints if config.spec.gripper else []
@@ -98,7 +91,7 @@ class MujocoSimulation:
         self._motors = JointMotors(
             self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
         )
-        self._placement = Placement(model.qpos0, model.nv, self.layout, self._motors.gripper)
+        self._placement = Placement(self.engine, self.layout, self._motors.gripper)
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -168,7 +161,8 @@ class MujocoSimulation:
             )
         if self._pushes is not None:
             self._pushes.push(self.engine.qvel[:, :6])
-        self.engine.step(self._motors.command(command))
+        self._motors.command(command)
+        self.engine.step(ramped=self._motors.ramped)
         self._true.look()
         self._robot_sensors.measure(self._sensed())
         self._scene_sensors.measure(self._scene_truth())
@@ -186,6 +180,7 @@ class MujocoSimulation:
     def check(self) -> None:
         """Raise what the engine left out of the simulation since the last check."""
         self.engine.check()
+        self._plants.restock()
 
     def push(self, world: int, velocity: Tensor) -> None:
         """Change a robot's velocity at once: a person's push.
@@ -247,14 +242,14 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, NDArray[np.float64]]) -> None:
+    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
         for name, target in self._tuned:
-            target[rows.ids] = drawn[name][:, 0]
+            rows.put(target, drawn[name][:, 0])
 
-    def _drawn_for_sensors(self) -> list[tuple[str, NDArray[np.float32]]]:
+    def _drawn_for_sensors(self) -> list[tuple[str, Tensor]]:
         """What plants draw for sensors: names, and where each world's value is kept, (N,)."""
         return [
-            (name, target.numpy())
+            (name, target)
             for sensors in (self._robot_sensors, self._scene_sensors)
             for name, target in (
                 ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
@@ -288,7 +283,10 @@ class MujocoSimulation:
                 f"randomization.pushes asks to push the base of robot '{self.robot.name}', which "
                 "is fixed; leave pushes.speed and pushes.turn at 0"
             )
-        return Pushes(config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed)
+        return Pushes(
+            config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed,
+            device=self.device,
+        )  # fmt: skip
 
     def _scene_widths(self, scene: SceneConfig) -> dict[str, int]:
         for name in scene.measured:

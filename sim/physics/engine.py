@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any, Protocol
 
 import mujoco
-import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -35,6 +34,7 @@ class Engine(Protocol):
     qvel: Tensor
     motion: Tensor
     control: Tensor
+    ramp: Tensor
     fixtures: tuple[Tensor, ...]
     fault: Tensor
     fault_records: list[FaultRecord]
@@ -49,12 +49,12 @@ class Engine(Protocol):
         """The model that worlds share where no `model_field` gives them values of their own."""
         ...
 
-    def step(self, ramp: np.ndarray | None = None) -> None:
+    def step(self, *, ramped: bool = False) -> None:
         """Simulate one control period in all worlds.
 
         Args:
-            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
-                `control`; None holds `control`.
+            ramped: Take the controls of every integration step from `ramp`, (N, decimation, nu),
+                whose last stay in `control`; otherwise hold `control`.
         """
         ...
 

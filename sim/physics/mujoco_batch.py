@@ -95,7 +95,10 @@ class MujocoEngine:
         self._moves = self.motion.numpy()
         self._inputs = self._batch.bind("ctrl")
         self.control = torch.from_numpy(self._inputs)
-        """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        """Inputs of the actuators, (N, nu), held for a whole `step` or behind a `ramp`."""
+        self._ramp = np.zeros((num_worlds, decimation, model.nu))
+        self.ramp = torch.from_numpy(self._ramp)
+        """Their values in every integration step, (N, decimation, nu), for a ramped `step`."""
         self.fixtures = _fixtures(self._batch, model.nmocap)
         """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
         self._waiting, self._waiting_for = waiting_columns(model)
@@ -129,13 +132,14 @@ class MujocoEngine:
         """The model that worlds share where no `model_field` gives them values of their own."""
         return self._batch.model
 
-    def step(self, ramp: np.ndarray | None = None) -> None:
+    def step(self, *, ramped: bool = False) -> None:
         """Simulate one control period in all worlds.
 
         Args:
-            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
-                `control`; None holds `control`.
+            ramped: Take the controls of every integration step from `ramp`, whose last stay in
+                `control`; otherwise hold `control`.
         """
+        ramp = self._ramp if ramped else None
         np.copyto(self._before, self._batch.state)
         for ids in self._stepper.step(ramp):
             self.fault[torch.from_numpy(ids)] = True

@@ -23,7 +23,8 @@ import math
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from robot_rl.core.robot_parts import JointSpec
 
@@ -63,7 +64,7 @@ def add_motor(tree: mujoco.MjSpec, joint: JointSpec, *, longest_delay: float) ->
     if longest_delay > 0:
         dt = tree.option.timestep
         motor.nsample = math.ceil(longest_delay / dt)
-        motor.delay = float(delay_times(np.array(joint.actuator_delay), dt))
+        motor.delay = float(delay_times(torch.tensor(joint.actuator_delay).double(), dt))
     found = tree.joint(joint.name)
     if joint.armature is not None:
         found.armature = joint.armature
@@ -73,11 +74,10 @@ def add_motor(tree: mujoco.MjSpec, joint: JointSpec, *, longest_delay: float) ->
         found.frictionloss = joint.friction
 
 
-def delay_times(delay: NDArray[np.float64], physics_dt: float) -> NDArray[np.float64]:
+def delay_times(delay: Tensor, physics_dt: float) -> Tensor:
     """What MuJoCo is told so that controls wait the nearest whole number of physics steps [s]."""
-    steps = np.round(delay / physics_dt)
     # Halfway between two steps no rounding of sums tips it over.
-    return np.where(steps > 0, (steps - 0.5) * physics_dt, 0.0)
+    return ((delay / physics_dt).round() - 0.5).clamp_min(0.0) * physics_dt
 
 
 def waiting_columns(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:

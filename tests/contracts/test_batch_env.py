@@ -110,7 +110,6 @@ CASES = (
     EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
 )  # fmt: skip
 
-_WARP = PhysicsEngine.warp
 ON_THE_CPU_ONLY = (
     EnvCase("reach", reach(), STEPS, endless_reach(), lift_limit),
     *(
@@ -131,6 +130,15 @@ ON_THE_CPU_ONLY = (
         "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
         lift_limit, noiseless=True, terminates=False,
     ),
+    EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
+    EnvCase(
+        "velocity on hills without noise", climb(noise=False), STEPS, endless_climb(noise=False),
+        lift_limit, noiseless=True,
+    ),
+)  # fmt: skip
+
+_WARP = PhysicsEngine.warp
+ON_WARP = (
     *(
         EnvCase(
             f"{name} on Warp{'' if noise else ' without noise'}", make(noise=noise, engine=_WARP),
@@ -141,10 +149,20 @@ ON_THE_CPU_ONLY = (
         )
         for noise in (True, False)
     ),
-    EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
+    *(
+        EnvCase(
+            f"{name} on Warp", handling(name, engine=_WARP), STEPS,
+            endless_handling(name, engine=_WARP), lift_limit,
+        )
+        for name in ("lift", "peg", "drawer")
+    ),
     EnvCase(
-        "velocity on hills without noise", climb(noise=False), STEPS, endless_climb(noise=False),
-        lift_limit, noiseless=True,
+        "stand up on Warp", get_up(engine=_WARP), STEPS, endless_get_up(engine=_WARP), lift_limit,
+        terminates=False,
+    ),
+    EnvCase(
+        "velocity on hills on Warp", climb(engine=_WARP), STEPS, endless_climb(engine=_WARP),
+        lift_limit,
     ),
 )  # fmt: skip
 
@@ -155,10 +173,10 @@ if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_world
 
 
 class TestOnTheCPU(BatchEnvContract):
-    cases = (*CASES, *ON_THE_CPU_ONLY)
+    cases = (*CASES, *ON_THE_CPU_ONLY, *ON_WARP)
 
 
 @pytest.mark.gpu
 class TestOnCUDA(BatchEnvContract):
-    cases = CASES
+    cases = (*CASES, *ON_WARP)
     device = torch.device("cuda")

@@ -10,6 +10,7 @@ from configs.builders import build_env
 from configs.schema import component_of
 from sim.env import SimEnv
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.physics.engine import PhysicsEngine
 from tests.compositions import composed
 from tests.sim.arms import CPU, STEPS, panda
 
@@ -20,12 +21,12 @@ FOREVER = -9.0
 
 def hand_worlds(
     name: str, num_envs: int, *, seed: int = 0, device: torch.device = CPU, latency: float = 0.0,
-    **changes: Any,
+    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> Any:  # fmt: skip
     """A `SimEnv` of a task with a few fields changed; tests look into its task and its engine."""
     task = replace(composed([f"task={name}"]).config.task, **changes)
     return build_env(
-        task, panda(latency=latency), make_task=component_of(task).build,
+        task, panda(latency=latency, engine=engine), make_task=component_of(task).build,
         make_simulation=MujocoSimulation, num_envs=num_envs, device=device, seed=seed,
         evaluation=True,
     )  # fmt: skip
@@ -42,12 +43,12 @@ def _short(
     )  # fmt: skip
 
 
-def handling(name: str) -> Callable[[int, int, torch.device], SimEnv]:
+def handling(name: str, **changes: Any) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`: a dozen steps."""
-    return lambda count, seed, device: _short(name, count, seed, device, ENDING[name])
+    return lambda count, seed, device: _short(name, count, seed, device, ENDING[name], **changes)
 
 
-def endless_handling(name: str) -> Callable[[int, torch.device], SimEnv]:
+def endless_handling(name: str, **changes: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: no height is too low, no cube too far."""
-    changes = {"farthest": 1e9} if name == "lift" else {}
+    changes |= {"farthest": 1e9} if name == "lift" else {}
     return lambda count, device: _short(name, count, 0, device, FOREVER, **changes)

@@ -105,23 +105,24 @@ def hill_worlds(num_envs: int, *, noise: bool = True, **changes: Any) -> SimEnv:
     return leg_worlds(num_envs, noise=noise, **(parts | changes))
 
 
-def climb(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+def climb(*, noise: bool = True, **changes: Any) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`, as `walk`."""
     return lambda count, seed, device: hill_worlds(
-        count, seed=seed, noise=noise, device=device, lowest_height=0.31
+        count, seed=seed, noise=noise, device=device, lowest_height=0.31, **changes
     )
 
 
-def endless_climb(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_climb(*, noise: bool = True, **changes: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`, as `endless_walk`."""
     return lambda count, device: hill_worlds(
-        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0
+        count, noise=noise, device=device, lowest_height=-9.0, max_tilt=4.0, **changes
     )
 
 
 def stand_up_worlds(
-    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU, **changes: Any
-) -> SimEnv:
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
+    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
+) -> SimEnv:  # fmt: skip
     """Worlds of robots that lie, a dozen steps long."""
     names = ("angular_velocity_b", "projected_gravity_b", "joint_position", "joint_velocity")
     terms = [TermConfig(term=name) for name in names]
@@ -135,17 +136,17 @@ def stand_up_worlds(
         "critic": [*terms, TermConfig(term="state/position_w"), TermConfig(term="sensed/plant")],
     }
     return build_env(
-        StandUpConfig(**(values | changes)), go2(noise=noise, latency=0.02),
+        StandUpConfig(**(values | changes)), go2(noise=noise, latency=0.02, engine=engine),
         make_task=StandUpTask, make_simulation=MujocoSimulation,
         num_envs=num_envs, device=device, seed=seed, evaluation=True,
     )  # fmt: skip
 
 
-def get_up(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+def get_up(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`: nobody is ever terminated."""
-    return lambda count, seed, device: stand_up_worlds(count, seed=seed, noise=noise, device=device)
+    return lambda count, seed, device: stand_up_worlds(count, seed=seed, device=device, **arguments)
 
 
-def endless_get_up(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_get_up(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`."""
-    return lambda count, device: stand_up_worlds(count, noise=noise, device=device)
+    return lambda count, device: stand_up_worlds(count, device=device, **arguments)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import Rows, counting_is_free
 from sim.physics.compiled_model import compiled
 from sim.physics.fault_record import MAX_RECORDS, STATE, FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
@@ -83,7 +83,9 @@ class MujocoWarpEngine:
         self.qvel = wp.to_torch(data.qvel)
         """Generalised velocities, (N, nv)."""
         self.control = wp.to_torch(data.ctrl)
-        """Inputs of the actuators, (N, nu), held for a whole `step`."""
+        """Inputs of the actuators, (N, nu), held for a whole `step` or behind a `ramp`."""
+        self.ramp = worlds.ramp.swapaxes(0, 1)
+        """Their values in every integration step, (N, decimation, nu), for a ramped `step`."""
         fixtures = (data.mocap_pos, data.mocap_quat) if model.nmocap else ()
         self.fixtures: tuple[Tensor, ...] = tuple(map(wp.to_torch, fixtures))
         """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
@@ -113,18 +115,16 @@ class MujocoWarpEngine:
         worlds.chosen.fill_(True)
         worlds.begin()
 
-    def step(self, ramp: np.ndarray | None = None) -> None:
+    def step(self, *, ramped: bool = False) -> None:
         """Simulate one control period in all worlds.
 
         Args:
-            ramp: Controls of every integration step, (N, decimation, nu), of which the last stay in
-                `control`; None holds `control`.
+            ramped: Take the controls of every integration step from `ramp`, whose last stay in
+                `control`; otherwise hold `control`.
         """
-        if ramp is not None:
-            self._worlds.ramp.copy_(torch.from_numpy(ramp).swapaxes(0, 1))
-        self._worlds.step(ramps=ramp is not None)
-        if self.device.type == "cpu" and self._worlds.bad.any():
-            self._remember(ramp)
+        self._worlds.step(ramps=ramped)
+        if counting_is_free(self.fault) and self._worlds.bad.any():
+            self._remember(ramped=ramped)
 
     def reset(
         self, rows: Rows, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
@@ -259,7 +259,7 @@ class MujocoWarpEngine:
         self.actuator_force.copy_(state["actuator_force"])
         torch.cat([self.qpos, self.qvel], dim=1, out=self.motion)
 
-    def _remember(self, ramp: np.ndarray | None) -> None:
+    def _remember(self, *, ramped: bool) -> None:
         for world in self._worlds.bad.nonzero()[:, 0].tolist():
             if len(self.fault_records) == MAX_RECORDS:
                 return
@@ -269,7 +269,7 @@ class MujocoWarpEngine:
                 FaultRecord(
                     world=world, reasons=["ran away"], decimation=self.decimation,
                     state=self._worlds.before[world].double().numpy(), model=compiled(model),
-                    ramp=np.zeros((0, 0)) if ramp is None else ramp[world].copy(),
+                    ramp=self.ramp[world].double().numpy() if ramped else np.zeros((0, 0)),
                 )
             )  # fmt: skip
 

@@ -30,7 +30,7 @@ def told(simulation: MujocoSimulation, opening: float | None) -> JointCommand:
 
 
 def test_targets_move_by_the_speed_and_lead_by_the_force_by_hand() -> None:
-    hand = Gripper(SPEC, np.full((1, 2), 0.04), control_dt=0.04)
+    hand = Gripper(SPEC, torch.full((1, 2), 0.04), control_dt=0.04)
     # 0.05 m/s * 0.04 s = 2 mm a step.
     target = hand.move(torch.tensor([[0.0]])) / SPEC.stiffness
     np.testing.assert_allclose(target, [[0.038]])
@@ -40,11 +40,11 @@ def test_targets_move_by_the_speed_and_lead_by_the_force_by_hand() -> None:
 
 
 def test_openings_are_fractions_of_the_stroke() -> None:
-    position = np.array([[0.01, 0.01], [0.04, 0.02]])
+    position = torch.tensor([[0.01, 0.01], [0.04, 0.02]])
     hand = Gripper(SPEC, position, control_dt=0.04)
     hand.look()
     torch.testing.assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
-    begun = hand.joint_position(np.array([[0.25], [1.0]], dtype=np.float32))
+    begun = hand.joint_position(torch.tensor([[0.25], [1.0]]))
     np.testing.assert_allclose(begun, [[0.01], [0.04]])
     rows = Rows(torch.tensor([False, True]))
     np.testing.assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])

@@ -33,16 +33,18 @@ def asked(simulation: MujocoSimulation, control: np.ndarray) -> np.ndarray:
 def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> None:
     simulation = arms(2, robot=panda(noise=False))
     ramp = TargetRamp(simulation.robot, simulation.engine)
-    begun = np.array([[joint.default_position for joint in simulation.robot.joints]] * 2)
-    stiffness = np.array([[joint.stiffness for joint in simulation.robot.joints]] * 2)
+    joints = simulation.robot.joints
+    begun = torch.tensor([[joint.default_position for joint in joints]] * 2).double()
+    stiffness = torch.tensor([[joint.stiffness for joint in joints]] * 2)
     ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
-    control = simulation.engine.control.numpy()
+    control = simulation.engine.control
     for way, before in ((0.05, 0.0), (-1.0, 0.05)):
         control[:, :7] = stiffness * (begun + way)
-        drawn = ramp.draw((begun + way).astype(np.float32), stiffness.astype(np.float32))
-        targets = asked(simulation, drawn[0])
+        ramp.draw((begun + way).float(), stiffness)
+        drawn = simulation.engine.ramp
+        targets = asked(simulation, drawn[0].numpy())
         assert targets.shape == (8, 7)  # steps, joints
-        np.testing.assert_array_equal(control, drawn[:, -1])
+        assert torch.equal(control, drawn[:, -1])
         for joint, step in ((0, SLOW), (6, FAST)):
             rising = before + np.sign(way) * step * np.arange(1, 9)
             expected = np.minimum(rising, way) if way > 0 else np.maximum(rising, way)
@@ -116,9 +118,9 @@ def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_mov
     joints = [replace(joint, velocity_limit=limit) for joint in robot.spec.joints]
     simulation = arms(2, robot=robot)
     ramp = TargetRamp(replace(robot.spec, joints=joints), simulation.engine)
-    begun = np.zeros((2, 7))
+    begun = torch.zeros(2, 7)
     ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
-    control = simulation.engine.control.numpy()
-    control[:, :7] = 0.5
-    drawn = ramp.draw((begun + 0.5).astype(np.float32), np.ones((2, 7), dtype=np.float32))
-    np.testing.assert_allclose(drawn[..., :7], 0.5 if limit else 0.0, atol=1e-6)
+    simulation.engine.control[:, :7] = 0.5
+    ramp.draw(begun + 0.5, torch.ones(2, 7))
+    drawn = simulation.engine.ramp[..., :7]
+    np.testing.assert_allclose(drawn, 0.5 if limit else 0.0, atol=1e-6)

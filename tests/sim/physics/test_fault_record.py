@@ -39,17 +39,17 @@ def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> Non
 
 def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: Any) -> None:
     engine = pendulums(decimation=4)
-    ramp = np.zeros((engine.num_worlds, 4, engine.control.shape[1]))
+    ramp = engine.ramp
     ramp[1] = 0.5
     ramp[:, 3] = 0.1
     before = engine.qvel.clone()
-    engine.step(ramp)
+    engine.step(ramped=True)
     assert engine.control.eq(0.1).all(), "what held at the end"
     assert not torch.equal(engine.qvel[0], engine.qvel[1]) or before.isnan().any()
     engine.qvel[1] = torch.nan
-    engine.step(ramp)
+    engine.step(ramped=True)
     (record,) = engine.fault_records
-    np.testing.assert_array_equal(record.ramp, ramp[1])
+    np.testing.assert_array_equal(record.ramp, ramp[1].numpy())
     *_, last = ((data.ctrl.copy(), data.time) for data in record.replay())
     np.testing.assert_allclose(last[0], 0.1)
 

@@ -252,5 +252,5 @@ def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_subs
     """
     engine = MujocoEngine(mujoco.MjModel.from_xml_string(box), WORLDS, decimation=2, threads=1)
     engine.model_field("geom_condim")[0] = 9  # a contact that there is not
-    engine.step(np.zeros((WORLDS, 2, 1)) if ramped else None)
+    engine.step(ramped=ramped)
     assert engine.fault.tolist() == [True, False, False, False, False]

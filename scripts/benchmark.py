@@ -25,6 +25,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
              sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
              they are installed
   all        everything above; the default
+  gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
+             in stages of a few minutes; the same command does the next one
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
              stops; with --bundle the returns of a policy deployed and in its training environment
 
@@ -170,9 +172,36 @@ def _deploy(options: argparse.Namespace) -> dict[str, Any]:
     return bench.measure(lambda line: print(line, flush=True))
 
 
+def _gpu(options: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks.gpu.plan import REQUIREMENTS
+
+    if options.requirements:
+        print("\n".join(REQUIREMENTS))
+        return {"requirements": list(REQUIREMENTS)}
+    from benchmarks.gpu.stages import GpuBench
+    from configs.builders import pick_device
+
+    sizes: dict[str, Any] = {"num_envs": 4096}
+    if options.quick:
+        small = (
+            "training.total_steps=64", "training.random_steps=32", "training.replay_capacity=64",
+            "training.evaluation_episodes=4", "learner.batch_size=16",
+        )  # fmt: skip
+        sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4}
+    bench = GpuBench(
+        device=str(pick_device(options.device)), folder=options.runs,
+        seconds=60 * options.minutes, **sizes,
+    )  # fmt: skip
+    if bench.next(lambda line: print(line, flush=True)):
+        print(f"give the same command again for the next stage; figures: {options.runs}/gpu.json")
+    else:
+        print(f"all stages are done; figures: {options.runs}/gpu.json")
+    return bench.record
+
+
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "deploy": _deploy,
+    "deploy": _deploy, "gpu": _gpu,
 }  # fmt: skip
 
 
@@ -180,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all", "deploy"])
+    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all", "deploy", "gpu"])
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to this file")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (5)")
     parser.add_argument(
@@ -197,6 +226,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
+    )
+    gpu = parser.add_argument_group("gpu")
+    gpu.add_argument(
+        "--requirements", action="store_true", help="say what the machine needs, measure nothing"
+    )
+    gpu.add_argument("--device", default="cuda", help="where worlds and learner live (cuda)")
+    gpu.add_argument("--minutes", type=float, default=7.0, help="longest stage (7)")
+    gpu.add_argument(
+        "--runs", type=Path, default=Path("outputs/gpu"), help="results and runs (outputs/gpu)"
     )
     deploy = parser.add_argument_group("deploy")
     deploy.add_argument(

@@ -3,6 +3,7 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from robot_rl.core.errors import ConfigError, LimitError
 from sim.physics.warp_engine.start import mjw
 from sim.physics.warp_start import wp
 
+_logger = logging.getLogger(__name__)
 _CONTACTS, _ON_TERRAIN = 48, 96
 """Contacts of a world on average over all, on a floor and on a height field, whose cells each make
 one: no robot of ours touches as much as half of it in random motion."""
@@ -80,7 +82,9 @@ class Room:
         return on_device, self._data(model, num_worlds)
 
     def _check_memory(self, model: mujoco.MjModel, num_worlds: int, device: Any) -> None:
-        needed = _STEPS * self.memory(model, num_worlds)
+        taken = self.memory(model, num_worlds)
+        _logger.info("%d worlds of MuJoCo Warp: %.0f MB on %s", num_worlds, taken / 1e6, device)
+        needed = _STEPS * taken
         if needed > device.free_memory:
             raise ConfigError(
                 f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "

@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import ConfigError, LimitError, ShapeError
 from robot_rl.core.rows import Rows
+from scripts.runtime.parts import make_sim_env
 from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
@@ -311,7 +313,15 @@ def test_memory_is_known_before_it_is_taken() -> None:
     assert taken <= 1.1 * expected  # pages that nobody has written yet are not counted
     assert expected == pytest.approx(2000 * room.memory(model, 1), rel=0.01)
     assert worlds.nworld == 2000
-    assert room.memory(model, 4096) < 1e9
+
+
+def test_thousands_of_humanoids_and_the_replay_of_their_run_fit_into_24_gib() -> None:
+    config = composed(["task=velocity", "robot=g1"]).config
+    env = make_sim_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
+    row = 4 * RowLayout(env.spec, tuple(env.spec.groups)).width
+    model = env.simulation.engine.model
+    needed = 1.5 * Room.of(model).memory(model, 4096) + row * config.training.replay_capacity
+    assert needed < 24 * 2**30
 
 
 def test_numbers_out_of_range_are_refused() -> None:

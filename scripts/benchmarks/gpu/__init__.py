@@ -1,0 +1,1 @@
+"""What one GPU does with thousands of worlds: speed, trainings, and their policies checked in C."""

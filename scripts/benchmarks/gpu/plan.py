@@ -1,0 +1,46 @@
+"""What is measured on a GPU, and what a machine needs for it."""
+
+from dataclasses import dataclass
+
+REQUIREMENTS = (
+    "an NVIDIA GPU and its driver; what worlds and replay take of it is printed before they do",
+    "python >= 3.11",
+    "torch: the CUDA build that constraints.txt pins (pip's default on Linux with a GPU)",
+    "pip install -c constraints.txt -e '.[train,sim,gpu]'",
+    "no network while it runs",
+)
+"""One line each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A task on the device, trained there and checked afterwards by another engine."""
+
+    name: str
+    overrides: tuple[str, ...]
+    """What is trained."""
+    checked_with: tuple[str, ...] = ()
+    """What of it differs when its policy is checked on the CPU."""
+    metric: str = ""
+    """The tracking error that is told beside success, a metric of the task."""
+    about: str = ""
+    """In words."""
+
+
+_IN_C = ("robot.engine=batch",)
+WORLDS = (
+    World(
+        name="hover", overrides=("task=hover",), metric="mean_distance",
+        about="a Crazyflie that was thrown flies to a place and stays there",
+    ),
+    World(
+        name="go2", overrides=("task=velocity", "robot=go2", "robot.engine=warp"),
+        checked_with=_IN_C, metric="mean_velocity_error",
+        about="a quadruped walks as fast as asked, and is pushed",
+    ),
+    World(
+        name="g1", overrides=("task=velocity", "robot=g1", "robot.engine=warp"),
+        checked_with=_IN_C, metric="mean_velocity_error", about="a humanoid does",
+    ),
+)  # fmt: skip
+"""In the order in which they are measured."""

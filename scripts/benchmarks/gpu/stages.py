@@ -1,0 +1,203 @@
+"""The stages of a measurement on a GPU, none longer than a few minutes, each resumable.
+
+What a stage found is in `gpu.json` of the folder before the next one begins; a training that a
+stage had no time for goes on in the next.
+"""
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.plan import WORLDS, World
+from benchmarks.simulation import environment_speed
+from benchmarks.timing import interleave
+from configs.compose import compose
+from proofs.training import TrainingJob, train_all
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.provenance import describe_device, package_versions
+from robot_rl.training.storage.durable import replace_file, storage_errors
+from runtime.parts import make_sim_env
+from runtime.trial import run_trial
+from runtime.trial_options import EvaluateOptions
+
+_SAVING_SECONDS = 60.0
+"""Left of a stage for a training that is stopped: checkpoint and replay are written."""
+
+
+@dataclass(kw_only=True)
+class GpuBench:
+    """Does the next stage, and remembers all of them."""
+
+    device: str
+    """Where worlds and learner live."""
+    folder: Path
+    """Of results and runs."""
+    seconds: float
+    """Longest that a stage may take."""
+    num_envs: int
+    """Worlds of each training."""
+    changes: tuple[str, ...] = ()
+    """Further overrides of every training."""
+    rounds: int = 5
+    """Turns of each contender where speeds are measured."""
+    episodes: int = 1000
+    """Of each check."""
+
+    def __post_init__(self) -> None:
+        """Refuse stages that have no time to save."""
+        if self.seconds <= _SAVING_SECONDS:
+            raise ConfigError(
+                f"--minutes must be above {_SAVING_SECONDS / 60:g}, which saving a training may "
+                f"take, got {self.seconds / 60:g}"
+            )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the stages found so far."""
+        path = self.folder / "gpu.json"
+        if not path.exists():
+            return {}
+        return json.loads(path.read_text())
+
+    def next(self, say: Callable[[str], None]) -> bool:
+        """Do one stage.
+
+        Returns:
+            Whether another is left.
+
+        Raises:
+            ConfigError: The folder has figures of another device or other sizes.
+        """
+        record = self.record or {"setting": self._setting(), "machine": self._machine()}
+        if record["setting"] != self._setting():
+            raise ConfigError(
+                f"{self.folder} has figures of {record['setting']}, asked for {self._setting()}; "
+                "go on with the same, or name another folder (--runs)"
+            )
+        found = record.setdefault("stages", {})
+        stages: dict[str, Callable[[], dict[str, Any] | None]] = {"speed": lambda: self._speed(say)}
+        for world in WORLDS:
+            stages[f"train {world.name}"] = lambda world=world: self._train(world, say)
+            stages[f"check {world.name}"] = lambda world=world: self._check(world, say)
+        name = next((name for name in stages if name not in found), None)
+        if name is None:
+            return False
+        say(f"stage {name}: stage {len(found) + 1} of {len(stages)}")
+        result = stages[name]()
+        if result is not None:
+            found[name] = result
+            with storage_errors("write the figures", self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                content = json.dumps(record, indent=1) + "\n"
+                replace_file(self.folder / "gpu.json", content.encode())
+        return len(found) < len(stages)
+
+    def _setting(self) -> dict[str, Any]:
+        return {"device": self.device, "num_envs": self.num_envs, "changes": list(self.changes)}
+
+    def _machine(self) -> dict[str, Any]:
+        return {"device": describe_device(self.device), "packages": package_versions()}
+
+    def _speed(self, say: Callable[[str], None]) -> dict[str, Any]:
+        device = torch.device(self.device)
+        contenders, closing = {}, []
+        for world in WORLDS:
+            config = compose([*world.overrides, *self.changes]).config
+            env = make_sim_env(
+                config, num_envs=self.num_envs, device=device, seed=0, evaluation=False
+            )
+            env.reset(seed=0)
+            closing.append(env)
+            contenders[world.name] = _until_done(environment_speed(env, 20), device)
+        section = interleave(
+            f"tasks under random actions, {self.num_envs} worlds, {self.device}", "env-steps/s",
+            contenders, rounds=self.rounds,
+        )  # fmt: skip
+        for line in section.lines():
+            say(line)
+        for env in closing:
+            env.check()
+            env.close()
+        return section.record()
+
+    def _job(self, world: World) -> TrainingJob:
+        return TrainingJob(
+            label=world.name, seed=1, runs=self.folder / "runs",
+            overrides=(*world.overrides, f"num_envs={self.num_envs}", f"device={self.device}",
+                       *self.changes),
+        )  # fmt: skip
+
+    def _train(self, world: World, say: Callable[[str], None]) -> dict[str, Any] | None:
+        """Train on until the end or until the stage's time is over: then None."""
+        job = self._job(world)
+        try:
+            with _alarm(self.seconds - _SAVING_SECONDS):
+                train_all([job], workers=1, say=say)
+        except _TimeOver:
+            say(f"{world.name} goes on in the next stage")
+            return None
+        run = job.find()
+        assert run is not None
+        status = run.status()
+        return {"command": job.command(), "config_sha256": job.identity, "run": run.path.name,
+                "seconds": status.seconds, "world_steps": status.step}  # fmt: skip
+
+    def _check(self, world: World, say: Callable[[str], None]) -> dict[str, Any]:
+        """Play the policy on the CPU, robots with joints in MuJoCo's own engine."""
+        run = self._job(world).find()
+        if run is None:
+            raise ConfigError(f"the run of {world.name} is no longer in {self.folder / 'runs'}")
+        options = EvaluateOptions(run=str(run.path), episodes=self.episodes, video=False)
+        trial = run_trial(options, list(world.checked_with))
+        error = trial.statistics.get(world.metric, {}).get("mean", math.nan)
+        found = {
+            "success": trial.result.success_rate,
+            "terminated": int(trial.result.terminated.sum()),
+            "episodes": self.episodes,
+            world.metric: error if math.isfinite(error) else None,  # nobody flew to the end
+        }
+        say(f"{world.name}, {world.about}: {found}")
+        trial.env.close()
+        return found
+
+
+class _TimeOver(KeyboardInterrupt):  # what `train_all` lets its trainings save and stop for
+    """The stage's time is over."""
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise _TimeOver
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _until_done(speed: Callable[[], float], device: torch.device) -> Callable[[], float]:
+    """With the time that an accelerator needs to finish what it was told."""
+    if device.type != "cuda":
+        return speed
+
+    def measure() -> float:
+        torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        told = speed()
+        took = time.perf_counter() - start
+        torch.cuda.synchronize(device)
+        return told * took / (time.perf_counter() - start)
+
+    return measure

@@ -5,6 +5,7 @@ import torch
 
 from robot_rl.core.env import BatchEnv, EnvStep
 from scripts.runtime.parts import make_sim_env
+from sim.env import SimEnv
 from tests.accelerators import as_on_an_accelerator, nothing_waits
 from tests.compositions import composed
 
@@ -15,7 +16,7 @@ TASKS = (
 )  # fmt: skip
 
 
-def worlds(task: str) -> BatchEnv:
+def worlds(task: str) -> SimEnv:
     config = composed([f"task={part}" if i == 0 else part for i, part in enumerate(task.split())]
                       + ["robot.engine=warp"]).config  # fmt: skip
     return make_sim_env(

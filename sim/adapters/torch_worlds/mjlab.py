@@ -1,4 +1,4 @@
-"""Worlds of mjlab (Zakka et al., mjlab: MuJoCo Warp behind Isaac Lab's manager API), 1.6 and later.
+"""Worlds of mjlab (Zakka et al., mjlab: MuJoCo Warp behind Isaac Lab's manager API), 1.6.
 
 By itself mjlab begins new episodes in the step that ends them and loses the last observation. With
 `auto_reset` off it returns that observation and waits to be asked, which is done in the same step.

@@ -13,12 +13,13 @@ export OMP_WAIT_POLICY ?= passive
 
 # A set-up is ready while a stamp for these dependencies and this folder exists and Python is there.
 PY := .venv/bin/python
-KEY := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')$(shell test -x $(PY) || echo -broken)
+SUM := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')
+KEY := $(SUM)$(shell test -x $(PY) || echo -broken)
 TRAIN_READY := .venv/.ready-train-$(KEY)
 DEV_READY := .venv/.ready-dev-$(KEY)
 BENCH_READY := .venv/.ready-bench-$(KEY)
 ADAPTERS_PY := .venv-adapters/bin/python
-ADAPTERS_READY := .venv-adapters/.ready-adapters-$(KEY)$(shell test -x $(ADAPTERS_PY) || echo -broken)
+ADAPTERS_READY := .venv-adapters/.ready-adapters-$(SUM)$(shell test -x $(ADAPTERS_PY) || echo -broken)
 
 # A thousand steps in each of four worlds of mjlab's Go1.
 GO1_RUN := env=mjlab env.id=Mjlab-Velocity-Flat-Unitree-Go1 device=cpu num_envs=4 \

@@ -52,8 +52,10 @@ def put_settings(target: Any, settings: Mapping[str, Any], where: str = "env.set
 def _fitting(value: Any, before: Any, where: str) -> Any:
     if isinstance(value, list) and isinstance(before, tuple):
         return tuple(value)
-    if isinstance(value, int) and isinstance(before, float) and not isinstance(value, bool):
+    if type(value) is int and isinstance(before, float):
         return float(value)
+    if isinstance(value, float) and type(before) is int:
+        return value  # an episode of 5 s may be one of 1.5 s
     if value is not None and isinstance(before, bool | int | float | str | list | tuple):
         if type(value) is not type(before):
             raise ConfigError(

@@ -96,7 +96,7 @@ def _make(config: IsaacLabConfig, num_envs: int, device: torch.device, seed: int
             if config.presets:
                 raise ConfigError("env.presets has no meaning in Isaac Lab 2.x; leave it out")
             _start_isaac_sim(device)
-        utils = importlib.import_module("isaaclab_tasks.utils")
+        utils = _load("isaaclab_tasks.utils")
         import_tasks(module)
         _check_task(task)
         cfg = utils.load_cfg_from_registry(task, "env_cfg_entry_point")
@@ -115,21 +115,36 @@ def _make(config: IsaacLabConfig, num_envs: int, device: torch.device, seed: int
     return IsaacLabWorlds(env, _release(), config.final_obs)
 
 
+def _load(name: str) -> Any:
+    """A module of Isaac Lab.
+
+    Raises:
+        ConfigError: Isaac Lab lacks something itself.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"Isaac Lab is there, but its {name} cannot be imported: {error}; expected that its "
+            "own scripts run with this Python: finish its installation first"
+        ) from error
+
+
 def _start_isaac_sim(device: torch.device) -> None:
     if not _started:
-        app = importlib.import_module("isaaclab.app")
+        app = _load("isaaclab.app")
         _started.append(app.AppLauncher(headless=True, device=str(device)))
 
 
 def _release() -> Release:
     """What differs, asked of the rotation by nothing of the installed version."""
     zero = torch.zeros(1)
-    maths = importlib.import_module("isaaclab.utils.math")
+    maths = _load("isaaclab.utils.math")
     return Release.of(maths.quat_from_euler_xyz(zero, zero, zero)[0])
 
 
 def _check_task(task: str) -> None:
-    importlib.import_module("isaaclab_tasks")
+    _load("isaaclab_tasks")
     if task not in gymnasium.registry:
         known = [name for name in gymnasium.registry if name.startswith("Isaac")]
         near = difflib.get_close_matches(task, known, n=3, cutoff=0.5)

@@ -91,7 +91,7 @@ def test_actions_that_cannot_be_learned_are_refused(space, low, high, told):
 def test_settings_reach_nested_objects_and_dicts_and_keep_their_types():
     cfg = SimpleNamespace(
         sim=SimpleNamespace(dt=0.01, gravity=(0.0, -9.81)),
-        terms={"fell": SimpleNamespace(angle=1)}, light=SimpleNamespace(on=True), name="x",
+        terms={"fell": SimpleNamespace(angle=1)}, light=SimpleNamespace(on=True), name="x", seconds=5,
     )  # fmt: skip
     put_settings(
         cfg,
@@ -102,6 +102,8 @@ def test_settings_reach_nested_objects_and_dicts_and_keep_their_types():
     assert cfg.sim.gravity == (0.0, 0.0)
     assert cfg.terms["fell"].angle == 2
     assert cfg.light is None
+    put_settings(cfg, {"seconds": 1.5})  # a whole number where another one is allowed
+    assert cfg.seconds == 1.5
     for wrong, told in (
         ({"sim": {"td": 1}}, r"field of env\.settings\.sim 'td'.*did you mean 'dt'"),
         ({"name": 3}, r"env\.settings\.name is 3; expected str"),

@@ -13,10 +13,20 @@ export OMP_WAIT_POLICY ?= passive
 
 # A set-up is ready while a stamp for these dependencies and this folder exists and Python is there.
 PY := .venv/bin/python
-KEY := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')$(shell test -x $(PY) || echo -broken)
+SUM := $(shell { pwd -P; cat pyproject.toml constraints.txt; } | cksum | tr ' ' '-')
+KEY := $(SUM)$(shell test -x $(PY) || echo -broken)
 TRAIN_READY := .venv/.ready-train-$(KEY)
 DEV_READY := .venv/.ready-dev-$(KEY)
 BENCH_READY := .venv/.ready-bench-$(KEY)
+ADAPTERS_PY := .venv-adapters/bin/python
+ADAPTERS_READY := .venv-adapters/.ready-adapters-$(SUM)$(shell test -x $(ADAPTERS_PY) || echo -broken)
+
+# A thousand steps in each of four worlds of mjlab's Go1.
+GO1_RUN := env=mjlab env.id=Mjlab-Velocity-Flat-Unitree-Go1 device=cpu num_envs=4 \
+  training.total_steps=4000 training.random_steps=400 training.replay_capacity=4000 \
+  training.updates_per_step=1 training.evaluation_interval=4000 training.evaluation_episodes=4 \
+  learner.batch_size=64 learner.actor.hidden=[64] learner.critic.hidden=[64] \
+  env.settings.episode_length_s=2
 
 # The first Python that runs and is new enough, unless PYTHON says which (used when .venv is made).
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -31,7 +41,7 @@ echo "Install one (Debian and Ubuntu: apt install python3 python3-venv) or name 
 exit 1
 endef
 
-.PHONY: help setup train test test-fast check format proof race bench docs clean distclean
+.PHONY: help setup train test test-fast check format proof race bench adapters docs clean distclean
 
 help:  ## List the verbs
 	@echo "robot_rl: each verb sets up what it needs (in .venv) when it is first used."
@@ -73,6 +83,10 @@ race: $(BENCH_READY)  ## Race our learners against others and each other (hours)
 bench: $(BENCH_READY)  ## Measure the speed of this machine
 	@$(PY) scripts/benchmark.py $(or $(ARGS),all)
 
+adapters: $(ADAPTERS_READY)  ## Test the adapter to mjlab against mjlab itself, and train its Go1 (own environment, CPU)
+	@$(ADAPTERS_PY) -m pytest -q -p no:cacheprovider tests/sim/adapters/torch_worlds/test_mjlab.py $(ARGS)
+	@$(ADAPTERS_PY) scripts/train.py $(GO1_RUN)
+
 docs: $(DEV_READY)  ## Check that every link of the documentation leads somewhere
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_docs.py
 
@@ -80,8 +94,8 @@ clean:  ## Remove caches and builds; keeps runs and .venv
 	@rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean  ## clean, and remove .venv; keeps runs
-	@rm -rf .venv
+distclean: clean  ## clean, and remove .venv and .venv-adapters; keeps runs
+	@rm -rf .venv .venv-adapters
 
 $(TRAIN_READY):
 	$(call set_up,train sim)
@@ -91,3 +105,6 @@ $(DEV_READY):
 
 $(BENCH_READY):
 	$(call set_up,train sim bench)
+
+$(ADAPTERS_READY):
+	$(call set_up,train mjlab side)

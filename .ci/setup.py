@@ -1,9 +1,9 @@
-"""Make or mend `.venv` and install this project into it; called by the Makefile.
+"""Make or mend an environment, `.venv` or another, and install this project into it; called by the Makefile.
 
 Usage: python .ci/setup.py STAMP EXTRA [EXTRA ...]
 
-Runs before anything is installed, so it uses the standard library only. STAMP is written last: an
-interrupted or failed set-up leaves none, and the next call finishes the work.
+Runs before anything is installed, so it uses the standard library only. STAMP lies in the
+environment's folder and is written last: an interrupted or failed set-up leaves none, and the next call finishes the work.
 """
 
 import fcntl
@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = ROOT / (Path(sys.argv[1]).parent if len(sys.argv) > 1 else ".venv")
 VENV_PYTHON = VENV / "bin" / "python"
 LOG = VENV / "setup.log"
+PINNED_BY = {"mjlab": ("mujoco", "mujoco-warp", "rsl-rl-lib")}
+"""Extras that bring versions of their own, whatever constraints.txt says of these packages."""
 QUIET_S = 5.0  # at least this long between two progress lines of the same stage
 
 
@@ -39,7 +41,7 @@ def main(stamp: Path, extras: list[str]) -> int:
             others = []
             if not _create():
                 return 1
-        _say(f"installing robot_rl[{','.join(extras)}] (a minute or two; log: .venv/{LOG.name})")
+        _say(f"installing robot_rl[{','.join(extras)}] (a minute or two; log: {VENV.name}/{LOG.name})")
         if not _install(extras, lock):
             return 1
         for path in _contained(stamp) + others:
@@ -64,7 +66,7 @@ def _only_one() -> Iterator[int]:
 
 
 def _is_whole() -> bool:
-    """Whether the pip of `.venv` runs and lives here (false: half made, moved or copied)."""
+    """Whether the pip of the environment runs and lives here (false: half made, moved or copied)."""
     try:
         reply = subprocess.run([VENV / "bin" / "pip", "--version"], capture_output=True, text=True)
     except OSError:
@@ -86,7 +88,7 @@ def _create() -> bool:
             "  Or name another Python >= 3.11: make PYTHON=/path/to/python ..."
         )
         return False
-    _say(f"making .venv with Python {version} ({python})")
+    _say(f"making {VENV.name} with Python {version} ({python})")
     # --clear would remove the lock file too, so the contents go one by one.
     for entry in VENV.iterdir():
         if entry.name != ".lock":
@@ -95,7 +97,7 @@ def _create() -> bool:
         [python, "-m", "venv", VENV], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if reply.returncode != 0:
-        _say(f"making .venv failed:\n{_indent(reply.stdout.splitlines()[-15:])}")
+        _say(f"making {VENV.name} failed:\n{_indent(reply.stdout.splitlines()[-15:])}")
     return reply.returncode == 0
 
 
@@ -109,7 +111,7 @@ def _remove(entry: Path) -> None:
 def _install(extras: list[str], lock: int) -> bool:
     """Run pip, show where it is in short lines, and its error if it fails."""
     command = [VENV_PYTHON, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    command += ["--progress-bar", "off", "-c", "constraints.txt", "-e", f".[{','.join(extras)}]"]
+    command += ["--progress-bar", "off", "-c", _constraints(extras), "-e", f".[{','.join(extras)}]"]
     start = spoken = time.monotonic()
     lines: list[str] = []
     with LOG.open("w") as log:
@@ -141,6 +143,19 @@ def _install(extras: list[str], lock: int) -> bool:
         shown = lines[-25:] if len(errors) < 2 else lines[lines.index(errors[0]) :][:25]
         _say(f"pip failed (status {status}):\n{_indent(shown)}\n  All of it: {LOG}")
     return status == 0
+
+
+def _constraints(extras: list[str]) -> str:
+    """Path of the versions to install: constraints.txt, but for what an extra pins by itself."""
+    own = {name for extra in extras for name in PINNED_BY.get(extra, ())}
+    kept = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line.partition("==")[0] not in own
+    ]
+    path = VENV / "constraints.txt"
+    path.write_text("\n".join(kept) + "\n")
+    return str(path)
 
 
 def _stage(line: str) -> tuple[str, bool]:

@@ -9,6 +9,7 @@ import torch
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
 from sim.env import SimEnv
 
 
@@ -103,6 +104,35 @@ def build_gymnasium_env(
     from sim.adapters.gymnasium_make import make_gymnasium_env  # takes a while: not for all
 
     return make_gymnasium_env(config, num_envs=num_envs, device=device, seed=seed)
+
+
+def build_mjlab_env(
+    config: MjlabConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
+) -> BatchEnv:
+    """Worlds of a task of mjlab; evaluated from starts like those of training."""
+    from sim.adapters.torch_worlds.mjlab import make_mjlab_env
+
+    return make_mjlab_env(
+        config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation
+    )
+
+
+def build_isaaclab_env(
+    config: IsaacLabConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
+) -> BatchEnv:
+    """Worlds of a task of Isaac Lab; evaluated from starts like those of training."""
+    from sim.adapters.torch_worlds.isaaclab.make import make_isaaclab_env
+
+    return make_isaaclab_env(
+        config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation
+    )
+
+
+def build_mujoco_simulation(*parts: Any, **named: Any) -> Any:
+    """Robots with joints; only they need the MuJoCo that mjlab cannot be installed beside."""
+    from sim.joints.mujoco_simulation import MujocoSimulation
+
+    return MujocoSimulation(*parts, **named)
 
 
 def pick_device(name: str) -> torch.device:

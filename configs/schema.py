@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
+from configs.builders import (
+    SimEnvConfig,
+    build_gymnasium_env,
+    build_isaaclab_env,
+    build_mjlab_env,
+    build_mujoco_simulation,
+    build_sim_env,
+)
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
@@ -27,8 +34,8 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
+from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
 from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import MultirotorConfig
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
@@ -108,8 +115,10 @@ ENV_PARTS = ("task", "robot")
 COMPONENTS = (
     Component("env", "sim", SimEnvConfig, build_sim_env, needs=ENV_PARTS),
     Component("env", "gymnasium", GymnasiumConfig, build_gymnasium_env),
+    Component("env", "mjlab", MjlabConfig, build_mjlab_env),
+    Component("env", "isaaclab", IsaacLabConfig, build_isaaclab_env),
     Component("robot", "multirotor", MultirotorConfig, MultirotorSimulation),
-    Component("robot", "joint_robot", JointRobotConfig, MujocoSimulation),
+    Component("robot", "joint_robot", JointRobotConfig, build_mujoco_simulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
     Component("task", "reach", ReachConfig, ReachTask),

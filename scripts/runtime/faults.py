@@ -6,7 +6,6 @@ from pathlib import Path
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import StorageError
 from sim.env import SimEnv
-from sim.joints.mujoco_simulation import MujocoSimulation
 
 _LOG = logging.getLogger(__name__)
 MOST = 16
@@ -21,7 +20,11 @@ def keep_faults(env: BatchEnv, folder: Path, step: int) -> None:
         folder: Where the files go, `step_<step>_world_<world>.npz`.
         step: World-steps so far.
     """
-    if not isinstance(env, SimEnv) or not isinstance(env.simulation, MujocoSimulation):
+    if not isinstance(env, SimEnv):
+        return
+    from sim.joints.mujoco_simulation import MujocoSimulation  # other worlds may lack its MuJoCo
+
+    if not isinstance(env.simulation, MujocoSimulation):
         return
     records = env.simulation.engine.fault_records
     room = MOST - len(list(folder.glob("*.npz"))) if records else 0

@@ -1,0 +1,245 @@
+"""Manager-based and direct vector environments on torch tensors as a `BatchEnv`.
+
+What differs between packages (who resets when, where the last observation is) is behind
+`TorchWorlds`; groups, actions, ends, logs, faults and random generators are read here, once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from sim.adapters.torch_worlds.config import TorchWorldsConfig
+from sim.adapters.torch_worlds.layout import ActionRange, GroupLayout
+from sim.adapters.torch_worlds.random_streams import RandomStreams
+from sim.adapters.torch_worlds.worlds import TorchWorlds
+from sim.fault_flags import FaultFlags
+
+
+class TorchWorldsEnv:
+    """N worlds of another package; their state cannot be saved (`spec.resumable`)."""
+
+    def __init__(
+        self,
+        worlds: TorchWorlds,
+        layout: GroupLayout,
+        config: TorchWorldsConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        stagger: bool,
+        streams: RandomStreams,
+    ) -> None:
+        """Describe the worlds and begin their first episodes.
+
+        Args:
+            worlds: The package's.
+            layout: Which observation goes where.
+            config: How to read the rest; `id` and `settings` are the maker's business.
+            device: Where the worlds live.
+            seed: Of starts and noise.
+            stagger: End first episodes at different times, so that the worlds do not reset
+                all at once.
+            streams: Random generators that the worlds were made with.
+
+        Raises:
+            ConfigError: Actions cannot be learned from, or a name of the config is unknown.
+        """
+        env = worlds.env
+        self._worlds, self._layout = worlds, layout
+        self._streams, self._stagger = streams, stagger
+        self._range = ActionRange(
+            env.single_action_space, config.action_low, config.action_high, device
+        )
+        self._finite = bool(getattr(env.cfg, "is_finite_horizon", False))
+        self._success = tuple(config.success)
+        self._check_success()
+        count = worlds.num_envs
+        self._spec = EnvSpec(
+            num_envs=count,
+            device=device,
+            groups={name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
+            action_size=self._range.size,
+            control_dt=float(env.step_dt),
+            metric_names=tuple(config.metrics),
+            judges_success=bool(config.success),
+            resumable=False,
+        )
+        self._none = torch.zeros(count, dtype=torch.bool, device=device)
+        self._metrics = {
+            name: torch.full((count,), float("nan"), device=device) for name in config.metrics
+        }
+        self._logged: set[str] = set()
+        """Keys of the task's log that were seen."""
+        self._flags = FaultFlags(count, device)
+        self._seed, self._obs = seed, Obs()
+        self.reset(seed=seed)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, device, names."""
+        return self._spec
+
+    def reset(
+        self,
+        seed: int | None = None,
+        mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:
+        """Start new episodes in all or in the masked worlds; a state only chooses fresh starts."""
+        self._spec.check_reset(mask, state)
+        if state is not None:
+            self.load_state_dict(state)
+            return self._obs
+        if seed is not None:
+            self._seed = seed
+        native = None if seed is None else _native_seed(seed)
+        if mask is None or bool(mask.all()):
+            self._begin(native)
+        elif native is not None:
+            raise SpecMismatchError(
+                "reset was asked to seed some of the worlds; their random streams are common: seed "
+                "all of them, or none"
+            )
+        elif bool(mask.any()):
+            with self._streams.entered():
+                begun = self._worlds.reset(None, mask.nonzero()[:, 0])
+                self._obs = self._where(mask, self._read(begun), self._obs)
+        return self._obs
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Apply actions for one control period and begin anew where an episode ended."""
+        self._spec.check_action(action)
+        asked = action
+        action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        with self._streams.entered():
+            step = self._worlds.step(self._range.to_native(action))
+            terminated = step.terminated.bool().clone()
+            truncated = step.truncated.bool() & ~terminated
+            if self._finite:  # what the time limit ends has no future value
+                terminated, truncated = terminated | truncated, self._none
+            ended = terminated | truncated
+            stayed = self._read(step.stayed)
+            # Lost, it is the one before: no value is bootstrapped from it where the task ended.
+            final = self._obs if step.final is None else self._read(step.final)
+            next_obs = self._where(ended, final, stayed)
+            self._obs = self._where(ended, self._read(step.begun), stayed)
+            success = self._none
+            if step.stepped:
+                success = self._succeeded(step.log) & ended
+            else:
+                self._stagger_ends()
+        lost = truncated if step.final is None else self._none
+        if not step.stepped:
+            lost = ~self._none
+        reward = step.reward.float().clone()
+        watched = {**next_obs, "reward": reward[:, None], "action": asked}
+        valid = self._flags.watch(watched, excused=lost)
+        self._note(step.log)
+        return EnvStep(
+            obs=self._obs,
+            next_obs=next_obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=success,
+            valid=valid,
+            action=action,
+            intervened=self._none,
+            metrics=self._metrics,
+        )
+
+    def check(self) -> None:
+        """Raise NonFiniteError for what was no number, ConfigError for a metric never told."""
+        columns = {name: self._layout.column_names(name) for name in self._obs}
+        columns["reward"] = ["reward"]
+        columns["action"] = [f"entry {i}" for i in range(self.spec.action_size)]
+        self._flags.check(columns)
+        for name in self._metrics:
+            if name not in self._logged:
+                raise ConfigError(unknown_name("key of env.metrics", name, self._logged))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What chooses starts that the run has not seen; the worlds' state is out of reach."""
+        return {"seed": self._seed, "steps": self._worlds.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin new episodes in all worlds, the same ones for the same state.
+
+        Schedules over the steps of a run go on; what a curriculum keeps per world begins anew.
+        """
+        self._seed = int(state["seed"])
+        self._worlds.steps = int(state["steps"])
+        self._begin(_native_seed(self._seed, int(state["steps"])))
+
+    def close(self) -> None:
+        """Close the worlds."""
+        self._worlds.close()
+
+    def _begin(self, seed: int | None) -> None:
+        with self._streams.entered():
+            self._obs = self._read(self._worlds.reset(seed, None))
+            self._stagger_ends()
+        self._note(_log_of(self._worlds.env))
+
+    def _stagger_ends(self) -> None:
+        if self._stagger:
+            ages = self._worlds.env.episode_length_buf
+            ages[:] = torch.randint_like(ages, max(1, self._worlds.env.max_episode_length))
+
+    def _read(self, observation: Mapping[str, Any]) -> Obs:
+        """Our groups, in memory of their own: the package may overwrite its buffers."""
+        read = {name: self._layout.read(observation, name) for name in self._layout.sizes}
+        for name, group in read.items():
+            if len(group) != self._spec.num_envs:
+                raise ShapeError(
+                    f"the observations of group '{name}' are of {len(group)} worlds; expected "
+                    f"{self._spec.num_envs}"
+                )
+        return read
+
+    def _where(self, mask: Tensor, one: Obs, other: Obs) -> Obs:
+        return {name: torch.where(mask[:, None], one[name], other[name]) for name in other}
+
+    def _check_success(self) -> None:
+        manager = getattr(self._worlds.env, "termination_manager", None)
+        for name in self._success:
+            if manager is not None and name not in manager.active_terms:
+                raise ConfigError(
+                    unknown_name("termination term of env.success", name, manager.active_terms)
+                )
+
+    def _succeeded(self, log: Mapping[str, Any]) -> Tensor:
+        """(N,) bool: a term of success is true; direct tasks say so in their log."""
+        found = self._none
+        for name in self._success:
+            told = self._worlds.term(name)
+            told = log.get(name) if told is None else told
+            if not isinstance(told, Tensor) or told.shape != self._none.shape:
+                raise ConfigError(
+                    f"env.success has '{name}', which the task's log does not tell for each of "
+                    f"{self._spec.num_envs} worlds; known: {', '.join(log) or 'nothing'}"
+                )
+            found = found | told.bool()
+        return found
+
+    def _note(self, log: Mapping[str, Any]) -> None:
+        """Keep what the task logged: the last value of every metric, in all worlds."""
+        self._logged.update(log)
+        for name, kept in self._metrics.items():
+            if name in log:
+                told = log[name]
+                kept.copy_(told) if isinstance(told, Tensor) else kept.fill_(float(told))
+
+
+def _native_seed(*origin: int) -> int:
+    """A seed that NumPy's old generator takes."""
+    return int(np.random.SeedSequence(origin).generate_state(1)[0] >> 1)
+
+
+def _log_of(env: Any) -> Mapping[str, Any]:
+    return getattr(env, "extras", {}).get("log", {})

@@ -1,0 +1,1 @@
+"""Isaac Lab: started, asked for final observations, and shared within a process."""

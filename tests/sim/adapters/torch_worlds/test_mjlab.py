@@ -1,0 +1,219 @@
+"""Worlds of real mjlab: `make adapters` runs these, in an environment that holds it."""
+
+import importlib.util
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, MissingExtraError
+from sim.adapters.torch_worlds.config import MjlabConfig
+from sim.adapters.torch_worlds.mjlab import make_mjlab_env
+from tests.contracts.batch_env import BatchEnvContract, EnvCase
+from tests.fakes import CPU, copied
+
+GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
+WORLDS = 4
+INSTALLED = importlib.util.find_spec("mjlab") is not None
+real = pytest.mark.skipif(not INSTALLED, reason="mjlab is not installed: make adapters has it")
+
+
+def made(task: str = GO1, num_envs: int = WORLDS, seed: int = 0, **config: Any) -> Any:
+    evaluation = config.pop("evaluation", True)
+    return make_mjlab_env(
+        MjlabConfig(id=task, **config), num_envs=num_envs, device=CPU, seed=seed,
+        evaluation=evaluation,
+    )  # fmt: skip
+
+
+def lasting(steps: int, **settings: Any) -> dict[str, Any]:
+    """Settings of episodes of Go1 of so many steps of 0.02 s."""
+    return {"episode_length_s": 0.02 * steps, **settings}
+
+
+def limited(task: str, steps: int, dt: float, **settings: Any) -> Any:
+    settings = {"episode_length_s": dt * (steps - 0.5), **settings}  # rounded up to steps
+    return lambda num_envs, seed, device: made(
+        task, num_envs, seed, settings=settings, action_low=[-4.0], action_high=[4.0]
+    )
+
+
+@pytest.mark.skipif(INSTALLED, reason="mjlab is installed: nothing is missing")
+def test_missing_package_is_named_with_its_extra_and_where_it_goes():
+    with pytest.raises(MissingExtraError, match=r"make adapters.*pip install 'robot_rl\[mjlab\]'"):
+        made()
+
+
+@real
+class TestContract(BatchEnvContract):
+    cases = (
+        EnvCase(
+            "cartpole", limited("Mjlab-Cartpole-Balance", 12, 0.05), 12, terminates=False
+        ),
+        EnvCase(
+            "Go1",
+            limited(
+                GO1, 12, 0.02,
+                # Half of the tilt that ends an episode is reached at random by some.
+                terminations={"fell_over": {"params": {"limit_angle": 0.6}}},
+                # The one term that remembers earlier episodes: mjlab 1.6 resets no peak heights.
+                rewards={"foot_swing_height": {"weight": 0.0}},
+            ),
+            12,
+        ),
+    )  # fmt: skip
+
+
+@real
+def test_last_observation_is_what_a_longer_episode_would_have_seen_and_not_the_reset_one():
+    short, long = made(settings=lasting(10)), made(settings=lasting(1000))
+    short.reset(seed=3)
+    long.reset(seed=3)
+    for age in range(1, 11):
+        action = torch.full((WORLDS, 12), 0.3)
+        got, expected = short.step(action), copied(long.step(action))
+        for name in ("actor", "critic"):
+            assert torch.equal(got.next_obs[name], expected.next_obs[name])
+        assert torch.equal(got.reward, expected.reward)
+        assert bool(got.truncated.all()) == (age == 10)
+    assert not torch.equal(got.obs["actor"], got.next_obs["actor"])
+    assert bool(got.valid.all())
+    # Joint positions (after 3 + 3 + 3 columns) of a world that begins anew are near the default
+    # pose; after ten steps of an action they are not.
+    joints = slice(9, 21)
+    assert got.obs["actor"][:, joints].abs().max() < got.next_obs["actor"][:, joints].abs().max()
+
+
+@real
+def test_the_rows_of_worlds_that_go_on_are_those_of_the_step_not_of_the_others_reset():
+    env = made(settings=lasting(1000))
+    env.reset(seed=0)
+    bare = env._worlds.env
+    bare.episode_length_buf[0] = 999
+    step = env.step(torch.zeros(WORLDS, 12))
+    assert step.ended.tolist() == [True, False, False, False]
+    assert torch.equal(step.obs["actor"][1:], step.next_obs["actor"][1:])
+    # mjlab's own reset of one world drew the others' noise anew: that is not what they saw.
+    assert not torch.equal(bare.obs_buf["actor"][1:], step.obs["actor"][1:])
+
+
+@real
+def test_buffers_that_mjlab_reuses_are_copied():
+    env = made()
+    one = env.step(torch.zeros(WORLDS, 12))
+    kept = copied(one)
+    env.step(torch.ones(WORLDS, 12))
+    for name in ("reward", "terminated", "truncated"):
+        assert torch.equal(getattr(one, name), getattr(kept, name))
+    assert torch.equal(one.next_obs["critic"], kept.next_obs["critic"])
+
+
+@real
+def test_groups_bounds_and_logs_are_read_as_asked():
+    env = made(
+        groups={"actor": ["critic"], "critic": ["actor", "critic"]},
+        action_low=[-2.0], action_high=[2.0] * 11 + [4.0],
+        metrics=["Episode_Reward/upright", "Metrics/slip_velocity_mean"], success=["time_out"],
+        settings=lasting(5),
+    )  # fmt: skip
+    assert {name: group.shape for name, group in env.spec.groups.items()} == {
+        "actor": (72,),
+        "critic": (120,),
+    }
+    assert (env.spec.control_dt, env.spec.action_size) == (pytest.approx(0.02), 12)
+    assert env.spec.judges_success
+    assert not env.spec.resumable
+    taken = []
+    process = env._worlds.env.action_manager.process_action
+    env._worlds.env.action_manager.process_action = lambda a: (taken.append(a.clone()), process(a))
+    for _ in range(5):
+        step = env.step(torch.ones(WORLDS, 12))
+    assert taken[0][0].tolist() == [2.0] * 11 + [4.0]
+    assert bool(step.success.all())
+    assert torch.equal(step.success, step.truncated)
+    upright = step.metrics["Episode_Reward/upright"]
+    assert bool((upright == upright[0]).all())
+    assert 0 < float(upright[0]) < 1
+    env.check()
+
+
+@real
+def test_evaluation_does_not_disturb_the_random_streams_of_training():
+    def noises(evaluate: bool) -> torch.Tensor:
+        env, other = made(seed=1), made(seed=2)
+        env.reset(seed=5)
+        rows = []
+        for _ in range(3):
+            rows.append(env.step(torch.zeros(WORLDS, 12)).obs["actor"].clone())
+            if evaluate:
+                other.reset(seed=9)
+                other.step(torch.zeros(WORLDS, 12))
+        return torch.stack(rows)
+
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    assert torch.equal(noises(evaluate=False), noises(evaluate=True))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@real
+def test_first_episodes_of_training_end_at_different_times():
+    env = made(num_envs=16, settings=lasting(40), evaluation=False)
+    ends = torch.stack([env.step(torch.zeros(16, 12)).truncated.clone() for _ in range(40)])
+    assert int(ends.any(dim=1).sum()) > 5
+    assert bool(ends.any(dim=0).all())
+
+
+@real
+def test_a_state_begins_other_episodes_than_the_run_has_seen_and_keeps_the_schedule():
+    env = made()
+    for _ in range(3):
+        env.step(torch.zeros(WORLDS, 12))
+    state = env.state_dict()
+    steps = state["steps"]
+    first = copied(env.reset(seed=0))["actor"]
+    again = copied(env.reset(state=state))["actor"]
+    assert not torch.equal(first, again)
+    assert env._worlds.env.common_step_counter == steps == 3
+    assert torch.equal(made().reset(state=state)["actor"], again)
+
+
+@real
+def test_a_world_that_blows_up_is_invalid_and_named():
+    env = made()
+    env._worlds.env.sim.data.qvel[1] = float("nan")
+    step = env.step(torch.zeros(WORLDS, 12))
+    assert step.valid.tolist() == [True, False, True, True]
+    with pytest.raises(ArithmeticError, match=r"actor\[\d+\].*1 world\(s\) \(1\)"):
+        env.check()
+
+
+@real
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"task": ""}, "env.id is empty"),
+        ({"task": "Mjlab-Velocity-Flat-Unitree-Go2"}, "did you mean 'Mjlab-Velocity-Flat"),
+        ({"task": "nowhere:Task"}, "names the module 'nowhere'"),
+        ({"settings": {"decimate": 2}}, "did you mean 'decimation'"),
+        ({"settings": {"sim": {"mujoco": {"timestep": "fast"}}}}, "expected float"),
+        ({"settings": {"sim": 3}}, "expected fields of a SimulationCfg"),
+        ({"settings": {"terminations": {"fell": None}}}, "did you mean 'fell_over'"),
+        ({"groups": {"actor": ["policy"]}}, "known: actor, critic"),
+        ({"groups": {"critic": ["critic"]}}, "expected `actor` among them"),
+        ({"action_low": [0.0, 1.0]}, "one for each of the 12 entries"),
+        ({"action_low": [2.0]}, "every low below its high"),
+        ({"success": ["fallen"]}, "did you mean 'fell_over'"),
+    ],
+)  # fmt: skip
+def test_mistake_is_one_sentence(config, told):
+    with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
+        made(**config)
+
+
+@real
+def test_metric_that_is_never_told_is_refused_when_the_run_is_checked():
+    env = made(metrics=["Episode_Reward/uprigt"])
+    env.step(torch.zeros(WORLDS, 12))
+    with pytest.raises(ConfigError, match="did you mean 'Episode_Reward/upright'"):
+        env.check()

@@ -127,8 +127,8 @@ class DatasetWriter:
         addition = Addition(
             data=self._place(meta.data_path(number), found.data),
             episodes=self._place(meta.episodes_path(number), found.table),
-            lengths=found.lengths, tasks=found.tasks, digests=found.digests,
-            derived=_digests(derived),
+            lengths=found.lengths, tasks=found.tasks, sources=found.sources,
+            digests=found.digests, derived=_digests(derived),
         )  # fmt: skip
         prepared = self._prepare(derived)  # all that needs space comes before the line
         append(self.folder, self._manifest, addition)

@@ -111,6 +111,16 @@ class DatasetWriter:
         """What the episodes must hold."""
         return self._manifest.spec
 
+    @property
+    def sources(self) -> list[str]:
+        """Of every episode that is in it."""
+        return self._manifest.sources
+
+    @property
+    def num_steps(self) -> int:
+        """Transitions of all episodes that are in it."""
+        return self._manifest.num_steps
+
     def add(self, *episodes: Episode) -> None:
         """Add episodes, all of them or none; they are on the disk when this returns.
 

@@ -11,7 +11,8 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Plays episodes in simulated worlds and stores them: demonstrations without people.
 
-usage: python scripts/collect.py out=datasets/... [group=name ...] [option=value ...] [field=value ...]
+usage: python scripts/collect.py out=datasets/... [group=name ...] [option=value ...]
+       [field=value ...]
 
 task:  {tasks}
 robot: {robots}

@@ -58,7 +58,7 @@ class Episode:
         return len(self.reward)
 
     def digest(self) -> str:
-        """SHA-256 of what happened, wherever in a data set it lies; of its source it says nothing."""
+        """SHA-256 of what happened, wherever in a data set it lies; the source is no part of it."""
         found = hashlib.sha256(self.task.encode())
         for name, value in self._arrays().items():
             found.update(f"{name} {value.dtype.str} {value.shape}".encode())

@@ -108,8 +108,8 @@ class EpisodeRecorder:
         Returns:
             Those that have a step, by world; a new `begin` must come before the next `add`.
         """
-        last = self._rows[-1:] and self._rows[-1].columns
-        if last:
+        if self._rows:
+            last = self._rows[-1].columns
             last["truncated"] = ~last["terminated"]
         found = self._cut(np.flatnonzero(self._first < len(self._rows)), self._obs, self._stamp_ns)
         self._rows.clear()

@@ -1,7 +1,11 @@
 """One collection: from a command line to a data set that holds so many episodes."""
 
+import logging
+import shutil
+import signal
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,8 +63,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
         DatasetError: The data set is damaged, of something else, or too few episodes succeeded.
         StorageError: The disk refused.
     """
-    folder = Path(options.out)
-    _check_place(folder, append=options.append)
+    folder = _place(options)
     torch.set_num_threads(config.threads)
     env = make_env(
         config, num_envs=config.num_envs, device=pick_device(config.device), seed=config.seed,
@@ -74,7 +77,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
         raise ConfigError("only_successes was asked for, but nothing here says what a success is")
     stream = stream_of(options, config, shares, experts)
     names = [one.name for one in experts]
-    with _open(folder, env) as writer:
+    with _opened(folder, env) as writer:
         stream.describe(folder)
         for group in left_out(env.spec):
             print(f"the group {group} is left out: images are not stored yet")
@@ -103,9 +106,10 @@ class _Collection:
         if self._before:
             print(f"{self._before} episodes of this command are there already")
         try:
-            for attempts in self._attempts():
-                self._take(attempts)
-                self._progress()
+            with _undisturbed():
+                for attempts in self._attempts():
+                    self._take(attempts)
+                    self._progress()
         except KeyboardInterrupt:
             self._summary()
             print("every episode that had ended is stored; go on with: append=true")
@@ -164,33 +168,53 @@ class _Collection:
     def _summary(self) -> None:
         spec = self._env.spec
         if self._tallies.played:
-            for line in self._tallies.lines(
-                control_dt=spec.control_dt, judged=spec.judges_success
-            ):
+            for line in self._tallies.lines(control_dt=spec.control_dt, judged=spec.judges_success):
                 print(line)
-        print(
-            f"{self._writer.folder} holds {len(self._writer.sources)} episodes, "
-            f"{self._writer.num_steps:,} steps"
-        )
+        held = len(self._writer.sources)
+        if held:
+            steps = self._writer.num_steps
+            print(f"{self._writer.folder} holds {held:,} episodes, {steps:,} steps")
 
 
-def _check_place(folder: Path, *, append: bool) -> None:
-    if is_dataset(folder) and not append:
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hear Ctrl-C, also where a shell's `&` had it ignored, and count worlds given up in silence.
+
+    Mostly they are of episodes that nobody looks at.
+    """
+    logger = logging.getLogger("sim.env")
+    level = logger.level
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        signal.signal(signal.SIGINT, handler)
+
+
+def _place(options: CollectOptions) -> Path:
+    """Where the data set goes, or lies."""
+    if not options.out:
+        raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
+    folder = Path(options.out)
+    if is_dataset(folder) and not options.append:
         raise DatasetError(
             f"{folder} is a data set already; go on with it by append=true, or choose a new folder"
         )
     if not is_dataset(folder):
         check_free(folder)
+    return folder
 
 
-def _open(folder: Path, env: BatchEnv) -> DatasetWriter:
-    spec = spec_of(env.spec)
-    if not is_dataset(folder):
-        return DatasetWriter.create(folder, spec)
-    writer = DatasetWriter.append_to(folder)
-    try:
+@contextmanager
+def _opened(folder: Path, env: BatchEnv) -> Iterator[DatasetWriter]:
+    """The data set; a new one that nothing came into does not stay."""
+    spec, new = spec_of(env.spec), not is_dataset(folder)
+    with DatasetWriter.create(folder, spec) if new else DatasetWriter.append_to(folder) as writer:
         writer.spec.check_same(spec, str(folder), "what is to be collected")
-    except DatasetError:
-        writer.close()
-        raise
-    return writer
+        try:
+            yield writer
+        finally:
+            if new and not writer.sources:
+                shutil.rmtree(folder)

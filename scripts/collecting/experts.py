@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from collecting.options import Share
 from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
@@ -60,7 +58,11 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
         told = unknown_name("expert", name, SIMPLE)
         raise ConfigError(f"{told}, or the folder of a run, of a checkpoint or of a bundle")
     if (path / "spec.json").is_file():
-        policy = BundlePolicy.load(path, _own(env, "a bundle"), None)
+        worlds = _own(env, "a bundle")
+        own = config_of(name)
+        assert own is not None
+        _check_alike(own, config, path)
+        policy = BundlePolicy.load(path, worlds, None)
         digest = hashlib.sha256((path / "policy.onnx").read_bytes()).hexdigest()
         return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, BundleAgent(policy))
     return _trained(path, env, config)
@@ -125,13 +127,11 @@ def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
 def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
     """Refuse a policy that would see or move something else than it was trained with."""
     one, two = to_plain(run), to_plain(config)
-    parts = {
-        "robot.spec": (one["robot"] or {}).get("spec"), "task.actor": (one["task"] or {}).get("actor"),
-        "task.action": (one["task"] or {}).get("action"), "env": one["env"],
-    }  # fmt: skip
-    for name, theirs in parts.items():
+    for name in ("env", "robot.spec", "robot.action", "task.actor", "task.action"):
         group, _, field = name.partition(".")
-        ours = (two[group] or {}).get(field) if field else two[group]
+        theirs, ours = (
+            (plain[group] or {}).get(field) if field else plain[group] for plain in (one, two)
+        )
         if theirs != ours:
             raise SpecMismatchError(
                 f"the policy of {path} was trained with another {name} than these worlds have; "

@@ -40,8 +40,6 @@ class CollectOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be collected."""
-        if not self.out:
-            raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
         for name, lowest in (("episodes", 1), ("attempts", 0), ("burst_steps", 1)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")

@@ -36,14 +36,17 @@ class Tally:
         if not self.count:
             return f"{self.name:<{width}} played none"
         low, high = wilson_interval(self.successes, self.count)
+        rate = self.successes / self.count
         success = (
-            f"{self.successes} of {self.count} succeeded, {format_percent(self.successes / self.count)} "
+            f"{self.successes} of {self.count} succeeded, {format_percent(rate)} "
             f"(95 % interval {format_percent(low)} to {format_percent(high)})"
             if judged
             else f"{self.count} episodes, success is not judged"
         )
         spread = format_number(float(np.std(self.returns)))
-        shortest, longest = (f"{n * control_dt:.2f}" for n in (min(self.lengths), max(self.lengths)))
+        shortest, longest = (
+            f"{n * control_dt:.2f}" for n in (min(self.lengths), max(self.lengths))
+        )
         seconds = shortest if shortest == longest else f"{shortest} to {longest}"
         return (
             f"{self.name:<{width}} {success}; return {format_number(float(np.mean(self.returns)))} "

@@ -215,6 +215,7 @@ def _episode(
         policy_version=raw.more.get("policy_version", np.zeros(steps)).astype(np.int64),
         stamp_ns=raw.more.get("stamp_ns", np.zeros(steps + 1)).astype(np.int64),
         task=raw.task or choices.task,
+        source="",
         **flags,
     )
 

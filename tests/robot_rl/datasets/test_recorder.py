@@ -32,12 +32,14 @@ def play(env: ToyEnv, steps: int) -> tuple[list[Recorded], list[list[dict]], Epi
     for t in range(steps):
         before = {name: group.clone() for name, group in obs.items()}
         step = env.step(4 * torch.rand(3, 2, generator=generator) - 2)  # some are clipped
+        assert step.reward_terms is not None
+        terms = step.reward_terms.clone()
         for world, rows in enumerate(seen):
             rows.append({
                 "obs": before["critic"][world].numpy(),
                 "next_obs": step.next_obs["critic"][world].clone().numpy(),
                 "action": step.action[world].clone().numpy(),
-                "terms": step.reward_terms[world].clone().numpy(),
+                "terms": terms[world].numpy(),
                 "ended": bool(step.ended[world]), "success": bool(step.success[world]),
                 "valid": bool(step.valid[world]),
             })  # fmt: skip
@@ -65,7 +67,7 @@ def test_every_transition_is_in_one_episode_with_its_true_successor() -> None:
             np.testing.assert_array_equal(np.concatenate(frames), joined(rows, name))
         actions = np.concatenate([one.action for one in mine])
         np.testing.assert_array_equal(actions, joined(rows, "action"))
-        terms = np.concatenate([one.reward_terms for one in mine])
+        terms = np.concatenate([one.reward_terms for one in mine if one.reward_terms is not None])
         np.testing.assert_array_equal(terms, joined(rows, "terms"))
         success = np.concatenate([one.success for one in mine])
         np.testing.assert_array_equal(success, joined(rows, "success"))
@@ -100,7 +102,8 @@ def test_the_step_of_a_world_that_was_given_up_is_stored_as_invalid(tmp_path) ->
     assert (one.world, one.episode.valid.tolist()) == (1, [True, True, False])
     stored = one.episode.checked(spec_of(env.spec), "it")
     assert np.isfinite(stored.obs["actor"]).all()
-    assert stored.truncated[-1] and not stored.success.any()
+    assert stored.truncated[-1]
+    assert not stored.success.any()
 
 
 def made(before: float, after: float, *, valid: bool, ended: bool) -> EnvStep:

@@ -1,6 +1,8 @@
 """Episodes out of a live environment: every transition once, in the episode that it belongs to."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +10,12 @@ import torch
 
 from robot_rl.core.env import EnvStep, GroupSpec
 from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.edit import merge
 from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.files.manifest import MANIFEST, encode_line
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.recorder import EpisodeRecorder, Recorded, left_out, spec_of
+from robot_rl.datasets.repair import repair
 from robot_rl.datasets.writer import DatasetWriter
 from tests.fakes import LinearWorld, ToyEnv
 
@@ -166,3 +171,37 @@ def test_source_of_an_episode_is_no_part_of_what_happened() -> None:
     found, _, _ = play(toy(), 6)
     one: Episode = found[0].episode
     assert replace(one, source="somebody else").digest() == one.digest()
+
+
+def recorded(folder: Path) -> Path:
+    env = toy()
+    found, _, _ = play(env, 12)
+    with DatasetWriter.create(folder, spec_of(env.spec)) as writer:
+        for one in found:
+            writer.add(replace(one.episode, source=f"somebody {one.world}"))
+    return folder
+
+
+def test_sources_survive_a_merge_and_a_repair_without_a_manifest(tmp_path) -> None:
+    folder = recorded(tmp_path / "set")
+    told = EpisodeDataset(folder).sources
+    assert told == [f"somebody {world}" for world in (0, 1, 2, 0, 1, 2)]
+    merge([folder, folder], tmp_path / "twice")
+    assert EpisodeDataset(tmp_path / "twice").sources == told + told
+    (folder / MANIFEST).unlink()
+    assert EpisodeDataset(repair(folder).folder).sources == told
+
+
+def test_data_sets_from_before_there_were_sources_are_read(tmp_path) -> None:
+    folder = recorded(tmp_path / "set")
+    digests = [one.digest() for one in EpisodeDataset(folder)]
+    lines, before = [], []
+    for line in (folder / MANIFEST).read_bytes().splitlines():
+        entry = json.loads(line[65:])
+        entry.pop("sources", None)
+        lines.append(encode_line(entry, *before))
+        before = [lines[-1][:64].decode()]
+    (folder / MANIFEST).write_bytes(b"".join(lines))
+    dataset = EpisodeDataset(folder)
+    assert dataset.sources == 6 * [""]
+    assert [one.digest() for one in dataset] == digests

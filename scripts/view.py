@@ -18,7 +18,8 @@ task:  {tasks}
 robot: {robots}
 
 options:
-  agent=zero          zero, random, or the folder of a bundle, which brings its task and robot
+  agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
+                      or the folder of a bundle, which brings its task and robot
   video=out.mp4       film the worlds and write out.png, a contact sheet, instead of opening a page
   seconds=0           length of the film; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin
@@ -47,7 +48,7 @@ class ViewOptions:
     """What the command takes beside the fields of a run."""
 
     agent: str = "zero"
-    """zero, random, or the folder of a bundle."""
+    """zero, random, scripted, or the folder of a bundle."""
     video: str = ""
     """The mp4 to write; empty opens a page."""
     seconds: float = 0.0

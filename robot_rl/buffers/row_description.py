@@ -6,7 +6,6 @@ from typing import Any
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.robot import RobotSpec
 
 
 def describe_rows(layout: RowLayout, spec: EnvSpec) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def describe_rows(layout: RowLayout, spec: EnvSpec) -> dict[str, Any]:
         "columns": [[name, column.stop - column.start] for name, column in layout.columns.items()],
         "reward_names": list(spec.reward_names),
         "control_dt": spec.control_dt,
-        "robot": None if spec.robot is None else robot_identity(spec.robot),
+        "robot": None if spec.robot is None else spec.robot.identity(),
     }
 
 
@@ -77,15 +76,3 @@ def picked_columns(saved: Mapping[str, Any], layout: RowLayout) -> list[int]:
         starts[name], stop = stop, stop + width
     columns: Sequence[tuple[str, slice]] = list(layout.columns.items())
     return [starts[name] + i for name, part in columns for i in range(part.stop - part.start)]
-
-
-def robot_identity(robot: RobotSpec) -> dict[str, Any]:
-    """What of a robot must be the same wherever experience is mixed; plain values."""
-    return {
-        "name": robot.name,
-        "version": robot.version,
-        "joints": robot.joint_names,
-        "rotors": list(robot.rotors),
-        "feet": list(robot.feet),
-        "command": robot.command.value,
-    }

@@ -103,6 +103,17 @@ class RobotSpec:
         plain["command"] = CommandKind(plain["command"])
         return cls(**plain)
 
+    def identity(self) -> dict[str, Any]:
+        """What of a robot must be the same wherever experience is mixed; plain values."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "joints": self.joint_names,
+            "rotors": list(self.rotors),
+            "feet": list(self.feet),
+            "command": self.command.value,
+        }
+
     def check_compatible(self, other: "RobotSpec") -> None:
         """Refuse another robot than the one that a policy was trained for.
 

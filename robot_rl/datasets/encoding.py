@@ -22,6 +22,8 @@ class EncodedEpisodes:
     """Steps of each."""
     tasks: list[str]
     """Of each."""
+    sources: list[str]
+    """Of each."""
     digests: list[str]
     """Of each."""
     statistics: list[Statistics]
@@ -48,14 +50,16 @@ def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedE
         tables.append(to_columns(one, spec, number=first + i, first=frame, task_index=index))
         frame += one.num_steps + 1
     lengths, tasks = [one.num_steps for one in checked], [one.task for one in checked]
+    sources = [one.source for one in checked]
     digests = [one.digest() for one in checked]
     statistics = [statistics_of(one) for one in checked]
+    note = {"spec": spec.to_dict(), "tasks": tasks, "sources": sources, "digests": digests}
     return EncodedEpisodes(
-        data=encode(tables, note={"spec": spec.to_dict(), "tasks": tasks, "digests": digests}),
+        data=encode(tables, note=note),
         table=meta.episodes_table(
             spec, file_number=len(manifest.additions), first_episode=first,
-            first_frame=manifest.num_frames, lengths=lengths, tasks=tasks, digests=digests,
-            statistics=statistics,
+            first_frame=manifest.num_frames, lengths=lengths, tasks=tasks, sources=sources,
+            digests=digests, statistics=statistics,
         ),
-        lengths=lengths, tasks=tasks, digests=digests, statistics=statistics,
+        lengths=lengths, tasks=tasks, sources=sources, digests=digests, statistics=statistics,
     )  # fmt: skip

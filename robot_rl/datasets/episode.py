@@ -15,6 +15,8 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
+_WORDS = ("obs", "task", "source")
+"""Fields that are no single array."""
 _SLACK = 1e-5
 """Actions may lie this far beyond [-1, 1]: float64 of others, rounded."""
 
@@ -47,6 +49,8 @@ class Episode:
     """(T + 1,): when the frame was measured [ns]; 0 in simulation."""
     task: str = ""
     """What was to be done, in words."""
+    source: str = ""
+    """Where it comes from, in words: who acted, and what else its recorder knows."""
 
     @property
     def num_steps(self) -> int:
@@ -54,7 +58,7 @@ class Episode:
         return len(self.reward)
 
     def digest(self) -> str:
-        """SHA-256 of all of it, wherever in a data set it lies."""
+        """SHA-256 of what happened, wherever in a data set it lies; the source is no part of it."""
         found = hashlib.sha256(self.task.encode())
         for name, value in self._arrays().items():
             found.update(f"{name} {value.dtype.str} {value.shape}".encode())
@@ -91,7 +95,7 @@ class Episode:
         return replace(self, **changed)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        names = [one.name for one in fields(self) if one.name not in ("obs", "task")]
+        names = [one.name for one in fields(self) if one.name not in _WORDS]
         own = {name: getattr(self, name) for name in names}
         groups = {OBSERVATION + name: self.obs[name] for name in sorted(self.obs)}
         return groups | {name: value for name, value in own.items() if value is not None}
@@ -188,7 +192,9 @@ def to_columns(
     return {name: columns[name] for name in spec.columns}
 
 
-def from_columns(columns: Mapping[str, NDArray[Any]], spec: DatasetSpec, task: str) -> Episode:
+def from_columns(
+    columns: Mapping[str, NDArray[Any]], spec: DatasetSpec, task: str, source: str
+) -> Episode:
     """The episode that `to_columns` wrote."""
 
     def column(name: str) -> NDArray[Any]:
@@ -204,6 +210,7 @@ def from_columns(columns: Mapping[str, NDArray[Any]], spec: DatasetSpec, task: s
         policy_version=column("complementary_info.policy_version")[:-1],
         stamp_ns=column("complementary_info.stamp_ns"),
         task=task,
+        source=source,
         **{name: column(flag)[:-1] for name, flag in FLAGS.items()},
     )
 

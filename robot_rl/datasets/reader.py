@@ -62,6 +62,11 @@ class EpisodeDataset:
         """Of every episode."""
         return [task for one in self.manifest.additions for task in one.tasks]
 
+    @property
+    def sources(self) -> list[str]:
+        """Of every episode."""
+        return self.manifest.sources
+
     def __len__(self) -> int:
         """Episodes."""
         return len(self._places)
@@ -87,7 +92,8 @@ class EpisodeDataset:
             )
         place = self._places[number]
         table = self._table(place.addition).read(place.row_group)
-        return from_columns(table, self.spec, place.addition.tasks[place.row_group])
+        told, i = place.addition, place.row_group
+        return from_columns(table, self.spec, told.tasks[i], told.sources[i])
 
     def _table(self, addition: Addition) -> ParquetTables:
         path = self.folder / addition.data.path

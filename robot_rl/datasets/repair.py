@@ -39,6 +39,7 @@ class _Told:
     """What is known of the episodes of a file."""
 
     tasks: list[str]
+    sources: list[str]
     digests: list[str]
 
 
@@ -74,7 +75,7 @@ def _rebuild(folder: Path, manifest: Manifest | None, wrong: list[str]) -> Repai
     named = folder if folder.name.strip(".") else folder.resolve()
     done = Repaired(folder=named.with_name(f"{named.name}_repaired"), mended=wrong)
     known = {} if manifest is None else {
-        one.data.path: _Told(one.tasks, one.digests) for one in manifest.additions
+        one.data.path: _Told(one.tasks, one.sources, one.digests) for one in manifest.additions
     }  # fmt: skip
     done.lost += [
         f"{folder / path} is missing: {len(told.digests)} episodes"
@@ -123,7 +124,8 @@ def _whole(
 
 def _read(tables: ParquetTables, number: int, spec: DatasetSpec, told: _Told) -> Episode | None:
     try:
-        found = from_columns(tables.read(number), spec, told.tasks[number])
+        words = told.tasks[number], told.sources[number]
+        found = from_columns(tables.read(number), spec, *words)
         return found if found.digest() == told.digests[number] else None
     except (DatasetError, LookupError, ValueError, TypeError, AttributeError):
         return None  # whatever damaged columns look like
@@ -134,9 +136,11 @@ def _told(note: Any, spec: DatasetSpec) -> _Told | None:
         if DatasetSpec.from_dict(note["spec"]) != spec:
             return None
         tasks, digests = [str(one) for one in note["tasks"]], [str(one) for one in note["digests"]]
+        sources = [str(one) for one in note.get("sources", [""] * len(tasks))]
     except (LookupError, TypeError, ValueError, DatasetError):
         return None
-    return _Told(tasks, digests) if len(tasks) == len(digests) else None
+    alike = len(tasks) == len(sources) == len(digests)
+    return _Told(tasks, sources, digests) if alike else None
 
 
 def _spec(folder: Path) -> DatasetSpec:

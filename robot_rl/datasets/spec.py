@@ -55,7 +55,7 @@ class DatasetSpec:
     reward_names: tuple[str, ...] = ()
     """Names of the K reward terms; empty where there is only their sum."""
     robot: Mapping[str, Any] | None = field(default=None)
-    """Whose it is, as `robot_identity` tells it; None where no robot is described."""
+    """Whose it is, as `RobotSpec.identity` tells it; None where no robot is described."""
     judges_success: bool = True
     """False where nothing said whether an episode succeeded."""
 

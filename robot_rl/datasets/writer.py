@@ -111,6 +111,16 @@ class DatasetWriter:
         """What the episodes must hold."""
         return self._manifest.spec
 
+    @property
+    def sources(self) -> list[str]:
+        """Of every episode that is in it."""
+        return self._manifest.sources
+
+    @property
+    def num_steps(self) -> int:
+        """Transitions of all episodes that are in it."""
+        return self._manifest.num_steps
+
     def add(self, *episodes: Episode) -> None:
         """Add episodes, all of them or none; they are on the disk when this returns.
 
@@ -127,8 +137,8 @@ class DatasetWriter:
         addition = Addition(
             data=self._place(meta.data_path(number), found.data),
             episodes=self._place(meta.episodes_path(number), found.table),
-            lengths=found.lengths, tasks=found.tasks, digests=found.digests,
-            derived=_digests(derived),
+            lengths=found.lengths, tasks=found.tasks, sources=found.sources,
+            digests=found.digests, derived=_digests(derived),
         )  # fmt: skip
         prepared = self._prepare(derived)  # all that needs space comes before the line
         append(self.folder, self._manifest, addition)

@@ -75,7 +75,6 @@ def _range(ends: Sequence[float] | None) -> tuple[float, float] | None:
 
 def _robot(name: str) -> Mapping[str, Any]:
     from configs.compose import compose
-    from robot_rl.buffers.row_description import robot_identity
 
     config: Any = compose([f"robot={name}"]).config
-    return robot_identity(config.robot.spec)
+    return config.robot.spec.identity()

@@ -1,5 +1,6 @@
 """What a data set holds: `data.py info`."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +58,13 @@ def _print_contents(dataset: EpisodeDataset) -> None:
     total: dict[str, int] = {}
     returns: list[float] = []
     tasks: dict[str, int] = {}
+    sources: dict[str, list[bool]] = {}
     for one in dataset:
         for name, count in _counts(one).items():
             total[name] = total.get(name, 0) + count
         returns.append(float(one.reward.sum(dtype=np.float64)))
         tasks[one.task] = tasks.get(one.task, 0) + 1
+        sources.setdefault(_who(one.source), []).append(bool(one.success[-1]))
     if not returns:
         return
     steps, count = sum(dataset.lengths), len(dataset)
@@ -73,6 +76,14 @@ def _print_contents(dataset: EpisodeDataset) -> None:
     print(f"invalid   {total['invalid'] / steps:.1%} of the steps")
     for task, number in tasks.items():
         print(f"task      {number:>6} x {task or '(not said)'}")
+    for source, ends in sources.items():
+        succeeded = f", {sum(ends)} succeeded" if dataset.spec.judges_success else ""
+        print(f"source    {len(ends):>6} x {source or '(not said)'}{succeeded}")
+
+
+def _who(source: str) -> str:
+    """Who acted, without the number of the episode that `collect.py` puts behind it."""
+    return re.sub(r"/\d+$", "", source)
 
 
 def _counts(one: Episode) -> dict[str, int]:

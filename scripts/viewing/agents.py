@@ -1,4 +1,4 @@
-"""Who acts while somebody looks: nobody, chance, a policy, or a bundle."""
+"""Who acts while somebody looks: nobody, chance, a scripted expert, a policy, or a bundle."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +11,10 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from runtime.bundling import BundlePolicy
 from sim.env import SimEnv
+from sim.experts.catalog import Expert, scripted_expert
 from sim.viewing.player import Agent
 
-SIMPLE = ("zero", "random")
+SIMPLE = ("zero", "random", "scripted")
 """Agents that need no training."""
 
 
@@ -21,7 +22,7 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
     """An agent by its name, or the one in a bundle's folder.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither, or the task has no scripted expert.
         BundleError: The folder is no bundle, or it is damaged.
         SpecMismatchError: The bundle is for another robot or control period.
     """
@@ -29,6 +30,8 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
         return ZeroAgent(env.spec)
     if name == "random":
         return RandomAgent(env.spec, seed)
+    if name == "scripted":
+        return ScriptedAgent(scripted_expert(env))
     if not Path(name).is_dir():
         told = unknown_name("agent", name, SIMPLE)
         raise ConfigError(f"{told}, or the folder of a bundle that export wrote")
@@ -67,6 +70,21 @@ class RandomAgent:
 
     def begin(self, mask: Tensor) -> None:
         """The stream goes on."""
+
+
+class ScriptedAgent:
+    """Rules over the true state of the worlds."""
+
+    def __init__(self, expert: Expert) -> None:
+        """Hold the rules."""
+        self._expert = expert
+
+    def act(self, obs: Obs) -> Tensor:
+        """What the rules say; they look at the worlds themselves."""
+        return self._expert.act()
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing is remembered."""
 
 
 class PolicyAgent:

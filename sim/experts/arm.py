@@ -42,24 +42,26 @@ class ArmExpert:
             simulation.engine.model, simulation.layout, _SITE, rest=middle
         )
 
-    def act(self, position: Tensor, yaw: Tensor, opening: Tensor) -> Tensor:
+    def act(
+        self, position: Tensor, yaw: Tensor | None = None, opening: Tensor | None = None
+    ) -> Tensor:
         """Actions that go on towards poses of the hand, which points down, (N, A), in [-1, 1].
 
         Args:
             position: Of the end effector, (N, 3), [m], world.
             yaw: Turn of the hand about the vertical, (N,), [rad]; at 0 its fingers open along y.
-            opening: Of the gripper as a fraction, (N, 1).
+                None lets the hand point and turn as it likes.
+            opening: Of the gripper as a fraction, (N, 1); None where actions do not move it.
         """
         truth = self._simulation.truth
         way = position - truth.end_effector_position_b
         length = way.norm(dim=-1, keepdim=True).clamp_min(1e-9)
         target = truth.end_effector_position_b + way * (self._stride / length).clamp_max(1.0)
-        down = torch.zeros(len(yaw), 4)
-        down[:, 1], down[:, 2] = (0.5 * yaw).cos(), (0.5 * yaw).sin()
+        down = None if yaw is None else _pointing_down(yaw)
         q = truth.joint_position.double().numpy()
+        place = target.double().numpy()
         solved = np.stack([
-            self._kinematics.solve(q[i], target[i].double().numpy(), down[i].double().numpy(),
-                                   _ITERATIONS)
+            self._kinematics.solve(q[i], place[i], None if down is None else down[i], _ITERATIONS)
             for i in range(len(q))
         ])  # fmt: skip
         change = torch.from_numpy(solved - q)
@@ -74,6 +76,13 @@ class ArmExpert:
         """Turn of the hand about the vertical, (N,), [rad], as of `act`."""
         turn = quaternion.rotation_matrix(self._simulation.truth.end_effector_orientation_b)
         return torch.atan2(turn[:, 3], turn[:, 0])  # its x axis, seen from above
+
+
+def _pointing_down(yaw: Tensor) -> np.ndarray:
+    """Orientations of hands that point down, (N, 4), wxyz."""
+    down = torch.zeros(len(yaw), 4)
+    down[:, 1], down[:, 2] = (0.5 * yaw).cos(), (0.5 * yaw).sin()
+    return down.double().numpy()
 
 
 def nearest_turn(angle: Tensor, period: float, near: Tensor) -> Tensor:

@@ -62,6 +62,7 @@ def episodes_table(
     first_frame: int,
     lengths: Sequence[int],
     tasks: Sequence[str],
+    sources: Sequence[str],
     digests: Sequence[str],
     statistics: list[Statistics],
 ) -> bytes:
@@ -74,6 +75,7 @@ def episodes_table(
         first_frame: Frames before them.
         lengths: Steps of each.
         tasks: Of each.
+        sources: Of each.
         digests: Of each.
         statistics: Of each.
     """
@@ -90,6 +92,7 @@ def episodes_table(
         "dataset_to_index": ends,
         "meta/episodes/chunk_index": chunk,
         "meta/episodes/file_index": file,
+        "robot_rl/source": list(sources),
         "robot_rl/sha256": list(digests),
     }
     counted = [name for name, column in spec.columns.items() if column.dtype == "float32"]

@@ -45,6 +45,8 @@ class Addition:
     """Steps T of each."""
     tasks: list[str]
     """Of each."""
+    sources: list[str]
+    """Of each; empty words in data sets that were written before there were sources."""
     digests: list[str]
     """`Episode.digest` of each."""
     derived: dict[str, str]
@@ -85,6 +87,11 @@ class Manifest:
     def tasks(self) -> list[str]:
         """All tasks, in the order in which they came."""
         return list(dict.fromkeys(task for one in self.additions for task in one.tasks))
+
+    @property
+    def sources(self) -> list[str]:
+        """Of every episode."""
+        return [source for one in self.additions for source in one.sources]
 
 
 def is_dataset(folder: Path) -> bool:
@@ -207,4 +214,5 @@ def _chained(before: str, text: str) -> str:
 
 def _addition(entry: Mapping[str, Any]) -> Addition:
     files = {name: FileEntry(**entry[name]) for name in ("data", "episodes")}
-    return Addition(**{**entry, **files})
+    unsaid = {"sources": [""] * len(entry["lengths"])}
+    return Addition(**{**unsaid, **entry, **files})

@@ -40,7 +40,7 @@ class ImportChoices:
     task: str = ""
     """What was to be done, where the data do not say."""
     robot: Mapping[str, Any] | None = None
-    """Whose the data are, as `robot_identity` tells it; None takes what the data say."""
+    """Whose the data are, as `RobotSpec.identity` tells it; None takes what the data say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +215,7 @@ def _episode(
         policy_version=raw.more.get("policy_version", np.zeros(steps)).astype(np.int64),
         stamp_ns=raw.more.get("stamp_ns", np.zeros(steps + 1)).astype(np.int64),
         task=raw.task or choices.task,
+        source="",
         **flags,
     )
 

@@ -1,0 +1,202 @@
+"""Episodes out of a live environment: takes the steps of N worlds, gives each episode at its end.
+
+Worlds may end at different times. What is kept are the frames that were acted on and, of an
+episode's end, the true successor: no frame of the next episode gets into it. An invalid step (a
+world that the engine gave up, a lost sensor) stays in its episode as one that must not be learned
+from; invalid rows before the first valid one, as foreign resets make them, belong to none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.episode import Episode, Flags
+from robot_rl.datasets.spec import DatasetSpec
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """An episode that has ended."""
+
+    world: int
+    """Where it happened."""
+    episode: Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One step of all worlds."""
+
+    obs: dict[str, Array]
+    """Acted on, (N, D) each."""
+    columns: dict[str, Array]
+    """Fields of `Episode`, (N, ...) each."""
+    policy_version: int
+    stamp_ns: int
+    """When `obs` was measured."""
+
+
+class EpisodeRecorder:
+    """Puts steps together; holds no more of them than the longest unfinished episode has."""
+
+    def __init__(self, spec: DatasetSpec, *, task: str = "", source: str = "") -> None:
+        """Begin empty; `begin` must come before the first `add`.
+
+        Args:
+            spec: Of the data set, as `spec_of` makes it: says which groups are recorded.
+            task: What is to be done, in words.
+            source: Who acts, in words.
+        """
+        self._spec, self._task, self._source = spec, task, source
+        self._rows: list[_Row] = []
+        self._first: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Row in which each world's episode began."""
+        self._obs: dict[str, Array] = {}
+        self._stamp_ns = 0
+
+    def begin(self, obs: Obs, *, stamp_ns: int = 0) -> None:
+        """New episodes begin in all worlds; those that did not end are forgotten.
+
+        Args:
+            obs: What is acted on first.
+            stamp_ns: When it was measured [ns]; 0 in simulation.
+        """
+        self._rows.clear()
+        self._look(obs, stamp_ns)
+        self._first = np.zeros(len(next(iter(self._obs.values()))), np.int64)
+
+    def add(self, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> list[Recorded]:
+        """Keep a step, which followed the observations of the one before; all of it is copied.
+
+        Args:
+            step: Of all worlds.
+            stamp_ns: When its observations were measured [ns]; 0 in simulation.
+            policy_version: Which policy acted.
+
+        Returns:
+            The episodes that ended in it, by world.
+
+        Raises:
+            DatasetError: `begin` was not called.
+        """
+        if not self._obs:
+            raise DatasetError("a step came before the first observation; call begin(obs) first")
+        columns = _columns(step, with_terms=bool(self._spec.reward_names))
+        self._rows.append(_Row(
+            obs=self._obs, columns=columns, policy_version=policy_version, stamp_ns=self._stamp_ns
+        ))  # fmt: skip
+        after = self._groups(step.next_obs)
+        ended = columns["terminated"] | columns["truncated"]
+        found = self._cut(np.flatnonzero(ended), after, stamp_ns)
+        self._look(step.obs, stamp_ns)
+        self._first[ended] = len(self._rows)
+        self._forget()
+        return found
+
+    def end(self) -> list[Recorded]:
+        """End the recording: episodes that are not over are truncated where they are.
+
+        Returns:
+            Those that have a step, by world; a new `begin` must come before the next `add`.
+        """
+        if self._rows:
+            last = self._rows[-1].columns
+            last["truncated"] = ~last["terminated"]
+        found = self._cut(np.flatnonzero(self._first < len(self._rows)), self._obs, self._stamp_ns)
+        self._rows.clear()
+        self._obs = {}
+        return found
+
+    def _cut(self, worlds: Array, after: dict[str, Array], stamp_ns: int) -> list[Recorded]:
+        """Episodes of worlds whose last step was the newest one."""
+        cut = [(int(world), self._episode(int(world), after, stamp_ns)) for world in worlds]
+        return [Recorded(world=world, episode=one) for world, one in cut if one is not None]
+
+    def _episode(self, world: int, after: dict[str, Array], stamp_ns: int) -> Episode | None:
+        rows = self._rows[self._first[world] :]
+        valid: Flags = np.array([row.columns["valid"][world] for row in rows])
+        if not valid.any():
+            return None
+        rows = rows[int(np.argmax(valid)) :]
+        columns: dict[str, Any] = {
+            name: np.stack([row.columns[name][world] for row in rows]) for name in rows[0].columns
+        }
+        return Episode(
+            obs={
+                name: np.stack([*(row.obs[name][world] for row in rows), last[world]])
+                for name, last in after.items()
+            },
+            policy_version=np.array([row.policy_version for row in rows], np.int64),
+            stamp_ns=np.array([*(row.stamp_ns for row in rows), stamp_ns], np.int64),
+            task=self._task,
+            source=self._source,
+            **{"reward_terms": None, **columns},
+        )
+
+    def _look(self, obs: Obs, stamp_ns: int) -> None:
+        self._obs, self._stamp_ns = self._groups(obs), stamp_ns
+
+    def _groups(self, obs: Obs) -> dict[str, Array]:
+        return {name: _copied(obs[name]) for name in self._spec.groups}
+
+    def _forget(self) -> None:
+        """Drop rows that no unfinished episode has."""
+        old = int(self._first.min())
+        del self._rows[:old]
+        self._first -= old
+
+
+def spec_of(env: EnvSpec) -> DatasetSpec:
+    """What a data set of an environment's episodes holds: all of its groups of vectors.
+
+    Raises:
+        DatasetError: It has none, or a group that no table can hold.
+    """
+    return DatasetSpec(
+        groups={
+            name: env.groups[name].shape[0] for name in env.groups if name not in left_out(env)
+        },
+        action_size=env.action_size,
+        control_dt=env.control_dt,
+        reward_names=env.reward_names,
+        robot=None if env.robot is None else env.robot.identity(),
+        judges_success=env.judges_success,
+    )
+
+
+def left_out(env: EnvSpec) -> Sequence[str]:
+    """Groups that are not recorded, as they are no vectors: images."""
+    return [
+        name
+        for name, group in env.groups.items()
+        if len(group.shape) != 1 or group.dtype is not torch.float32
+    ]
+
+
+def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:
+    terms = {"reward_terms": step.reward_terms} if with_terms else {}
+    terminated = _copied(step.terminated)
+    return {
+        "action": _copied(step.action),
+        "reward": _copied(step.reward),
+        **{name: _copied(value) for name, value in terms.items() if value is not None},
+        "terminated": terminated,
+        "truncated": _copied(step.truncated) & ~terminated,
+        "success": _copied(step.success),
+        "valid": _copied(step.valid),
+        "intervened": _copied(step.intervened),
+    }
+
+
+def _copied(values: Tensor) -> Array:
+    """On the host, and of its own: the environment overwrites its tensors in the next step."""
+    return values.detach().cpu().numpy().copy()

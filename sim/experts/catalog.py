@@ -1,0 +1,67 @@
+"""Which tasks have a scripted expert: one line each."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from sim.env import SimEnv
+from sim.experts.drawer import DrawerExpert
+from sim.experts.lift import LiftExpert
+from sim.experts.peg import PegExpert
+from sim.experts.reach import ReachExpert
+from sim.multirotors.multirotor import MultirotorSimulation
+from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.tasks.arms.drawer import DrawerTask
+from sim.tasks.arms.lift import LiftTask
+from sim.tasks.arms.peg import PegTask
+from sim.tasks.arms.reach import ReachTask
+from sim.tasks.flights.hover import HoverTask
+from sim.tasks.flights.tracking import TrackingTask
+
+
+class Expert(Protocol):
+    """Rules over the true state; remembers nothing, so that any state is as good as another."""
+
+    def act(self) -> Tensor:
+        """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
+        ...
+
+
+class FlightExpert:
+    """Flies to the goal of a flight task."""
+
+    def __init__(self, simulation: MultirotorSimulation, task: Any, action_map: object) -> None:
+        """Read the worlds and their goals; refuses actions that are not rotor speeds."""
+        self._pilot, self._task = MultirotorExpert(simulation), task
+
+    def act(self) -> Tensor:
+        """Rotor speeds of all worlds, (N, 4), in [-1, 1]."""
+        return self._pilot.act(self._task.goal)
+
+
+_EXPERTS: dict[str, tuple[type, Callable[..., Expert]]] = {
+    "reach": (ReachTask, ReachExpert),
+    "lift": (LiftTask, LiftExpert),
+    "peg": (PegTask, PegExpert),
+    "drawer": (DrawerTask, DrawerExpert),
+    "hover": (HoverTask, FlightExpert),
+    "tracking": (TrackingTask, FlightExpert),
+}
+"""Name of a task -> its class, and who does it."""
+
+
+def scripted_expert(env: SimEnv) -> Expert:
+    """The expert of the worlds' task.
+
+    Raises:
+        ConfigError: The task has none, or it does not move the robot as the actions do.
+    """
+    for task, make in _EXPERTS.values():
+        if type(env.task) is task:
+            return make(env.simulation, env.task, env.action_map)
+    raise ConfigError(
+        f"a scripted expert was asked for, but {type(env.task).__name__} has none; tasks that have "
+        f"one: {', '.join(_EXPERTS)}"
+    )

@@ -35,6 +35,7 @@ from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask
 from sim.tasks.arms.reach import ReachConfig, ReachTask
+from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
@@ -112,6 +113,7 @@ COMPONENTS = (
     Component("robot", "joint_robot", JointRobotConfig, MujocoSimulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
+    Component("task", "gates", GatesConfig, GatesTask),
     Component("task", "reach", ReachConfig, ReachTask),
     Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "peg", PegConfig, PegTask),

@@ -81,6 +81,7 @@ CASES = (
         endless_flight("hover", action=FlightAction.body_rates), lift_limit,
     ),
     EnvCase("tracking", flight("tracking"), 12, endless_flight("tracking"), lift_limit),
+    EnvCase("gates", flight("gates"), 12, endless_flight("gates"), lift_limit),
     EnvCase(
         "hover without noise", flight("hover", noise=False), 12,
         endless_flight("hover", noise=False), lift_limit, noiseless=True,
@@ -88,6 +89,10 @@ CASES = (
     EnvCase(
         "tracking without noise", flight("tracking", noise=False), 12,
         endless_flight("tracking", noise=False), lift_limit, noiseless=True,
+    ),
+    EnvCase(
+        "gates without noise", flight("gates", noise=False), 12,
+        endless_flight("gates", noise=False), lift_limit, noiseless=True,
     ),
     EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT),
     EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT),

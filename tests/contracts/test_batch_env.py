@@ -20,7 +20,16 @@ from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
 from tests.sim.hands import endless_handling, handling
-from tests.sim.legs import climb, endless_climb, endless_get_up, endless_walk, get_up, walk
+from tests.sim.legs import (
+    climb,
+    endless_climb,
+    endless_follow,
+    endless_get_up,
+    endless_walk,
+    follow,
+    get_up,
+    walk,
+)
 
 IMAGES = {
     "actor": GroupSpec(shape=(5,)),
@@ -130,6 +139,11 @@ ON_THE_CPU_ONLY = (
     EnvCase(
         "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
         noiseless=True,
+    ),
+    EnvCase("motion", follow(), STEPS, endless_follow(), lift_limit),
+    EnvCase(
+        "motion without noise", follow(noise=False), STEPS, endless_follow(noise=False),
+        lift_limit, noiseless=True,
     ),
     EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
     EnvCase(

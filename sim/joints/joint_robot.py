@@ -10,6 +10,7 @@ from sim.joints.fallen import BeginsFallen
 from sim.joints.joint_randomization import JointRandomization
 from sim.motions.reference import FollowsMotion, make_reference
 from sim.physics.engine import PhysicsEngine
+from sim.physics.mechanism import Mechanism
 
 
 @dataclass(kw_only=True)
@@ -94,8 +95,8 @@ class JointRobotConfig:
         parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
         if isinstance(task, FollowsMotion):
             parts["reference"] = make_reference(
-                task.motion, self.spec, simulation.engine.model, control_dt=simulation.control_dt,
-                longest_episode=task.episode_length,
+                task.motion, self.spec, Mechanism(simulation.engine.model, self.spec),
+                control_dt=simulation.control_dt, longest_episode=task.episode_length,
             )  # fmt: skip
         if isinstance(task, BeginsFallen):
             parts["fallen"] = simulation.fallen(task.fallen)

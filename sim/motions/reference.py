@@ -5,17 +5,12 @@ what the sensors of the robot's own model say in those states. A clip that is re
 where it ended; one that is not holds its last pose.
 """
 
-# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
-# pyright: reportAttributeAccessIssue=false
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-import mujoco
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core import quaternion
@@ -24,8 +19,7 @@ from robot_rl.core.robot import RobotSpec
 from sim.motions.clip import Clip, Floats
 from sim.motions.clip_files import load_clip
 from sim.motions.scripted import ScriptConfig, scripted
-from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_sensors import sensor_columns
+from sim.physics.mechanism import Mechanism
 
 BODY_FIELDS = {"body_position_w": 3, "body_orientation_w": 4, "body_velocity_w": 3,
                "body_rates_w": 3}  # fmt: skip
@@ -75,7 +69,7 @@ class Reference:
 
 
 def make_reference(
-    config: MotionConfig, robot: RobotSpec, model: mujoco.MjModel, *, control_dt: float,
+    config: MotionConfig, robot: RobotSpec, mechanism: Mechanism, *, control_dt: float,
     longest_episode: float,
 ) -> Reference:  # fmt: skip
     """Read or make the clip and let the model go through it.
@@ -83,7 +77,7 @@ def make_reference(
     Args:
         config: Which clip.
         robot: Whose it is.
-        model: Of the worlds, with the sensors of the watched bodies.
+        mechanism: Of the worlds, with the sensors of the watched bodies.
         control_dt: Control period [s].
         longest_episode: How long a motion must go on after its last start [s].
 
@@ -91,20 +85,24 @@ def make_reference(
         ConfigError: The clip cannot be used.
         SpecMismatchError: It is of another robot, or the robot has no floating base.
     """
-    layout = JointLayout.of(model, robot.num_joints)
-    if not layout.floating:
+    if not mechanism.floating:
         raise SpecMismatchError(
             f"task motion needs a robot with a floating base, that of '{robot.name}' is fixed; "
             "choose robot=g1 or robot=go2"
         )
     clip = (load_clip(Path(config.file), robot, csv_fps=config.csv_fps) if config.file
-            else scripted(config.script, robot, model))  # fmt: skip
+            else scripted(config.script, robot, mechanism))  # fmt: skip
     starts = max(1, round(clip.duration / control_dt))
     frames = starts + round(longest_episode / control_dt) + 1
     if config.repeat:
         clip = repeated(clip, frames * control_dt, owner=config.file or "script")
     states = resampled(clip, frames, control_dt)
-    return Reference(starts, {**states, **_sensed(states, model, layout)})
+    plain = {name: value.double().numpy() for name, value in states.items()}
+    bodies = {
+        name: torch.from_numpy(values.astype(np.float32)).unflatten(-1, (-1, BODY_FIELDS[name]))
+        for name, values in mechanism.sensed(plain, list(BODY_FIELDS)).items()
+    }
+    return Reference(starts, {**states, **bodies})
 
 
 def repeated(clip: Clip, seconds: float, *, owner: str) -> Clip:
@@ -155,32 +153,6 @@ def resampled(clip: Clip, frames: int, dt: float) -> dict[str, Tensor]:
         "joint_velocity": np.gradient(joints, dt, axis=0),
     }
     return {name: torch.from_numpy(values.astype(np.float32)) for name, values in fields.items()}
-
-
-def _sensed(
-    states: dict[str, Tensor], model: mujoco.MjModel, layout: JointLayout
-) -> dict[str, Tensor]:
-    """What the watched bodies' sensors say in every state."""
-    data, columns = mujoco.MjData(model), sensor_columns(model)
-    known = {name: columns[name] for name in BODY_FIELDS if name in columns}
-    parts = {name: value.double().numpy() for name, value in states.items()}
-    rows: list[NDArray] = []
-    for i in range(len(parts["position_w"])):
-        data.qpos[:3], data.qpos[3:7] = parts["position_w"][i], parts["orientation_w"][i]
-        data.qvel[:3] = parts["linear_velocity_w"][i]
-        data.qvel[3:6] = parts["angular_velocity_b"][i]
-        data.qpos[layout.position] = parts["joint_position"][i]
-        data.qvel[layout.velocity] = parts["joint_velocity"][i]
-        mujoco.mj_fwdPosition(model, data)
-        mujoco.mj_sensorPos(model, data)
-        mujoco.mj_fwdVelocity(model, data)
-        mujoco.mj_sensorVel(model, data)
-        rows.append(data.sensordata.copy())
-    table = torch.from_numpy(np.stack(rows).astype(np.float32))
-    return {
-        name: table[:, columns].reshape(len(rows), -1, BODY_FIELDS[name])
-        for name, columns in known.items()
-    }
 
 
 def _continuous(turn: Floats) -> Floats:

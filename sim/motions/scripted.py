@@ -5,24 +5,16 @@ base moves so that feet on the ground stay where they are. Nothing here knows of
 has to find those, and may find that it cannot follow exactly.
 """
 
-# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
-# pyright: reportAttributeAccessIssue=false
-
 from dataclasses import dataclass
 from enum import Enum
 
-import mujoco
 import numpy as np
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from sim.motions.clip import Clip, Floats, checked
-from sim.physics.joint_layout import JointLayout
+from sim.physics.mechanism import Mechanism
 
-_CAPSULE = int(mujoco.mjtGeom.mjGEOM_CAPSULE)
-_ROUND = (int(mujoco.mjtGeom.mjGEOM_SPHERE), _CAPSULE)
-_GROUNDED = 0.005
-"""A foot this much above the lowest one stands too [m]."""
 _BENDS = (
     {"thigh_joint": (1.0, 1.0), "calf_joint": (-2.0, 0.0)},
     {"hip_pitch_joint": (-1.0, 1.0), "knee_joint": (2.0, 0.0), "ankle_pitch_joint": (-1.0, -1.0)},
@@ -67,13 +59,13 @@ class ScriptConfig:
                 )
 
 
-def scripted(config: ScriptConfig, robot: RobotSpec, model: mujoco.MjModel) -> Clip:
+def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: Mechanism) -> Clip:
     """One cycle of a script.
 
     Args:
         config: The script.
         robot: With feet whose names, or the parts before a `_`, begin those of its legs' joints.
-        model: Its mechanism.
+        mechanism: The robot without forces.
 
     Raises:
         ConfigError: Its legs are not of a kind that is known, or bend beyond their limits.
@@ -89,7 +81,7 @@ def scripted(config: ScriptConfig, robot: RobotSpec, model: mujoco.MjModel) -> C
             joints[:, column] += shorter * bend + back * swing
     clip = Clip(
         fps=(len(phase) - 1) / config.period,
-        root_position=_base(joints, robot, model),
+        root_position=mechanism.base_path(joints),
         root_orientation=np.tile([1.0, 0.0, 0.0, 0.0], (len(phase), 1)),
         joint_position=joints,
     )
@@ -120,30 +112,3 @@ def _leg(robot: RobotSpec, foot: str) -> tuple[str, dict[str, tuple[float, float
         f"no script moves robot '{robot.name}': its leg '{leg}' has neither {' nor '.join(known)}; "
         "name a clip of its own in task.motion.file"
     )
-
-
-def _base(joints: Floats, robot: RobotSpec, model: mujoco.MjModel) -> Floats:
-    """Where the base is while the feet on the ground stay, (T, 3), [m]."""
-    data, layout = mujoco.MjData(model), JointLayout.of(model, robot.num_joints)
-    data.qpos[:7] = [0, 0, 0, 1, 0, 0, 0]
-    robot_geoms = [
-        i for i in range(model.ngeom)
-        if model.body_rootid[model.geom_bodyid[i]] == model.jnt_bodyid[0]
-        and model.geom_contype[i] and int(model.geom_type[i]) in _ROUND
-    ]  # fmt: skip
-    sites = [model.site(foot).id for foot in robot.feet]
-    base, before = np.zeros((len(joints), 3)), np.zeros((0, 3))
-    for frame, position in enumerate(joints):
-        data.qpos[layout.position] = position
-        mujoco.mj_kinematics(model, data)
-        low = data.geom_xpos[robot_geoms, 2] - model.geom_size[robot_geoms, 0] - np.where(
-            model.geom_type[robot_geoms] == _CAPSULE,
-            model.geom_size[robot_geoms, 1] * np.abs(data.geom_xmat[robot_geoms, 8]), 0.0,
-        )  # fmt: skip
-        base[frame, 2] = -low.min()
-        feet = data.site_xpos[sites].copy()
-        if frame:
-            stands = feet[:, 2] < feet[:, 2].min() + _GROUNDED
-            base[frame, 0] = base[frame - 1, 0] - (feet - before)[stands, 0].mean()
-        before = feet
-    return base

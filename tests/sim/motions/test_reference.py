@@ -1,5 +1,8 @@
 """References: repeated, resampled, and felt by the sensors of the robot's own model."""
 
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
 import dataclasses
 
 import numpy as np
@@ -12,6 +15,7 @@ from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.motions.clip import Clip
 from sim.motions.reference import MotionConfig, Reference, make_reference, repeated, resampled
 from sim.motions.scripted import Script, ScriptConfig
+from sim.physics.mechanism import Mechanism
 from tests.sim.viewing.shown import worlds
 
 
@@ -76,8 +80,8 @@ def go2() -> MujocoSimulation:
 
 def made(simulation: MujocoSimulation, **script) -> Reference:
     return make_reference(
-        MotionConfig(script=ScriptConfig(**script)), simulation.robot, simulation.engine.model,
-        control_dt=0.02, longest_episode=1.0,
+        MotionConfig(script=ScriptConfig(**script)), simulation.robot,
+        Mechanism(simulation.engine.model, simulation.robot), control_dt=0.02, longest_episode=1.0,
     )  # fmt: skip
 
 
@@ -135,7 +139,7 @@ def test_an_arm_follows_no_motion():
 def test_a_leg_that_no_script_knows_is_named(go2):
     other = dataclasses.replace(go2.robot, feet=["tail"])
     with pytest.raises(ConfigError, match="its leg 'tail' has neither"):
-        make_reference(MotionConfig(), other, go2.engine.model, control_dt=0.02,
+        make_reference(MotionConfig(), other, Mechanism(go2.engine.model, other), control_dt=0.02,
                        longest_episode=1.0)  # fmt: skip
 
 

@@ -160,6 +160,22 @@ def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
     assert bool((step.reward_terms[:, :6] > 0.1).all())
 
 
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_what_is_seen_of_a_motion_has_a_mirror(robot):
+    """Data for symmetric training: joints that are asked for go to the other side too."""
+    env = worlds("motion", 1, f"robot={robot}")
+    mirror, obs = env.mirror(), env.reset(seed=0)
+    joints = env.simulation.robot.joint_names
+    left, right = (
+        joints.index(name)
+        for name in (("left_knee_joint", "right_knee_joint") if robot == "g1"
+                     else ("FL_calf_joint", "FR_calf_joint"))
+    )  # fmt: skip
+    for group in ("actor", "critic"):
+        assert mirror.groups[group].width == obs[group].shape[1]
+        assert mirror.groups[group].source[left] == right  # reference_joints come first
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [

@@ -42,8 +42,10 @@ from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask
 from sim.tasks.arms.reach import ReachConfig, ReachTask
+from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 
@@ -121,11 +123,13 @@ COMPONENTS = (
     Component("robot", "joint_robot", JointRobotConfig, build_mujoco_simulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),
+    Component("task", "gates", GatesConfig, GatesTask),
     Component("task", "reach", ReachConfig, ReachTask),
     Component("task", "lift", LiftConfig, LiftTask),
     Component("task", "peg", PegConfig, PegTask),
     Component("task", "drawer", DrawerConfig, DrawerTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
+    Component("task", "motion", MotionTaskConfig, MotionTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),

@@ -14,12 +14,25 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import GOAL_PREFIX, SENSED_PREFIX, STATE_PREFIX
 from robot_rl.core.robot_state import STATE_FIELDS
 
+_WAY = "(in->state.position_w[{k}] - (i < 3 ? in->goal.position_w : in->goal.preview_w)[{k}])"
+_WAY_X, _WAY_Y, _WAY_Z = (_WAY.format(k=k) for k in range(3))
+"""From the next gate, or the one after it, to the robot."""
+
 ENTRIES = {
     # term: its entry i; `rotation` is the rotation matrix of the base
     "position_error_w": "in->state.position_w[i] - in->goal.position_w[i]",
     "velocity_error_w": "in->state.linear_velocity_w[i] - in->goal.linear_velocity_w[i]",
     "preview_w": "in->goal.preview_w[i] - in->state.position_w[i % 3]",
+    "gate_offsets":
+        f"(i % 3 == 0 ? {_WAY_X} * in->goal.gate_normals_w[i]"
+        f" + {_WAY_Y} * in->goal.gate_normals_w[i + 1]"
+        f" : i % 3 == 1 ? {_WAY_Y} * in->goal.gate_normals_w[i - 1]"
+        f" - {_WAY_X} * in->goal.gate_normals_w[i] : {_WAY_Z})",
     "orientation_matrix": "rotation[i]",
+    "goal_orientation_b":
+        "rotation[i / 3] * in->goal.orientation_matrix_w[i % 3]"
+        " + rotation[3 + i / 3] * in->goal.orientation_matrix_w[3 + i % 3]"
+        " + rotation[6 + i / 3] * in->goal.orientation_matrix_w[6 + i % 3]",
     "projected_gravity_b": "-rotation[6 + i]",
     "linear_velocity_w": "in->state.linear_velocity_w[i]",
     "angular_velocity_b": "in->state.angular_velocity_b[i]",

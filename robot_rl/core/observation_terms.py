@@ -64,10 +64,40 @@ def preview_w(inputs: ObservationInputs) -> Array:
     return points - xp.tile(inputs.state.position_w, (1, count))
 
 
+@mirrored(Mirrored.vector)
+def gate_offsets(inputs: ObservationInputs) -> Array:
+    """Place of the base as seen from the next two gates, (N, 6), [m]: ahead, left, above of each.
+
+    Ahead is where the gate is left when it is flown through. Without a gate, where the goal's
+    normal is zero, ahead and left are zero.
+    """
+    position, normals = inputs.state.position_w, goal_entry(inputs, "gate_normals_w")
+    xp = array_namespace(position)
+    columns: list[Array] = []
+    for i, name in enumerate(("position_w", "preview_w")):
+        way = position - goal_entry(inputs, name)[:, :3]
+        x, y = normals[:, 3 * i], normals[:, 3 * i + 1]
+        columns += [way[:, 0] * x + way[:, 1] * y, way[:, 1] * x - way[:, 0] * y, way[:, 2]]
+    return xp.stack(columns, axis=-1)
+
+
 @mirrored(Mirrored.rotation)
 def orientation_matrix(inputs: ObservationInputs) -> Array:
     """Rotation matrix body to world, row-major, (N, 9)."""
     return quaternion.rotation_matrix(inputs.state.orientation_w)
+
+
+@mirrored(Mirrored.rotation)
+def goal_orientation_b(inputs: ObservationInputs) -> Array:
+    """Rotation matrix from the base to where it should look, row-major, (N, 9).
+
+    It reads the goal `orientation_matrix_w`, body to world, row-major.
+    """
+    base = quaternion.rotation_matrix(inputs.state.orientation_w)
+    goal = goal_entry(inputs, "orientation_matrix_w")
+    xp = array_namespace(base)
+    back = xp.permute_dims(xp.reshape(base, (-1, 3, 3)), (0, 2, 1))
+    return xp.reshape(xp.matmul(back, xp.reshape(goal, (-1, 3, 3))), (-1, 9))
 
 
 @mirrored(Mirrored.vector)
@@ -119,7 +149,9 @@ TERMS: dict[str, Term] = {
         position_error_w,
         velocity_error_w,
         preview_w,
+        gate_offsets,
         orientation_matrix,
+        goal_orientation_b,
         projected_gravity_b,
         linear_velocity_w,
         angular_velocity_b,

@@ -148,11 +148,18 @@ class BrowserScene:
                 self._marks[mark.name] = self._add_mark(mark)
                 continue
             node.position = mark.start
+            if isinstance(node, viser.LineSegmentsHandle) and mark.outline is not None:
+                node.points = _edges(mark.outline - mark.start)
             if isinstance(node, viser.ArrowsHandle) and mark.end is not None:
                 node.points = _from_origin(mark.end - mark.start)
                 node.visible = float(np.linalg.norm(mark.end - mark.start)) > _LEAST * self._view
 
     def _add_mark(self, mark: Mark) -> viser.SceneNodeHandle:
+        if mark.outline is not None:
+            return self._server.scene.add_line_segments(
+                f"{_ROOT}/goal/{mark.name}", _edges(mark.outline - mark.start), _GOAL,
+                thickness=0.02 * self._view, position=mark.start,
+            )  # fmt: skip
         if mark.end is not None:
             ends = _from_origin(mark.end - mark.start)
             arrow = self._add_arrows(f"goal/{mark.name}", ends, _GOAL)
@@ -202,6 +209,11 @@ class BrowserScene:
 
 def _from_origin(tip: NDArray) -> NDArray[np.float32]:
     return np.stack([np.zeros(3), tip])[None].astype(np.float32)
+
+
+def _edges(corners: NDArray) -> NDArray[np.float32]:
+    """A closed line as segments, (P, 3) -> (P, 2, 3)."""
+    return np.stack([corners, np.roll(corners, -1, axis=0)], axis=1).astype(np.float32)
 
 
 def _sky() -> NDArray[np.uint8]:

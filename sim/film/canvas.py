@@ -25,6 +25,8 @@ Draw = Callable[[int, float, mujoco.MjrRect], None]
 """Draws one of several things at a time [s] into a tile, with `look`, `paint` and `label`."""
 
 _MOST_GEOMS = 2000
+_BAR = 0.04
+"""Half the thickness of a frame's bars relative to their length."""
 _GUTTER = 2  # white between tiles [pixels]
 _EYE = np.eye(3).ravel()
 _NORMAL = mujoco.mjtFont.mjFONT_NORMAL
@@ -119,6 +121,12 @@ class Canvas:
         """Straight lines from point to point, (P, 3), width [pixels], one colour each."""
         for start, end, colour in zip(points[:-1], points[1:], rgba, strict=True):
             self.add_connector(mujoco.mjtGeom.mjGEOM_LINE, start, end, width, colour)
+
+    def add_frame(self, corners: NDArray, rgba: Sequence[float]) -> None:
+        """Bars from corner to corner, and back to the first, (P, 3)."""
+        for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+            thick = _BAR * float(np.linalg.norm(end - start))
+            self.add_connector(mujoco.mjtGeom.mjGEOM_CAPSULE, start, end, thick, rgba)
 
     def add_connector(
         self,

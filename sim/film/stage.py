@@ -128,7 +128,9 @@ class WorldStage:
 
     def _add_mark(self, mark: Mark, seen: float) -> None:
         size = _GOAL_SIZE * seen
-        if mark.end is None:
+        if mark.outline is not None:
+            self._canvas.add_frame(mark.outline, (*GOOD, 0.9))
+        elif mark.end is None:
             radii = np.full(3, size * mark.share)
             self._canvas.add(mujoco.mjtGeom.mjGEOM_SPHERE, radii, mark.start, (*GOOD, 0.9))
         elif float(np.linalg.norm(mark.end - mark.start)) > size:

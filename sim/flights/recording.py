@@ -54,6 +54,8 @@ class FlightRecording:
     """(K, T, 4), in [-1, 1]."""
     goal_w: Floats
     """Position of the goal, (K, T, 3), [m]."""
+    corners_w: Floats
+    """Corners of the gates, four points each, (K, T, G * 12), [m]; G = 0 without gates."""
     length: NDArray[np.int64]
     """Entries of each flight that were flown, (K,)."""
     success: NDArray[np.bool_]
@@ -142,7 +144,10 @@ class FlightRecorder:
             # Privileged values are scaled to [-1, 1]; a recording keeps fractions.
             frame["rotor_speed"] = 0.5 * (env.simulation.privileged["rotor_speed"][:k] + 1)
             frame["action"] = action[:k].clamp(-1.0, 1.0)
-            frame["goal_w"] = env.task.goal["position_w"][:k].clone()
+            goal = env.task.goal
+            frame["goal_w"] = goal["position_w"][:k].clone()
+            corners = goal.get("gate_corners_w", goal["position_w"][:, :0])
+            frame["corners_w"] = corners[:k].clone()
             self._frames.append(frame)
             return action
 

@@ -121,6 +121,8 @@ class FlightScene:
         moves = self._recording.goal_moves
         size = np.full(3, 0.012 if moves else 0.006)
         self._canvas.add(mujoco.mjtGeom.mjGEOM_SPHERE, size, goal, (*GOOD, 1.0))
+        for square in self._at(self._recording.corners_w, flight, step).reshape(-1, 4, 3):
+            self._canvas.add_frame(square, (*GOOD, 0.9))
         if moves:
             flown = self._recording.goal_w[flight, : self._recording.length[flight]]
             path = flown[np.linspace(0, len(flown) - 1, _CURVE_PIECES).astype(int)]

@@ -8,7 +8,9 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from sim.joints.fallen import BeginsFallen
 from sim.joints.joint_randomization import JointRandomization
+from sim.motions.reference import FollowsMotion, make_reference
 from sim.physics.engine import PhysicsEngine
+from sim.physics.mechanism import Mechanism
 
 
 @dataclass(kw_only=True)
@@ -87,9 +89,15 @@ class JointRobotConfig:
     def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
         """What a task for robots with joints is built with: the robot, true sensors to read.
 
-        A task that begins with fallen robots is told where they came to lie.
+        A task that begins with fallen robots is told where they came to lie; one that follows a
+        motion gets it as this robot moves and senses it.
         """
         parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
+        if isinstance(task, FollowsMotion):
+            parts["reference"] = make_reference(
+                task.motion, self.spec, Mechanism(simulation.engine.model, self.spec),
+                control_dt=simulation.control_dt, longest_episode=task.episode_length,
+            )  # fmt: skip
         if isinstance(task, BeginsFallen):
             parts["fallen"] = simulation.fallen(task.fallen)
         return parts

@@ -4,7 +4,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import mujoco
@@ -13,11 +13,18 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from sim.physics.mujoco_terrain import add_terrain
 from sim.scenes.scene import SceneConfig
 
+_WATCHED = (
+    ("body_position_w", mujoco.mjtSensor.mjSENS_FRAMEPOS),
+    ("body_orientation_w", mujoco.mjtSensor.mjSENS_FRAMEQUAT),
+    ("body_velocity_w", mujoco.mjtSensor.mjSENS_FRAMELINVEL),
+    ("body_rates_w", mujoco.mjtSensor.mjSENS_FRAMEANGVEL),
+)
+
 
 def furnish(
     tree: mujoco.MjSpec, scene: SceneConfig, read: Callable[[str, str], mujoco.MjSpec]
 ) -> None:
-    """Put tool, surroundings and ground into a robot's model, in this order.
+    """Put tool, surroundings and ground into a robot's model, in this order, then the sensors.
 
     Sensors of the surroundings may name all that is there before them.
 
@@ -45,6 +52,20 @@ def furnish(
         tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
     if scene.terrain is not None:
         add_terrain(tree, scene.terrain)
+    _watch(tree, scene.bodies)
+
+
+def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
+    """Give bodies sensors of their pose and velocities; kinds stand together."""
+    known = [body.name for body in tree.bodies if body.name]
+    for body in bodies:
+        if body not in known:
+            raise ConfigError(unknown_name("scene.bodies: body", body, known))
+    for field, kind in _WATCHED:
+        for body in bodies:
+            sensor = tree.add_sensor()
+            sensor.name, sensor.type = f"{field}/{body}", kind
+            sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_XBODY, body
 
 
 @contextmanager

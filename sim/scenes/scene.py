@@ -24,3 +24,6 @@ class SceneConfig:
     position: name -> noise and latency. Actors see them as `sensed/<name>`."""
     terrain: TerrainConfig | None = None
     """Uneven ground instead of the model's geom `floor`; none for that floor."""
+    bodies: list[str] = field(default_factory=list)
+    """Bodies of the model whose pose and velocities the task reads, as the sensors
+    `body_position_w`, `body_orientation_w`, `body_velocity_w` and `body_rates_w` (world axes)."""

@@ -13,6 +13,8 @@ from sim.viewing.worlds import Data, Model
 _FARTHEST = 6.0
 """Goals farther away than this many robot radii are left out of the picture: the robot would be a
 speck in it."""
+_FARTHEST_OUTLINE = 20.0
+"""The same for the nearest outline, something large to fly through."""
 
 _ARROW_TIME = 0.6
 """A velocity is drawn as the way that it covers in this time, times the robot's size [s/m]: what
@@ -83,6 +85,16 @@ def view_radius(
         marks: Goals.
         room: Least result in robot radii.
     """
-    ends = [end for mark in marks for end in (mark.start, mark.end) if end is not None]
+    points = [mark for mark in marks if mark.outline is None]
+    ends = [end for mark in points for end in (mark.start, mark.end) if end is not None]
     reach = max((float(np.linalg.norm(end - centre)) for end in ends), default=0.0)
-    return float(np.clip(reach, room * radius, _FARTHEST * radius))
+    outlines = [mark.outline for mark in marks if mark.outline is not None]
+    nearest = min(
+        (float(np.linalg.norm(corners - centre, axis=1).max()) for corners in outlines), default=0.0
+    )
+    return float(
+        max(
+            np.clip(reach, room * radius, _FARTHEST * radius),
+            min(nearest, _FARTHEST_OUTLINE * radius),
+        )
+    )

@@ -1,7 +1,8 @@
 """Goals as marks in a scene, read from their names.
 
 An entry of a task's goal is drawn by what its name says: `position` and `preview` are points,
-`velocity` is an arrow; the ending `_b` means the robot's base frame, anything else the world's.
+`corners` are squares, four points each, `velocity` is an arrow; the ending `_b` means the robot's
+base frame, anything else the world's.
 What a name does not say is not drawn.
 """
 
@@ -30,6 +31,8 @@ class Mark:
     """Tip of an arrow, (3,), world frame [m]; None for a point."""
     share: float = 1.0
     """Size of a point relative to others."""
+    outline: Floats | None = None
+    """Corners of a closed line around `start`, (P, 3), world frame [m]; None for others."""
 
 
 def goal_marks(
@@ -58,6 +61,9 @@ def goal_marks(
             for i, point in enumerate(values.reshape(-1, 3)):
                 place = base_position + base_rotation @ point if in_base else point
                 marks.append(Mark(name=f"{name}/{i}", start=place, share=share))
+        elif "corners" in name and not in_base and len(values) % 12 == 0:
+            for i, square in enumerate(values.reshape(-1, 4, 3)):
+                marks.append(Mark(name=f"{name}/{i}", start=square.mean(axis=0), outline=square))
         elif "velocity" in name and "angular" not in name and len(values) in (2, 3):
             arrow = np.zeros(3)
             linear = values[:2] if is_planar(name, len(values)) else values

@@ -20,7 +20,16 @@ from tests.gymnasium_worlds import LIMIT, Drift
 from tests.sim.arms import STEPS, endless_reach, reach
 from tests.sim.flying import endless_flight, flight, lift_limit
 from tests.sim.hands import endless_handling, handling
-from tests.sim.legs import climb, endless_climb, endless_get_up, endless_walk, get_up, walk
+from tests.sim.legs import (
+    climb,
+    endless_climb,
+    endless_follow,
+    endless_get_up,
+    endless_walk,
+    follow,
+    get_up,
+    walk,
+)
 
 IMAGES = {
     "actor": GroupSpec(shape=(5,)),
@@ -81,6 +90,7 @@ CASES = (
         endless_flight("hover", action=FlightAction.body_rates), lift_limit,
     ),
     EnvCase("tracking", flight("tracking"), 12, endless_flight("tracking"), lift_limit),
+    EnvCase("gates", flight("gates"), 12, endless_flight("gates"), lift_limit),
     EnvCase(
         "hover without noise", flight("hover", noise=False), 12,
         endless_flight("hover", noise=False), lift_limit, noiseless=True,
@@ -88,6 +98,10 @@ CASES = (
     EnvCase(
         "tracking without noise", flight("tracking", noise=False), 12,
         endless_flight("tracking", noise=False), lift_limit, noiseless=True,
+    ),
+    EnvCase(
+        "gates without noise", flight("gates", noise=False), 12,
+        endless_flight("gates", noise=False), lift_limit, noiseless=True,
     ),
     EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT),
     EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT),
@@ -124,6 +138,11 @@ ON_THE_CPU_ONLY = (
     EnvCase(
         "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
         noiseless=True,
+    ),
+    EnvCase("motion", follow(), STEPS, endless_follow(), lift_limit),
+    EnvCase(
+        "motion without noise", follow(noise=False), STEPS, endless_follow(noise=False),
+        lift_limit, noiseless=True,
     ),
     EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
     EnvCase(

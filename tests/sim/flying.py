@@ -1,4 +1,4 @@
-"""Flights of a dozen steps for the tests of environments: both tasks, with their critics."""
+"""Flights of a dozen steps for the tests of environments: all tasks, with their critics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,18 +12,23 @@ from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
+from sim.tasks.flights.course import CourseConfig
 from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
+from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from tests.sim.flight_worlds import CPU, crazyflie
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
-TASKS = {"hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask)}
+TASKS = {
+    "hover": (HoverConfig, HoverTask), "tracking": (TrackingConfig, TrackingTask),
+    "gates": (GatesConfig, GatesTask),
+}  # fmt: skip
 
 
 def task_config(task: str, **changes: Any) -> Any:
-    """A task of twelve steps whose starts lie partly outside its radius."""
+    """A task of twelve steps whose starts lie partly outside its radius, or in a gate's frame."""
     start = FlightStartConfig(position=0.3, velocity=0.7)
     terms = [TermConfig(term=name) for name in ACTOR]
     values: dict[str, Any] = {
@@ -39,6 +44,13 @@ def task_config(task: str, **changes: Any) -> Any:
     }
     if task == "hover":
         values["success_window"] = 0.05
+    elif task == "gates":
+        del values["evaluation_radius"]
+        values["course"] = CourseConfig(gates=3, spacing=[0.7, 0.75])
+        values["radius"], values["reward"] = 0.8, {"alive": 1.0, "progress": 0.5, "passed": 5.0}
+        terms = [TermConfig(term=name) for name in ("preview_w", "goal/gate_normals_w")]
+        values["actor"] += terms
+        values["critic"] += [*terms, TermConfig(term="goal/gates_ahead")]
     else:
         values["evaluation_curve"] = CurveConfig(lemniscate_share=0.5)
         values["actor"] += [TermConfig(term="velocity_error_w"), TermConfig(term="preview_w")]
@@ -85,11 +97,14 @@ def flight(
 def endless_flight(
     task: str, *, noise: bool = True, action: FlightAction = FlightAction.rotors
 ) -> Callable[[int, torch.device], SimEnv]:
-    """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast."""
+    """A maker for `EnvCase.endless`: nowhere is too far, no tumbling too fast, no frame hard."""
     robot = replace(robot_config(noise=noise, latency=0.01), action=action)
     limits: dict[str, Any] = {"evaluation_radius": 1e9}
     if task == "tracking":
         limits["max_rates"] = 1e9
+    if task == "gates":  # openings as wide for the robot's centre, in frames of no thickness
+        course = CourseConfig(gates=3, spacing=[0.7, 0.75], opening=0.36, bar=1e-6)
+        limits = {"max_rates": 1e9, "radius": 1e9, "course": course, "robot_radius": 1e-6}
     return lambda num_envs, device: flight_worlds(
         task, num_envs, robot=robot, device=device, **limits
     )

@@ -13,10 +13,13 @@ from sim.joints.fallen import FallenConfig
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.motions.reference import MotionConfig
+from sim.motions.scripted import Script, ScriptConfig
 from sim.physics.engine import PhysicsEngine
 from sim.pushes import PushConfig
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
+from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 from tests.sim.joint_robots import joint_robot
@@ -150,3 +153,59 @@ def get_up(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
 def endless_get_up(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`."""
     return lambda count, device: stand_up_worlds(count, device=device, **arguments)
+
+
+BODIES = ["base", "FL_calf", "FR_calf", "RL_calf", "RR_calf"]
+
+
+def motion_config(**changes: Any) -> MotionTaskConfig:
+    """Twelve steps of a trot."""
+    terms = [
+        TermConfig(term=name)
+        for name in (
+            "goal/reference_joints", "goal/reference_joint_speeds", "goal_orientation_b",
+            "angular_velocity_b", "joint_position", "joint_velocity",
+        )
+    ]  # fmt: skip
+    true = ("position_error_w", "velocity_error_w", "sensed/body_rates_w", "sensed/plant")
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "motion": MotionConfig(script=ScriptConfig(kind=Script.walk, period=0.6)),
+        "scene": SceneConfig(bodies=BODIES),
+        "ends": BODIES[1:],
+        "reward": {"anchor_position": 0.5, "body_position": 1.0, "joint_limit": -1.0},
+        "actor": [*terms, TermConfig(term="last_action", history=2)],
+        "critic": [*terms, *(TermConfig(term=name) for name in true)],
+    }
+    return MotionTaskConfig(**(values | changes))
+
+
+def motion_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
+    evaluation: bool = True, **changes: Any,
+) -> SimEnv:  # fmt: skip
+    """Worlds of `motion_config(**changes)`."""
+    ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
+    return build_env(
+        motion_config(**({"randomization": ranges} | changes)), go2(noise=noise, latency=0.02),
+        make_task=MotionTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
+    )  # fmt: skip
+
+
+def follow(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`: five centimetres are too high or too low."""
+    return lambda count, seed, device: motion_worlds(
+        count, seed=seed, noise=noise, device=device, max_height_error=0.05
+    )
+
+
+def endless_follow(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`: nothing is too far from the motion.
+
+    Its motion is as long as that of the others: an episode of theirs never leaves it.
+    """
+    return lambda count, device: motion_worlds(
+        count, noise=noise, device=device, max_height_error=1e9, max_gravity_error=9.0,
+        max_end_error=1e9,
+    )  # fmt: skip

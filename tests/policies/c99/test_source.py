@@ -32,7 +32,10 @@ SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 STEPS, ROBOTS = 200, 3
 TOLERANCE = 1e-5
 CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation_terms.__name__]
-SIZES = {"orientation_matrix": 9, "preview_w": 6, "joint_position": 2, "joint_velocity": 2}
+SIZES = {
+    "orientation_matrix": 9, "goal_orientation_b": 9, "preview_w": 6, "gate_offsets": 6,
+    "joint_position": 2, "joint_velocity": 2,
+}  # fmt: skip
 
 
 class Walk:
@@ -122,7 +125,13 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
             action_map=ActionMap(
                 kind=CommandKind.body_rates, low=[-6, -6, -3, 0], high=[6, 6, 3, 0.9]
             ),
-            goal_widths={**goals, "preview_w": 6, "yaw": 1},
+            goal_widths={
+                **goals,
+                "preview_w": 6,
+                "gate_normals_w": 6,
+                "orientation_matrix_w": 9,
+                "yaw": 1,
+            },
             sensed_widths={"scan": 5},
         ),
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TERMS, ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
@@ -38,6 +39,8 @@ def make_inputs(rng: np.random.Generator, kind: str = "numpy") -> ObservationInp
             "position_w": draw(3),
             "linear_velocity_w": draw(3),
             "preview_w": draw(6),
+            "gate_normals_w": draw(6),
+            "orientation_matrix_w": quaternion.rotation_matrix(orientation),
             "end_effector_position_b": draw(3),
         },
         last_action=draw(2),
@@ -182,14 +185,19 @@ def test_terms_by_hand() -> None:
         goal={
             "position_w": np.array([[1.0, 1.0, 1.0]]),
             "linear_velocity_w": np.array([[1.0, 0.0, 0.0]]),
-            "preview_w": np.array([[1.0, 2.0, 4.0, 0.0, 0.0, 0.0]]),
+            "preview_w": np.array([[1.0, 2.0, 4.0]]),
+            "gate_normals_w": np.array([[0.6, 0.8, 0.0, 0.0, 1.0, 0.0]]),
+            "orientation_matrix_w": np.array([[0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]]),
         },
         last_action=np.array([[0.5, -0.5]]),
     )
     expected = {
         "position_error_w": [0, 1, 2],
         "velocity_error_w": [3, 5, 6],
-        "preview_w": [0, 0, 1, -1, -2, -3],
+        "preview_w": [0, 0, 1],
+        "gate_offsets": [0.8, 0.6, 2, 0, 0, -1],
+        # The goal looks along y: to the right of a robot that lies on its back.
+        "goal_orientation_b": [0, -1, 0, -1, 0, 0, 0, 0, -1],
         "orientation_matrix": [1, 0, 0, 0, -1, 0, 0, 0, -1],
         "linear_velocity_w": [4, 5, 6],
         "angular_velocity_b": [7, 8, 9],

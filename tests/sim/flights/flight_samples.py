@@ -29,6 +29,7 @@ def spiral(flights: int = 2, steps: int = 40, *, moving_goal: bool = False) -> F
         rotor_speed=np.full((flights, steps, 4), 0.66, dtype=np.float32),
         action=np.full((flights, steps, 4), 0.33, dtype=np.float32),
         goal_w=goal,
+        corners_w=goal[..., :0],
         length=length,
         success=success,
     )

@@ -30,6 +30,15 @@ def test_preview_is_a_row_of_lesser_points():
     assert first.name != second.name
 
 
+def test_corners_are_squares_around_their_middle():
+    corners = [0, 0, 0, 2, 0, 0, 2, 0, 2, 0, 0, 2]
+    first, second = marks(gate_corners_w=corners + [number + 5 for number in corners])
+    assert first.outline is not None
+    np.testing.assert_allclose(first.outline[2], [2, 0, 2])
+    np.testing.assert_allclose(second.start, [6, 5, 6])
+    assert first.name != second.name
+
+
 def test_velocity_of_a_goal_is_an_arrow_at_its_position():
     _, arrow = marks(position_w=[0.0, 0.0, 1.0], linear_velocity_w=[2.0, 0.0, 0.0])
     assert arrow.end is not None

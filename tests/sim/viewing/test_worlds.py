@@ -125,3 +125,13 @@ def test_goal_far_away_does_not_make_the_robot_a_speck():
     assert view_radius(np.zeros(3), 0.2, [near]) == pytest.approx(0.5)
     assert view_radius(np.zeros(3), 0.2, [near, far]) < 2.0
     assert view_radius(np.zeros(3), 0.2, [], room=1.5) == pytest.approx(0.3)
+
+
+def test_nearest_outline_is_seen_from_farther_away_than_a_point():
+    square = np.array([[2.0, y, z] for y, z in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
+    gates = [
+        Mark(name=str(x), start=square.mean(axis=0), outline=square + np.array([x, 0, 0]))
+        for x in (0.0, 9.0)
+    ]
+    assert view_radius(np.zeros(3), 0.2, gates) == pytest.approx(6**0.5)
+    assert view_radius(np.zeros(3), 0.1, gates[1:]) == pytest.approx(2.0)  # 20 radii, no more

@@ -1,0 +1,181 @@
+"""A clip as a task compares it with a robot: every quantity in every control step.
+
+Base and joints come from the clip; poses and velocities of the bodies that the task watches are
+what the sensors of the robot's own model say in those states. A clip that is repeated goes on
+where it ended; one that is not holds its last pose.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from sim.motions.clip import Clip, Floats
+from sim.motions.clip_files import load_clip
+from sim.motions.scripted import ScriptConfig, scripted
+from sim.physics.mechanism import Mechanism
+
+BODY_FIELDS = {"body_position_w": 3, "body_orientation_w": 4, "body_velocity_w": 3,
+               "body_rates_w": 3}  # fmt: skip
+"""Sensors of the watched bodies, with their widths."""
+_CLOSES = 0.15
+"""Largest difference of a joint between the ends of a clip that is repeated [rad]."""
+
+
+@dataclass(kw_only=True)
+class MotionConfig:
+    """Which clip is followed."""
+
+    file: str = ""
+    """A `.npz` or `.csv` (sim/motions/clip_files.py); empty for a script."""
+    csv_fps: float = 30.0
+    """Frames per second of a `.csv`, which does not say it."""
+    script: ScriptConfig = field(default_factory=ScriptConfig)
+    """What is followed where no file is named."""
+    repeat: bool = True
+    """Whether the clip begins anew where it ended, in place and heading; otherwise the last pose
+    is held."""
+
+
+@runtime_checkable
+class FollowsMotion(Protocol):
+    """Config of a task that follows a clip."""
+
+    @property
+    def motion(self) -> MotionConfig:
+        """Which."""
+        ...
+
+    @property
+    def episode_length(self) -> float:
+        """Longest time that it is followed [s]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reference:
+    """F control steps of a motion, as single precision tensors (F, ...)."""
+
+    starts: int
+    """Frames that an episode may begin in: the first ones; the others follow."""
+    fields: dict[str, Tensor]
+    """Fields of `RobotState` (base and joints), and `BODY_FIELDS` as (F, B, width)."""
+
+
+def make_reference(
+    config: MotionConfig, robot: RobotSpec, mechanism: Mechanism, *, control_dt: float,
+    longest_episode: float,
+) -> Reference:  # fmt: skip
+    """Read or make the clip and let the model go through it.
+
+    Args:
+        config: Which clip.
+        robot: Whose it is.
+        mechanism: Of the worlds, with the sensors of the watched bodies.
+        control_dt: Control period [s].
+        longest_episode: How long a motion must go on after its last start [s].
+
+    Raises:
+        ConfigError: The clip cannot be used.
+        SpecMismatchError: It is of another robot, or the robot has no floating base.
+    """
+    if not mechanism.floating:
+        raise SpecMismatchError(
+            f"task motion needs a robot with a floating base, that of '{robot.name}' is fixed; "
+            "choose robot=g1 or robot=go2"
+        )
+    clip = (load_clip(Path(config.file), robot, csv_fps=config.csv_fps) if config.file
+            else scripted(config.script, robot, mechanism))  # fmt: skip
+    starts = max(1, round(clip.duration / control_dt))
+    frames = starts + round(longest_episode / control_dt) + 1
+    if config.repeat:
+        clip = repeated(clip, frames * control_dt, owner=config.file or "script")
+    states = resampled(clip, frames, control_dt)
+    plain = {name: value.double().numpy() for name, value in states.items()}
+    bodies = {
+        name: torch.from_numpy(values.astype(np.float32)).unflatten(-1, (-1, BODY_FIELDS[name]))
+        for name, values in mechanism.sensed(plain, list(BODY_FIELDS)).items()
+    }
+    return Reference(starts, {**states, **bodies})
+
+
+def repeated(clip: Clip, seconds: float, *, owner: str) -> Clip:
+    """The clip again and again, each time from the place and heading where it ended.
+
+    Raises:
+        ConfigError: Its last frame is not like the first one.
+    """
+    gap = np.abs(clip.joint_position[-1] - clip.joint_position[0])
+    if gap.max() > _CLOSES:
+        raise ConfigError(
+            f"motion '{owner}' does not close: joint {int(gap.argmax())} ends {gap.max():.2f} rad "
+            f"from where it begins, expected at most {_CLOSES}; set task.motion.repeat=false"
+        )
+    position, turn, joints = [clip.root_position], [clip.root_orientation], [clip.joint_position]
+    yaw = _yaw(clip.root_orientation[-1]) - _yaw(clip.root_orientation[0])
+    once = total = quaternion.from_yaw(np.array([yaw]))
+    while (sum(map(len, joints)) - 1) / clip.fps < seconds:
+        first, last = clip.root_position[0], position[-1][-1]
+        shift = np.array([last[0] - first[0], last[1] - first[1], 0.0])
+        ahead = quaternion.rotate(total, clip.root_position[1:] - first * [1, 1, 0])
+        position.append(ahead + first * [1, 1, 0] + shift)
+        turn.append(quaternion.multiply(total, clip.root_orientation[1:]))
+        joints.append(clip.joint_position[1:])
+        total = quaternion.multiply(once, total)
+    return Clip(
+        fps=clip.fps, root_position=np.concatenate(position),
+        root_orientation=np.concatenate(turn), joint_position=np.concatenate(joints),
+    )  # fmt: skip
+
+
+def resampled(clip: Clip, frames: int, dt: float) -> dict[str, Tensor]:
+    """Base and joints at multiples of `dt` [s], with velocities: fields of `RobotState`."""
+    own = np.arange(clip.frames) / clip.fps
+    time = np.arange(frames) * dt
+    turn = _continuous(clip.root_orientation)
+    position, joints, turn = (
+        np.stack([np.interp(time, own, column) for column in values.T], axis=1)
+        for values in (clip.root_position, clip.joint_position, turn)
+    )
+    turn /= np.linalg.norm(turn, axis=1, keepdims=True)
+    fields = {
+        "position_w": position,
+        "orientation_w": turn,
+        "linear_velocity_w": np.gradient(position, dt, axis=0),
+        "angular_velocity_b": _rates(turn, dt),
+        "joint_position": joints,
+        "joint_velocity": np.gradient(joints, dt, axis=0),
+    }
+    return {name: torch.from_numpy(values.astype(np.float32)) for name, values in fields.items()}
+
+
+def _continuous(turn: Floats) -> Floats:
+    """The same rotations without a change of sign between neighbours."""
+    dots = (turn[1:] * turn[:-1]).sum(axis=1)
+    sign = np.concatenate([[1.0], np.cumprod(np.where(dots < 0, -1.0, 1.0))])
+    return turn * sign[:, None]
+
+
+def _rates(turn: Floats, dt: float) -> Floats:
+    """Angular velocities in the body, (F, 3), [rad/s], by central differences."""
+    if len(turn) < 2:
+        return np.zeros((len(turn), 3))
+    ends = np.concatenate([turn[:1], turn, turn[-1:]])
+    step = quaternion.multiply(quaternion.conjugate(ends[:-2]), ends[2:])
+    step = step * np.where(step[:, :1] < 0, -1.0, 1.0)
+    sine = np.linalg.norm(step[:, 1:], axis=1, keepdims=True)
+    angle = 2 * np.arctan2(sine, step[:, :1])
+    span = np.full((len(turn), 1), 2 * dt)
+    span[[0, -1]] = dt
+    return step[:, 1:] / np.maximum(sine, 1e-12) * angle / span
+
+
+def _yaw(q: Floats) -> float:
+    ahead = quaternion.heading(quaternion.rotation_matrix(q[None]))[0]
+    return float(np.arctan2(ahead[1], ahead[0]))

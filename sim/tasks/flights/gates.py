@@ -1,0 +1,247 @@
+"""Gates: fly through a row of gates in their order, then wait behind the last."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirrored import Mirrored
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.task import Judgement, Start
+from sim.tasks import checks
+from sim.tasks.flights.course import CourseConfig, Courses
+from sim.tasks.flights.flight import FlightStartConfig
+from sim.tasks.terms import closeness, square_sum
+
+REWARD_NAMES = (
+    "alive", "progress", "passed", "waiting", "off_axis", "crash", "heading", "rates", "effort",
+    "smoothness",
+)  # fmt: skip
+"""Reward terms, in order; those from off_axis on are costs, weighted negatively."""
+
+METRIC_NAMES = ("gates_passed", "distance", "speed")
+
+
+@dataclass(kw_only=True)
+class GatesConfig:
+    """The gates task: success is that all gates have been passed, without touching one.
+
+    It stands beside `FlightTaskConfig`, whose goal is a place to be near to.
+    """
+
+    train_steps: int = 6_000_000
+    """World-steps of training that suffice with the default learner."""
+    episode_length: float = 8.0
+    """Time limit [s]."""
+    robot_radius: float = 0.07
+    """Of the ball that the robot is taken for [m]: how near to a frame its centre may come."""
+    radius: float = 3.0
+    """Distance from the next gate beyond which an episode terminates [m]."""
+    max_rates: float = 40.0
+    """Body rate beyond which an episode terminates [rad/s]: who tumbles so is lost."""
+    pace: float = 1.5
+    """Speed towards the next gate that is paid at most [m/s]: who hurries hits frames."""
+    approach: float = 1.0
+    """Distance from the next gate's plane within which being off its axis costs [m]."""
+    close: float = 0.2
+    """Distance from the place behind the last gate at which `waiting` is one half [m]."""
+    course: CourseConfig = field(default_factory=CourseConfig)
+    """Where the gates stand, in training and in evaluation."""
+    start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where training episodes begin, around the origin; the first gate stands before it."""
+    evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
+    """Where evaluation episodes begin, likewise."""
+    randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
+    """Physical parameters drawn per episode."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """What the policy sees: only what the robot measures, and the next two gates."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """What the critic sees: the true state and what only a simulator knows."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged, and gates that nobody fits through."""
+        checks.positive(
+            self,
+            "episode_length",
+            "robot_radius",
+            "radius",
+            "max_rates",
+            "pace",
+            "approach",
+            "close",
+        )
+        checks.reward(self.reward, REWARD_NAMES)
+        if 2 * self.robot_radius >= self.course.opening:
+            raise ConfigError(
+                f"task.robot_radius {self.robot_radius:g} m does not fit through an opening of "
+                f"{self.course.opening:g} m; widen task.course.opening"
+            )
+        farthest = max(self.course.spacing[1], self.course.runout)
+        if self.radius <= farthest:
+            raise ConfigError(
+                f"task.radius must exceed the way to the next gate, up to {farthest:g} m, "
+                f"got {self.radius:g} m"
+            )
+
+
+class GatesTask:
+    """Fly one course per world."""
+
+    reward_names = REWARD_NAMES
+    metric_names = METRIC_NAMES
+
+    def __init__(
+        self,
+        config: GatesConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        hover_action: Sequence[float],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            hover_action: Action that carries the nominal weight, (A,).
+            device: Where the worlds live.
+            evaluation: Begin at `evaluation_start` instead of `start`.
+        """
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._dt = control_dt
+        self._start = config.evaluation_start if evaluation else config.start
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        self._hover_action = torch.tensor(hover_action, device=device)
+        self._courses = Courses(
+            config.course, num_worlds, robot_radius=config.robot_radius, device=device
+        )
+        self._worlds = torch.arange(num_worlds, device=device)
+        self._passed = torch.zeros(num_worlds, dtype=torch.int64, device=device)
+        self._before = torch.zeros(num_worlds, 3, device=device)  # position, a step ago [m]
+        self.goal: Mapping[str, Tensor] = self._look()
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """What a mirror does to normals and to the number of gates ahead."""
+        return {
+            "gate_normals_w": robot.kind(Mirrored.vector, 6),
+            "gates_ahead": robot.kind(Mirrored.same, 1),
+        }
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw courses, and starts around the origin."""
+        self._courses.draw(rows, generator)
+        rows.put(self._passed, 0)
+        fields = self._start.draw(rows.count, generator)
+        rows.put(self._before, fields.position_w)
+        for name, values in self._look().items():
+            rows.put(self.goal[name], rows.take(values))
+        return Start(robot=fields)
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Gates stand still; which is the next one changes when the last one has been passed."""
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward the way to the next gate and through it; touching a frame terminates."""
+        config, count = self.config, self.config.course.gates
+        position = truth.position_w
+        place = self.goal["position_w"]
+        was, distance = (place - self._before).norm(dim=-1), (place - position).norm(dim=-1)
+        flown = self._courses.fly(self._before, position)
+        arrived = self._passed == count
+        next_gate = self._passed.clamp(max=count - 1)
+        through = flown.through[self._worlds, next_gate] & ~arrived
+        rates = truth.angular_velocity_b
+        lost = (distance > config.radius) | (rates.norm(dim=-1) > config.max_rates)
+        crashed = flown.touched.any(-1) | lost
+        terms = torch.stack(
+            [
+                torch.ones_like(distance),
+                ((was - distance) / self._dt).clamp(max=config.pace),  # [m/s]
+                through.float(),
+                closeness(distance, config.close) * arrived,
+                self._off_axis(position, next_gate) * ~arrived,
+                crashed.float(),
+                1 - truth.orientation_w[:, 0] ** 2,  # sin^2 of half the angle to level, heading 0
+                square_sum(rates),  # [rad^2/s^2]
+                square_sum(action - self._hover_action),
+                square_sum(action - last_action),
+            ],
+            dim=-1,
+        )
+        self._before.copy_(position)
+        self._passed += through
+        for name, values in self._look().items():
+            self.goal[name].copy_(torch.where(through[:, None], values, self.goal[name]))
+        return Judgement(
+            reward_terms=terms,
+            terminated=crashed,
+            success=self._passed == count,
+            metrics={
+                "gates_passed": self._passed / count,
+                "distance": distance,
+                "speed": truth.linear_velocity_w.norm(dim=-1),
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Courses, and how far the robots are."""
+        return {
+            "courses": self._courses.state_dict(),
+            "passed": self._passed.clone(),
+            "before": self._before.clone(),
+            "goal": {name: value.clone() for name, value in self.goal.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._courses.load_state_dict(state["courses"])
+        self._passed.copy_(state["passed"])
+        self._before.copy_(state["before"])
+        for name, value in state["goal"].items():
+            self.goal[name].copy_(value)
+
+    def _off_axis(self, position: Tensor, gate: Tensor) -> Tensor:
+        """1 in the plane of a gate and far from its axis, 0 on the axis or far away, (N,).
+
+        As the safety reward of Song et al. 2021, "Autonomous Drone Racing with Deep Reinforcement
+        Learning" (IROS), but of one width, a quarter of the opening, at every distance.
+        """
+        way = position - self._courses.centre[self._worlds, gate]
+        ahead = (way * self._courses.normal[self._worlds, gate]).sum(-1)
+        off = (square_sum(way) - ahead**2).clamp(min=0)  # squared [m^2]
+        near = (1 - ahead.abs() / self.config.approach).clamp(min=0)
+        return near**2 * (1 - (-0.5 * off / (0.25 * self.config.course.opening) ** 2).exp())
+
+    def _look(self) -> dict[str, Tensor]:
+        """What the next two gates ask for; behind the last, normals are zero."""
+        count, places = self.config.course.gates, self._courses.places
+        normals = torch.cat([self._courses.normal, torch.zeros_like(places[:, :1])], dim=1)
+        first, second = self._passed, (self._passed + 1).clamp(max=count)
+        return {
+            "position_w": places[self._worlds, first],
+            "preview_w": places[self._worlds, second],
+            "gate_normals_w": torch.cat(
+                [normals[self._worlds, first], normals[self._worlds, second]], dim=-1
+            ),
+            "gates_ahead": ((count - self._passed) / count)[:, None],
+            "gate_corners_w": self._courses.corners,  # to be drawn
+        }

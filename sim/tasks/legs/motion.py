@@ -1,0 +1,326 @@
+"""Motion: follow a clip with the whole body, as in BeyondMimic (Liao et al. 2025).
+
+The robot's base is the anchor: bodies are compared where they would be if the motion went through
+the robot's own place and heading, at the motion's height. Terms and their widths are those of the
+authors' whole_body_tracking, whose anchor is the torso.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
+from sim.task import Judgement, Start
+from sim.tasks import checks
+from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.legs.phases import PhaseConfig, Phases
+from sim.tasks.record import EndRecord
+from sim.tasks.terms import square_sum
+
+REWARD_NAMES = (
+    "anchor_position", "anchor_orientation", "body_position", "body_orientation", "body_velocity",
+    "body_rates", "joint_limit", "smoothness", "collision",
+)  # fmt: skip
+"""Reward terms, in order; the first six pay at most 1 each, the last three are costs."""
+
+METRIC_NAMES = ("anchor_error", "body_error", "joint_error", "mean_body_error")
+
+
+@dataclass(kw_only=True)
+class WidthsConfig:
+    """Root mean square errors at which a paid term has fallen to 1/e (the authors' `std`)."""
+
+    anchor_position: float = 0.3
+    """[m]."""
+    anchor_orientation: float = 0.4
+    """[rad]."""
+    body_position: float = 0.3
+    """[m]."""
+    body_orientation: float = 0.4
+    """[rad]."""
+    body_velocity: float = 1.0
+    """[m/s]."""
+    body_rates: float = 3.14
+    """[rad/s]."""
+
+    def __post_init__(self) -> None:
+        """Refuse widths without extent."""
+        checks.positive(self, *vars(self), of="widths")
+
+
+@dataclass(kw_only=True)
+class MotionTaskConfig(LegTaskConfig):
+    """The motion task: success is a mean error of the bodies over the episode."""
+
+    motion: MotionConfig = field(default_factory=MotionConfig)
+    """Which clip is followed."""
+    phases: PhaseConfig = field(default_factory=PhaseConfig)
+    """Where in it training episodes begin."""
+    start_position: float = 0.1
+    """Half-width of the joints' deviation from the motion at the start [rad]."""
+    start_velocity: float = 0.2
+    """Half-width of the base's deviation at the start, per axis [m/s] and [rad/s]."""
+    widths: WidthsConfig = field(default_factory=WidthsConfig)
+    """How fast the paid terms fall."""
+    max_height_error: float = 0.25
+    """Difference of the base's height beyond which an episode terminates [m]."""
+    max_gravity_error: float = 0.8
+    """Difference of the base's cosine of tilt beyond which it terminates."""
+    ends: list[str] = field(default_factory=list)
+    """Watched bodies, such as hands and feet, whose height may differ by `max_end_error`."""
+    max_end_error: float = 0.25
+    """Difference of their height beyond which an episode terminates [m]."""
+    soft_limit: float = 0.9
+    """Share of a joint's range outside of which `joint_limit` costs."""
+    success_error: float = 0.1
+    """Largest mean distance of the bodies from where they should be, over the episode [m]."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        checks.positive(
+            self, "episode_length", "max_height_error", "max_gravity_error", "max_end_error",
+            "soft_limit", "success_error",
+        )  # fmt: skip
+        checks.not_negative(self, "start_position", "start_velocity")
+        checks.share(self, "soft_limit")
+        checks.reward(self.reward, REWARD_NAMES)
+        if not self.scene.bodies:
+            raise ConfigError("task.scene.bodies is empty; name the bodies that follow the motion")
+        for name in self.ends:
+            if name not in self.scene.bodies:
+                raise ConfigError(unknown_name("task.ends: watched body", name, self.scene.bodies))
+        if self.scene.terrain is not None:
+            raise ConfigError("task motion has a level floor; leave task.scene.terrain out")
+
+
+class MotionTask:
+    """Follow one clip, each world from a frame of its own."""
+
+    reward_names, metric_names = REWARD_NAMES, METRIC_NAMES
+
+    def __init__(
+        self,
+        config: MotionTaskConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        reference: Reference,
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: Something with a floating base.
+            sensors: True sensors of the worlds: `BODY_FIELDS`, and `body_contact`.
+            reference: The motion.
+            device: Where the worlds live.
+            evaluation: Begin anywhere in the motion alike.
+
+        Raises:
+            SpecMismatchError: The model lacks a sensor.
+        """
+        for name in (*BODY_FIELDS, "body_contact"):
+            if name not in sensors:
+                told = unknown_name(f"task motion, robot '{robot.name}': sensor", name, sensors)
+                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        self.config = config
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._sensors = sensors
+        self._reference = {name: value.to(device) for name, value in reference.fields.items()}
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        self._widths = torch.tensor(list(vars(config.widths).values()), device=device)
+        self._ends = [config.scene.bodies.index(name) for name in config.ends]
+        self._legs = Legs(robot, device)
+        self._phases = Phases(
+            config.phases, starts=reference.starts, control_dt=control_dt,
+            adaptive=not evaluation, device=device,
+        )  # fmt: skip
+        limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
+        half = 0.5 * config.soft_limit * (limits[:, 1] - limits[:, 0])
+        self._soft = limits.mean(dim=1) - half, limits.mean(dim=1) + half
+        self._first = torch.zeros(num_worlds, dtype=torch.int64, device=device)
+        self._frame = torch.zeros(num_worlds, dtype=torch.int64, device=device)
+        self._record = EndRecord(num_worlds, device, first_step=0)
+        self.goal: Mapping[str, Tensor] = self._look()
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; there is no curriculum."""
+        return self._weights
+
+    def goal_mirrors(self, robot: Any) -> Mapping[str, Any]:
+        """What a mirror does to joints that are asked for; a motion need not be symmetric."""
+        return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw frames, and put the robots near to where the motion is in them."""
+        config, count = self.config, rows.count
+        self._record.clear(rows)
+        frame = self._phases.draw(count, generator)
+        rows.put(self._first, frame)
+        rows.put(self._frame, frame)
+        for name, values in self._look().items():
+            rows.put(self.goal[name], rows.take(values))
+        fields = {name: self._reference[name][frame] for name in _STATE}
+        size = fields["joint_position"].shape[1]
+        unit = draws.uniform((count, size + 6), -1.0, 1.0, generator)
+        joints = fields["joint_position"] + config.start_position * unit[:, :size]
+        speed = config.start_velocity * unit[:, size:]
+        fields["joint_position"] = self._legs.within_limits(joints)
+        fields["linear_velocity_w"] = fields["linear_velocity_w"] + speed[:, :3]
+        fields["angular_velocity_b"] = fields["angular_velocity_b"] + speed[:, 3:]
+        return Start(robot=RobotState(fields))
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Let the motion go on by a frame."""
+        self._frame.copy_(self._first + episode_step)
+        for name, values in self._look().items():
+            self.goal[name].copy_(values)
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Pay for being where the motion is; terminate where base or ends have lost it."""
+        config, asked = self.config, self._asked()
+        bodies = self._bodies(truth, asked)
+        position_error = truth.position_w - asked["position_w"]
+        errors = torch.stack(
+            [
+                square_sum(position_error),
+                angle(truth.orientation_w, asked["orientation_w"]) ** 2,
+                *bodies.errors,
+            ],
+            dim=-1,
+        )  # (N, 6), squared
+        joints = truth.joint_position
+        beyond = (self._soft[0] - joints).clamp(min=0) + (joints - self._soft[1]).clamp(min=0)
+        costs = torch.stack(
+            [
+                beyond.sum(-1),  # [rad]
+                square_sum(action - last_action),
+                (self._sensors["body_contact"] > 0).float().sum(-1),
+            ],
+            dim=-1,
+        )
+        body_error = bodies.distance.mean(-1)
+        self._record.add(body_error, body_error, episode_step)
+        vertical = quaternion.rotation_matrix(truth.orientation_w)[:, 8]
+        expected = quaternion.rotation_matrix(asked["orientation_w"])[:, 8]
+        lost = position_error[:, 2].abs() > config.max_height_error
+        lost |= (vertical - expected).abs() > config.max_gravity_error
+        if self._ends:
+            lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
+        self._phases.follow(self._frame, lost)
+        mean_error = self._record.mean_distance
+        return Judgement(
+            reward_terms=torch.cat([(-errors / self._widths**2).exp(), costs], dim=-1),
+            terminated=lost,
+            success=mean_error < config.success_error,
+            metrics={
+                "anchor_error": position_error.norm(dim=-1),
+                "body_error": body_error,
+                "joint_error": (joints - asked["joint_position"]).square().mean(-1).sqrt(),
+                "mean_body_error": mean_error,
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every motion is, and where starts are drawn."""
+        return {
+            "first": self._first.clone(),
+            "frame": self._frame.clone(),
+            "record": self._record.state_dict(),
+            "phases": self._phases.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._first.copy_(state["first"])
+        self._frame.copy_(state["frame"])
+        self._record.load_state_dict(state["record"])
+        self._phases.load_state_dict(state["phases"])
+        for name, values in self._look().items():
+            self.goal[name].copy_(values)
+
+    def _asked(self) -> dict[str, Tensor]:
+        """The motion now, (N, ...) each."""
+        return {name: value[self._frame] for name, value in self._reference.items()}
+
+    def _look(self) -> dict[str, Tensor]:
+        """What a robot that follows the motion is told of it, and what is drawn."""
+        asked = self._asked()
+        return {
+            "reference_joints": asked["joint_position"],
+            "reference_joint_speeds": asked["joint_velocity"],
+            "orientation_matrix_w": quaternion.rotation_matrix(asked["orientation_w"]),
+            "position_w": asked["position_w"],
+            "linear_velocity_w": asked["linear_velocity_w"],
+            "body_preview_w": asked["body_position_w"].flatten(1),  # to be drawn
+        }
+
+    def _bodies(self, truth: RobotState, asked: Mapping[str, Tensor]) -> "_Bodies":
+        """The watched bodies beside the motion's, which is put where the robot stands."""
+        found = {
+            name: self._sensors[name].unflatten(-1, (-1, width))
+            for name, width in BODY_FIELDS.items()
+        }
+        turn = quaternion.from_yaw(yaw(truth.orientation_w) - yaw(asked["orientation_w"]))[:, None]
+        arm = asked["body_position_w"] - asked["position_w"][:, None]
+        anchor = torch.cat([truth.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
+        place = anchor[:, None] + quaternion.rotate(turn, arm)
+        facing = quaternion.multiply(turn.expand_as(asked["body_orientation_w"]),
+                                     asked["body_orientation_w"])  # fmt: skip
+        way = found["body_position_w"] - place  # (N, B, 3)
+        return _Bodies(
+            distance=way.norm(dim=-1),
+            height=way[..., 2],
+            errors=(
+                square_sum(way).mean(-1),
+                angle(found["body_orientation_w"], facing).square().mean(-1),
+                square_sum(found["body_velocity_w"] - asked["body_velocity_w"]).mean(-1),
+                square_sum(found["body_rates_w"] - asked["body_rates_w"]).mean(-1),
+            ),
+        )
+
+
+_STATE = (
+    "position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b", "joint_position",
+    "joint_velocity",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Bodies:
+    """How the watched bodies differ from the motion."""
+
+    distance: Tensor
+    """(N, B), [m]."""
+    height: Tensor
+    """(N, B), [m], positive where the robot's is higher."""
+    errors: tuple[Tensor, ...]
+    """Mean squares of position, orientation, velocity and rates, (N,) each."""
+
+
+def angle(one: Tensor, other: Tensor) -> Tensor:
+    """Angle of the rotation between unit quaternions, (..., 4) -> (...), [rad]."""
+    return 2 * (one * other).sum(-1).abs().clamp(max=1.0).acos()
+
+
+def yaw(orientation: Tensor) -> Tensor:
+    """Heading of a base, (N, 4) -> (N,), [rad]."""
+    ahead = quaternion.heading(quaternion.rotation_matrix(orientation))
+    return torch.atan2(ahead[:, 1], ahead[:, 0])

@@ -1,0 +1,202 @@
+"""Gates: their order, what is paid, what ends a flight, and what success is."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim.task import Judgement
+from sim.tasks.flights.course import CourseConfig
+from sim.tasks.flights.flight import FlightStartConfig
+from sim.tasks.flights.gates import REWARD_NAMES, GatesConfig, GatesTask
+from tests.compositions import composed
+from tests.sim.viewing.shown import worlds
+
+CPU = torch.device("cpu")
+STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
+STRAIGHT = CourseConfig(gates=2, spacing=[1.0, 1.0], turn_deg=0, climb=0, skew_deg=0, runout=0.5)
+"""Gates at 1 and 2 m, and the place to wait at 2.5 m."""
+
+
+def make_task(num_worlds: int = 1, **config) -> GatesTask:
+    task = GatesTask(
+        GatesConfig(course=STRAIGHT, start=STILL, **config),
+        num_worlds=num_worlds,
+        control_dt=0.1,
+        hover_action=[0.0] * 4,
+        device=CPU,
+        evaluation=False,
+    )
+    task.start(Rows(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    return task
+
+
+def move(task: GatesTask, *place: float, rate: float = 0.0) -> Judgement:
+    """The verdict on a step that ends there, in every world."""
+    count = len(task.goal["position_w"])
+    state = RobotState(
+        {
+            "position_w": torch.tensor([place]).expand(count, 3),
+            "orientation_w": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).expand(count, 4),
+            "linear_velocity_w": torch.zeros(count, 3),
+            "angular_velocity_b": torch.tensor([[0.0, 0.0, rate]]).expand(count, 3),
+        }
+    )
+    steps = torch.ones(count, dtype=torch.int64)
+    task.advance(steps)
+    return task.judge(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
+
+
+def term(verdict: Judgement, name: str) -> float:
+    return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
+
+
+def test_gates_are_passed_one_by_one_and_the_goal_moves_on():
+    task = make_task()
+    assert task.goal["position_w"].tolist() == [[1.0, 0.0, 0.0]]
+    assert task.goal["preview_w"].tolist() == [[2.0, 0.0, 0.0]]
+    verdict = move(task, 1.1, 0.0, 0.0)
+    assert term(verdict, "passed") == 1.0
+    assert float(verdict.metrics["gates_passed"]) == 0.5
+    assert not bool(verdict.success)
+    assert task.goal["position_w"].tolist() == [[2.0, 0.0, 0.0]]
+    assert task.goal["preview_w"].tolist() == [[2.5, 0.0, 0.0]]
+    assert task.goal["gate_normals_w"].tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    verdict = move(task, 2.1, 0.0, 0.0)
+    assert bool(verdict.success)
+    assert task.goal["position_w"].tolist() == task.goal["preview_w"].tolist() == [[2.5, 0.0, 0.0]]
+    assert task.goal["gate_normals_w"].abs().max() == 0
+    assert float(task.goal["gates_ahead"]) == 0.0
+
+
+def test_a_gate_out_of_turn_does_not_count():
+    task = make_task()
+    move(task, 1.5, 2.0, 0.0)  # around the first gate
+    verdict = move(task, 2.1, -0.4, 0.0)  # crosses the second one's plane in its middle
+    assert term(verdict, "passed") == 0.0
+    assert float(verdict.metrics["gates_passed"]) == 0.0
+
+
+def test_a_passed_gate_is_not_paid_twice():
+    task = make_task()
+    move(task, 1.1, 0.0, 0.0)
+    move(task, 0.9, 0.0, 0.0)
+    assert term(move(task, 1.1, 0.0, 0.0), "passed") == 0.0
+
+
+def test_progress_is_the_speed_towards_the_gate_that_was_next():
+    task = make_task(pace=10.0)
+    assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)
+    assert term(move(task, 0.2, 0.0, 0.0), "progress") == pytest.approx(-1.0)
+    # Through the first gate, 0.1 m behind it: 0.7 m nearer to it, and nothing for the next yet.
+    assert term(move(task, 1.1, 0.0, 0.0), "progress") == pytest.approx(7.0, rel=1e-5)
+    assert term(move(task, 1.3, 0.0, 0.0), "progress") == pytest.approx(2.0, rel=1e-5)
+
+
+def test_haste_is_not_paid_and_flying_back_costs_all_of_it():
+    task = make_task(pace=1.5)
+    assert term(move(task, 0.3, 0.0, 0.0), "progress") == 1.5
+    assert term(move(task, 0.0, 0.0, 0.0), "progress") == pytest.approx(-3.0)
+
+
+def test_waiting_is_paid_only_behind_the_last_gate():
+    task = make_task(close=0.2)
+    assert term(move(task, 0.9, 0.0, 0.0), "waiting") == 0.0
+    move(task, 1.1, 0.0, 0.0)
+    move(task, 2.1, 0.0, 0.0)
+    assert term(move(task, 2.3, 0.0, 0.0), "waiting") == pytest.approx(0.5)
+    assert term(move(task, 2.5, 0.0, 0.0), "waiting") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "cost"),
+    [
+        ((0.8, 0.0, 0.0), 0.0),
+        ((0.8, 0.125, 0.0), 0.64 * (1 - math.exp(-0.5))),  # a quarter of the opening of 0.5 m
+        ((0.8, 0.0, -0.125), 0.64 * (1 - math.exp(-0.5))),
+        ((0.5, 1.0, 0.0), 0.25),
+        ((0.0, 1.0, 0.0), 0.0),  # a metre away
+    ],
+)
+def test_being_off_the_axis_of_a_near_gate_costs(place, cost):
+    assert term(move(make_task(approach=1.0), *place), "off_axis") == pytest.approx(cost, abs=1e-6)
+
+
+def test_behind_the_last_gate_there_is_no_axis():
+    task = make_task()
+    move(task, 1.1, 0.0, 0.0)
+    assert term(move(task, 2.1, 0.1, 0.0), "off_axis") > 0
+    assert term(move(task, 2.2, 0.5, 0.0), "off_axis") == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "rate", "ends"),
+    [
+        ((0.9, 0.0, 0.0), 0.0, False),
+        ((1.1, 0.3, 0.0), 0.0, True),  # through the left bar
+        ((-1.9, 0.0, 0.0), 0.0, False),
+        ((-2.1, 0.0, 0.0), 0.0, True),  # 3.1 m from the gate
+        ((0.9, 0.0, 0.0), 39.0, False),
+        ((0.9, 0.0, 0.0), -41.0, True),
+    ],
+)
+def test_flight_ends_in_a_frame_far_away_or_tumbling(place, rate, ends):
+    verdict = move(make_task(), *place, rate=rate)
+    assert bool(verdict.terminated) is ends
+    assert term(verdict, "crash") == ends
+
+
+def test_new_episodes_begin_with_the_first_gate_and_the_others_go_on():
+    task = make_task(2, pace=10.0)
+    move(task, 1.1, 0.0, 0.0)
+    task.start(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(4))
+    assert task.goal["position_w"].tolist() == [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
+    # The first world was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
+    assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)
+
+
+def test_saved_flights_go_on():
+    task, other = make_task(), make_task()
+    move(task, 1.1, 0.0, 0.0)
+    other.load_state_dict(task.state_dict())
+    first, second = move(task, 2.1, 0.0, 0.0), move(other, 2.1, 0.0, 0.0)
+    assert torch.equal(first.reward_terms, second.reward_terms)
+    assert bool(second.success)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"episode_length": 0.0}, "episode_length"), ({"radius": 1.0}, "way to the next gate"),
+        ({"robot_radius": 0.25}, "does not fit"), ({"reward": {"speed": 1.0}}, "speed"),
+        ({"max_rates": math.nan}, "max_rates"),
+    ],
+)  # fmt: skip
+def test_tasks_that_cannot_be_judged_are_refused_in_words(bad, said):
+    with pytest.raises(ConfigError, match=said):
+        GatesConfig(**bad)
+
+
+def test_what_the_robot_sees_of_a_course_in_the_mirror_is_the_mirrored_course():
+    env = worlds("gates", 3, "task.evaluation_start.position=0")  # in the mirror's plane
+    mirror = env.mirror().groups["critic"]
+    obs = env.reset(seed=0)["critic"].clone()
+    flip, state = torch.tensor([1.0, -1.0, 1.0]), env.task.state_dict()
+    parts = {**state["courses"], **state["goal"]}
+    for name in ("centre", "normal", "position_w", "preview_w", "gate_normals_w"):
+        parts[name].copy_((parts[name].reshape(-1, 3) * flip).reshape(parts[name].shape))
+    env.task.load_state_dict(state)
+    other = env.reset(state=env.state_dict())["critic"]
+    seen = slice(0, 19)  # errors, preview, offsets, normals, gates ahead; not the robot's motion
+    expected = obs[:, list(mirror.source)] * torch.tensor(mirror.sign)
+    assert mirror.width == obs.shape[1]
+    torch.testing.assert_close(other[:, seen], expected[:, seen], atol=1e-6, rtol=0)
+    assert (other[:, seen] - obs[:, seen]).abs().max() > 0.1
+
+
+def test_gates_of_an_x500_are_wide_enough_for_it():
+    task = composed(["task=gates", "robot=x500"]).config.task
+    assert task.course.opening > 2 * task.robot_radius > 0.7

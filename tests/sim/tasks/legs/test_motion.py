@@ -1,0 +1,202 @@
+"""Motion: who is on it, what a place, a heading and a height cost, and what is told of it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from sim.env import SimEnv
+from sim.motions.reference import BODY_FIELDS
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import TerrainConfig
+from sim.task import Judgement
+from sim.tasks.legs.motion import REWARD_NAMES, MotionTask, WidthsConfig, angle
+from tests.sim.legs import BODIES, motion_config, motion_worlds
+from tests.sim.viewing.shown import worlds
+
+COUNT = 3
+
+
+@pytest.fixture
+def env() -> SimEnv:
+    one = motion_worlds(COUNT, noise=False)
+    one.reset(seed=1)
+    return one
+
+
+def judged(env: SimEnv, **changes: Any) -> Judgement:
+    """The verdict on robots that are on the motion but for the changes.
+
+    Args:
+        env: The worlds.
+        changes: `shift` (3,) moves the whole robot [m], `turn` turns it about the vertical [rad],
+            `lift` raises the first watched foot [m].
+    """
+    task = env.task
+    assert isinstance(task, MotionTask)
+    asked = {name: value.clone() for name, value in task._asked().items()}
+    turn = quaternion.from_yaw(torch.full((COUNT,), float(changes.get("turn", 0.0))))
+    shift = torch.tensor(changes.get("shift", (0.0, 0.0, 0.0)))
+    base = asked["position_w"]
+    arm = quaternion.rotate(turn[:, None], asked["body_position_w"] - base[:, None])
+    bodies = {
+        "body_position_w": base[:, None] + shift + arm,
+        "body_orientation_w": quaternion.multiply(
+            turn[:, None].expand(COUNT, len(BODIES), 4), asked["body_orientation_w"]
+        ),
+        "body_velocity_w": asked["body_velocity_w"],
+        "body_rates_w": asked["body_rates_w"],
+    }
+    bodies["body_position_w"][:, 1, 2] += float(changes.get("lift", 0.0))
+    task._sensors = {
+        **{name: bodies[name].flatten(1) for name in BODY_FIELDS},
+        "body_contact": torch.zeros(COUNT, 9),
+    }
+    fields = {name: asked[name] for name in ("linear_velocity_w", "angular_velocity_b",
+                                             "joint_position", "joint_velocity")}  # fmt: skip
+    fields["position_w"] = base + shift
+    fields["orientation_w"] = quaternion.multiply(turn, asked["orientation_w"])
+    actions = torch.zeros(COUNT, 12)
+    return task.judge(RobotState(fields), actions, actions, torch.ones(COUNT, dtype=torch.int64))
+
+
+def terms(verdict: Judgement) -> dict[str, float]:
+    assert torch.allclose(verdict.reward_terms, verdict.reward_terms[:1], atol=1e-3)
+    return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+
+
+def test_who_is_on_the_motion_gets_all_there_is(env):
+    verdict = judged(env)
+    paid = terms(verdict)
+    assert [paid[name] for name in REWARD_NAMES[:6]] == pytest.approx([1.0] * 6, abs=1e-3)
+    assert [paid[name] for name in REWARD_NAMES[6:]] == [0.0] * 3
+    assert not verdict.terminated.any()
+    assert verdict.success.all()
+
+
+def test_another_place_costs_the_anchor_only(env):
+    paid = terms(judged(env, shift=(0.3, 0.0, 0.0)))
+    assert paid["anchor_position"] == pytest.approx(0.3679, abs=1e-3)  # 1/e at 0.3 m
+    assert paid["body_position"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_another_heading_costs_the_anchor_only(env):
+    paid = terms(judged(env, turn=0.4))
+    assert paid["anchor_orientation"] == pytest.approx(0.3679, abs=2e-3)  # 1/e at 0.4 rad
+    assert paid["body_position"] == pytest.approx(1.0, abs=1e-3)
+    assert paid["body_orientation"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_another_height_costs_the_bodies_too_and_ends_the_episode_beyond_a_limit(env):
+    verdict = judged(env, shift=(0.0, 0.0, 0.1))
+    assert terms(verdict)["body_position"] == pytest.approx(0.8948, abs=1e-3)  # exp(-1/9)
+    assert not verdict.terminated.any()
+    assert judged(env, shift=(0.0, 0.0, -0.26)).terminated.all()
+
+
+def test_a_foot_that_is_too_high_ends_the_episode(env):
+    verdict = judged(env, lift=0.24)
+    assert not verdict.terminated.any()
+    error = 0.24 / len(BODIES)
+    assert verdict.metrics["body_error"].tolist() == pytest.approx([error] * COUNT, abs=1e-3)
+    assert judged(env, lift=0.26).terminated.all()
+
+
+def test_success_is_a_mean_over_the_episode(env):
+    judged(env, lift=0.2)
+    judged(env, shift=(0.0, 0.0, 0.17))
+    verdict = judged(env)  # mean of 0.04, 0.17 and 0 m
+    assert verdict.metrics["mean_body_error"].tolist() == pytest.approx([0.07] * COUNT, abs=1e-3)
+    assert verdict.success.all()
+    assert not judged(env, shift=(0.0, 0.0, 0.24)).success.all()  # 0.1125 m
+
+
+def test_angle_between_quaternions_does_not_care_about_their_sign():
+    one = quaternion.from_yaw(torch.tensor([0.3]))
+    other = -quaternion.from_yaw(torch.tensor([-0.2]))
+    assert float(angle(one, other)) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_episodes_begin_on_the_motion(env):
+    truth, asked = env.simulation.truth, env.task._asked()  # pyright: ignore
+    torch.testing.assert_close(truth.position_w, asked["position_w"], atol=1e-5, rtol=0)
+    away = (truth.joint_position - asked["joint_position"]).abs().max()
+    assert 0.05 < away <= 0.1 + 1e-5
+    assert len(set(env.task.state_dict()["first"].tolist())) > 1
+
+
+def test_the_motion_goes_on_by_a_frame_in_every_step(env):
+    task = env.task
+    first = task.state_dict()["frame"]
+    env.step(torch.zeros(COUNT, 12))
+    asked = task._asked()  # pyright: ignore
+    assert torch.equal(task.state_dict()["frame"], first + 1)
+    torch.testing.assert_close(task.goal["reference_joints"], asked["joint_position"])
+    matrix = quaternion.rotation_matrix(asked["orientation_w"])
+    torch.testing.assert_close(task.goal["orientation_matrix_w"], matrix)
+
+
+def test_starts_are_drawn_where_robots_failed_in_training_only():
+    env = motion_worlds(COUNT, noise=False, evaluation=False)
+    env.reset(seed=0)
+    env.task._phases.follow(torch.tensor([2]), torch.tensor([True]))  # pyright: ignore
+    counts = env.task.state_dict()["phases"]["failures"]
+    assert float(counts.sum()) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
+    """Both robots know their bodies, and nothing of a motion is missing to actor or critic."""
+    env = worlds("motion", 2, f"robot={robot}", "task.episode_length=0.2")
+    env.reset(seed=0)
+    step = env.step(torch.zeros(2, env.spec.action_size))
+    env.check()
+    assert bool(step.valid.all())
+    assert 0.5 < float(step.reward.mean()) < 1.5  # it began on the motion
+    assert step.reward_terms is not None
+    assert bool((step.reward_terms[:, :6] > 0.1).all())
+
+
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_what_is_seen_of_a_motion_has_a_mirror(robot):
+    """Data for symmetric training: joints that are asked for go to the other side too."""
+    env = worlds("motion", 1, f"robot={robot}")
+    mirror, obs = env.mirror(), env.reset(seed=0)
+    joints = env.simulation.robot.joint_names
+    left, right = (
+        joints.index(name)
+        for name in (("left_knee_joint", "right_knee_joint") if robot == "g1"
+                     else ("FL_calf_joint", "FR_calf_joint"))
+    )  # fmt: skip
+    for group in ("actor", "critic"):
+        assert mirror.groups[group].width == obs[group].shape[1]
+        assert mirror.groups[group].source[left] == right  # reference_joints come first
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"scene": SceneConfig()}, "scene.bodies is empty"),
+        ({"ends": ["tail"]}, "tail"),
+        ({"max_end_error": 0.0}, "max_end_error"),
+        ({"soft_limit": 1.5}, "soft_limit"),
+        ({"reward": {"bodies": 1.0}}, "bodies"),
+        ({"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level floor"),
+    ],
+)
+def test_tasks_that_cannot_be_judged_are_refused(bad, said):
+    with pytest.raises(ConfigError, match=said):
+        motion_config(**bad)
+
+
+def test_widths_without_extent_are_refused():
+    with pytest.raises(ConfigError, match=r"widths.body_rates must be > 0"):
+        WidthsConfig(body_rates=0.0)
+
+
+def test_bodies_that_the_model_lacks_are_named():
+    with pytest.raises(ConfigError, match=r"body 'tail' is unknown"):
+        motion_worlds(1, scene=SceneConfig(bodies=["base", "tail"]), ends=[])

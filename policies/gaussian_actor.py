@@ -123,7 +123,7 @@ class GaussianActor(nn.Module):
         Returns:
             Action (N, A) in [-1, 1] and its log-probability (N,).
         """
-        mean, log_std = self._moments(obs)
+        mean, log_std = self.moments(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return squashed_normal(mean, log_std, noise)
 
@@ -135,7 +135,7 @@ class GaussianActor(nn.Module):
 
     def displace(self, obs: Obs, noise: Tensor) -> Tensor:
         """The action for given normals (N, A): for noise that lasts over several steps."""
-        mean, log_std = self._moments(obs)
+        mean, log_std = self.moments(obs)
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
 
     def normalized(self, obs: Obs) -> Tensor:
@@ -159,7 +159,8 @@ class GaussianActor(nn.Module):
         for layer in self._constrained:
             layer.project()
 
-    def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
+    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before squashing, (N, A) each."""
         output = self.network(self.normalized(obs))
         mean, log_std = output.float().chunk(2, dim=-1)  # bf16 is too coarse for densities
         low, high = self.config.log_std_min, self.config.log_std_max

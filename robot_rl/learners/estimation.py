@@ -23,14 +23,14 @@ from robot_rl.learners.optimization import Optimizer, Reduce
 class EstimationConfig:
     """How an encoder learns beside the actor's loss what `actor.encoder.estimate` names."""
 
-    lr: float = 1e-3
+    encoder_lr: float = 1e-3
     """Step size of encoder and decoder on these losses."""
     next_obs: bool = False
     """Reconstruct the present frame of the next observation from the latent (DreamWaQ)."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
-        check_ranges(self, {"lr": (0, 1)}, "learner.estimation")
+        check_ranges(self, {"encoder_lr": (0, 1)}, "learner.estimation")
 
 
 class Estimator(Protocol):
@@ -92,7 +92,9 @@ class Estimating:
         """B: transitions that one `update` eats."""
         self.gamma, self.n_step = learner.gamma, learner.n_step
         self._estimator = estimator
-        self._optimizer = Optimizer(estimator.parameters(), config.lr, descent, reduce=reduce)
+        self._optimizer = Optimizer(
+            estimator.parameters(), config.encoder_lr, descent, reduce=reduce
+        )
 
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""

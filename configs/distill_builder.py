@@ -48,15 +48,7 @@ def build_distill(
             "action; use learner.loss=mse, or a teacher of learner=sac"
         )
     if config.latent_weight > 0:
-        widths = [
-            _latent_width(name, one) for name, one in (("teacher", teacher), ("student", actor))
-        ]
-        if widths[0] != widths[1]:
-            raise ConfigError(
-                f"learner.latent_weight {config.latent_weight:g} compares latents of "
-                f"{widths[0]} entries (teacher) and {widths[1]} (student); set "
-                "learner.actor.encoder.latent so that they are as wide"
-            )
+        _check_latents(config, teacher, actor)
     teacher = teacher.to(spec.device).eval().requires_grad_(False)
     learner = Distill(
         config, actor, teacher, device=spec.device,
@@ -65,11 +57,28 @@ def build_distill(
     return estimating(learner, actor, config, spec, reduce)
 
 
-def _latent_width(whose: str, actor: GaussianActor | DeterministicActor) -> int:
-    width = getattr(actor.network, "latent_size", 0)
-    if width == 0:
+def _check_latents(
+    config: DistillLearnerConfig, teacher: GaussianActor | DeterministicActor, actor: GaussianActor
+) -> None:
+    """Refuse latents that are not there, mean something else, or are not as wide."""
+    widths = {
+        name: getattr(one.network, "latent_size", 0)
+        for name, one in (("teacher", teacher), ("student", actor))
+    }
+    weight = f"learner.latent_weight={config.latent_weight:g}"
+    for name, width in widths.items():
+        if width == 0:
+            raise ConfigError(
+                f"{weight} compares latents, but the {name} has no encoder; give it one with "
+                "learner.actor.encoder.kind=mlp or conv, or set learner.latent_weight=0"
+            )
+    if config.actor.encoder.estimate or teacher.config.encoder.estimate:
         raise ConfigError(
-            f"learner.latent_weight compares latents, but the {whose} has no encoder; give it one "
-            "with learner.actor.encoder.kind=mlp or conv, or set learner.latent_weight=0"
+            f"{weight} compares whole latents, of which actor.encoder.estimate claims a part; "
+            "leave one of them out, in the student and in the teacher"
         )
-    return width
+    if widths["teacher"] != widths["student"]:
+        raise ConfigError(
+            f"{weight} compares latents of {widths['teacher']} entries (teacher) and "
+            f"{widths['student']} (student); set learner.actor.encoder.latent={widths['teacher']}"
+        )

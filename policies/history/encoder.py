@@ -91,7 +91,7 @@ class FrameConvolutions(nn.Module):
             activation: After each convolution.
         """
         super().__init__()
-        self._shape = (frames, width)
+        self._width = width
         self.layers = nn.ModuleList()
         left = frames
         for inputs, channel in pairwise([width, *channels]):
@@ -108,11 +108,14 @@ class FrameConvolutions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H * W) -> (B, outputs)."""
-        frames, width = self._shape
-        x = x.reshape(-1, frames, width)
+        frames = list(x.split(self._width, dim=-1))
         for layer in self.layers:
-            # The newest frame is always in the last place; left over are the oldest.
-            places = range((x.shape[1] - _KERNEL) % _STRIDE, x.shape[1] - _KERNEL + 1, _STRIDE)
-            stacked = [x[:, at : at + _KERNEL].flatten(1) for at in places]
-            x = self._activation(layer(torch.stack(stacked, 1)))  # (B, places, channels)
-        return self.head(x.flatten(1))
+            # The newest frame is always in the last place; what is left over are the oldest.
+            oldest = (len(frames) - _KERNEL) % _STRIDE
+            places = range(oldest, len(frames) - _KERNEL + 1, _STRIDE)
+            # A product for each place, of rows: what a bundle in C has a form for.
+            frames = [
+                self._activation(layer(torch.cat(frames[at : at + _KERNEL], dim=-1)))
+                for at in places
+            ]
+        return self.head(torch.cat(frames, dim=-1))

@@ -124,7 +124,8 @@ class Distill:
         self.actor = actor.to(device)
         self.teacher = teacher
         self.actor_groups = tuple(actor.groups)
-        """Observation groups that acting needs."""
+        """Observation groups that the student needs; the teacher, who acts while it explores, needs
+        those of `critic_groups` too."""
         self.critic_groups = tuple(g for g in teacher.groups if g not in self.actor_groups)
         """Observation groups that only learning needs: what the teacher sees beyond."""
         self.samples_per_update = config.batch_size
@@ -175,13 +176,13 @@ class Distill:
         with self.products:
             error = self._errors(batch.obs)  # (B,)
             loss = (batch.weight * error).mean()
-            metrics = {"imitation_loss": loss.detach()}
+            metrics = {"actor_loss": loss.detach()}
             if self.config.latent_weight > 0:
                 latent = (batch.weight * self._latent_errors(batch.obs)).mean()
                 loss = loss + self.config.latent_weight * latent
                 metrics["latent_loss"] = latent.detach()
             self._optimizer.step(loss)
-        metrics["mixture"] = torch.tensor(self.mixture, device=self._device)
+        metrics["mixture"] = torch.full((), self.mixture, device=self._device)
         self.updates += 1
         return metrics, error.detach()
 

@@ -38,7 +38,7 @@ PLANT = replace(PAST, terms=["plant"])
 BESIDE = EstimationConfig(next_obs=True)
 CRITIC = QEnsembleConfig(hidden=[16])
 FLASH: dict[str, Any] = {"kind": NetworkKind.flash, "width": 16, "blocks": 1}
-IMITATES: dict[str, Any] = {"loss": "imitation_loss", "reads": ("obs",)}
+IMITATES: dict[str, Any] = {"loss": "actor_loss", "reads": ("obs",)}
 
 
 def actor(encoder: EncoderConfig = PAST, **settings: Any) -> GaussianActorConfig:

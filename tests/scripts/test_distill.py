@@ -56,7 +56,7 @@ def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, te
     assert answer.code == 0, answer.err
     (run,) = find_runs("runs")
     names = {name for line in (run / "metrics.jsonl").open() for name in json.loads(line)}
-    assert {"train/imitation_loss", "train/estimate_loss", "train/next_obs_loss"} <= names
+    assert {"train/actor_loss", "train/estimate_loss", "train/next_obs_loss"} <= names
     inputs = onnx.load(run / "bundle" / "policy.onnx").graph.input
     assert [value.name for value in inputs] == ["actor"]
     # Nobody needs the teacher any more.

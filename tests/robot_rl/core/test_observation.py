@@ -192,6 +192,7 @@ def test_terms_by_hand() -> None:
         "preview_w": [0, 0, 1, -1, -2, -3],
         "orientation_matrix": [1, 0, 0, 0, -1, 0, 0, 0, -1],
         "linear_velocity_w": [4, 5, 6],
+        "linear_velocity_b": [4, -5, -6],  # upside down about x
         "angular_velocity_b": [7, 8, 9],
         "last_action": [0.5, -0.5],
     }

@@ -67,7 +67,7 @@ def test_labels_are_the_actions_of_the_teacher_whoever_acted():
         error = ((learner.actor(batch.obs) - teacher(batch.obs)) ** 2).mean(-1)
     metrics, priority = learner.update(batch)
     torch.testing.assert_close(priority, error)
-    torch.testing.assert_close(metrics["imitation_loss"], (batch.weight * error).mean())
+    torch.testing.assert_close(metrics["actor_loss"], (batch.weight * error).mean())
 
 
 def test_a_student_that_sees_what_the_teacher_sees_becomes_the_teacher():

@@ -55,8 +55,8 @@ HISTORY = Proof(
     "but for what they see: ten frames through an encoder, or the newest frame alone. The error is "
     "that of the velocity proof: the distance between the base's and the asked-for velocity in the "
     "ground plane of the heading frame, averaged over every step of an episode of 10 s; an episode "
-    "with a fall counts with 1 m/s. Sizes were chosen before anything was measured, for an hour or two "
-    "of two cores: nobody is trained until nothing more is gained.",
+    "with a fall counts with 1 m/s. Sizes were chosen before anything was measured, for an hour or "
+    "two of two cores: nobody is trained until nothing more is gained.",
     groups=(
         Group(
             name=_TEACHER,

@@ -10,14 +10,17 @@ from typing import Any
 
 import torch
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from configs.actor_builders import deterministic_actor, estimating, gaussian_actor
+from policies.deterministic_actor import DeterministicActorConfig
+from policies.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
@@ -36,6 +39,8 @@ class SACLearnerConfig(SACConfig):
     """Policy network."""
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
     def __post_init__(self) -> None:
         """Refuse a target of more members than there are."""
@@ -50,12 +55,13 @@ class SACLearnerConfig(SACConfig):
 def build_sac(
     config: SACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
     reduce: Reduce | None = None,
-) -> SAC:  # fmt: skip
+) -> Learner:  # fmt: skip
     """SAC for an environment."""
     _begin(seed)
-    actor = GaussianActor(config.actor, *_sizes(spec))
+    actor = gaussian_actor(config.actor, spec)
     critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    return SAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    learner = SAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    return estimating(learner, actor, config, spec, reduce)
 
 
 @dataclass(kw_only=True)
@@ -66,17 +72,20 @@ class TD3LearnerConfig(TD3Config):
     """Policy network."""
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
 
 def build_td3(
     config: TD3LearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
     reduce: Reduce | None = None,
-) -> TD3:  # fmt: skip
+) -> Learner:  # fmt: skip
     """TD3 for an environment."""
     _begin(seed)
-    actor = DeterministicActor(config.actor, *_sizes(spec))
+    actor = deterministic_actor(config.actor, spec)
     critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    return TD3(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    learner = TD3(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    return estimating(learner, actor, config, spec, reduce)
 
 
 @dataclass(kw_only=True)
@@ -87,17 +96,20 @@ class DSACTLearnerConfig(DSACTConfig):
     """Policy network."""
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Networks of the return's mean and deviation."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
 
 def build_dsac_t(
     config: DSACTLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
     reduce: Reduce | None = None,
-) -> DSACT:  # fmt: skip
+) -> Learner:  # fmt: skip
     """DSAC-T for an environment."""
     _begin(seed)
-    actor = GaussianActor(config.actor, *_sizes(spec))
+    actor = gaussian_actor(config.actor, spec)
     critic = _critic(config.critic, spec, _MEAN_AND_DEVIATION)
-    return DSACT(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    learner = DSACT(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    return estimating(learner, actor, config, spec, reduce)
 
 
 def _flash_actor() -> GaussianActorConfig:
@@ -118,27 +130,25 @@ class FlashSACLearnerConfig(FlashSACConfig):
     """Policy network."""
     critic: QEnsembleConfig = field(default_factory=_flash_critic)
     """Action-value networks."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
 
 def build_flash_sac(
     config: FlashSACLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
     reduce: Reduce | None = None,
-) -> FlashSAC:  # fmt: skip
+) -> Learner:  # fmt: skip
     """FlashSAC for an environment."""
     _begin(seed)
-    actor = GaussianActor(config.actor, *_sizes(spec))
+    actor = gaussian_actor(config.actor, spec)
     critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    return FlashSAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    learner = FlashSAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    return estimating(learner, actor, config, spec, reduce)
 
 
 def _begin(seed: int) -> None:
     """Initial weights are drawn from torch's own generator."""
     torch.manual_seed(derive_seed(seed, "initial weights"))
-
-
-def _sizes(spec: EnvSpec) -> tuple[int, int]:
-    """Width of what the actor sees, and of what it does."""
-    return spec.groups["actor"].shape[0], spec.action_size
 
 
 def _critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int) -> QEnsemble:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from configs.builders import (
     SimEnvConfig,
@@ -19,6 +20,8 @@ from configs.builders import (
     build_mujoco_simulation,
     build_sim_env,
 )
+from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
+from configs.distill_builder import DistillLearnerConfig, build_distill, build_student
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
@@ -108,7 +111,9 @@ class Component:
     """Builds it from its dataclass; `builders.py` shows the arguments of each group."""
     needs: tuple[str, ...] = ()
     """Groups that an environment is made of; a run of it has no choice in the others of
-    `ENV_PARTS`."""
+    `ENV_PARTS`. A learner may need a `teacher`."""
+    policy: Callable[..., nn.Module] | None = None
+    """Builds a learner's policy alone, for those that need more than a policy does."""
 
 
 ENV_PARTS = ("task", "robot")
@@ -135,6 +140,14 @@ COMPONENTS = (
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
+    Component(
+        "learner",
+        "distill",
+        DistillLearnerConfig,
+        build_distill,
+        needs=("teacher",),
+        policy=build_student,
+    ),
 )
 """Every kind of environment, robot engine, task and learner."""
 

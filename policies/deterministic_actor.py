@@ -1,16 +1,24 @@
 """Deterministic actor (Fujimoto et al. 2018): tanh of a network, normaliser inside."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from policies.history.encoded import (
+    check_groups,
+    latent_of,
+    make_actor_network,
+    read_groups,
+)
+from policies.history.encoder import EncoderConfig
 from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
-from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.kinds import NetworkKind, check_shape
 from policies.trunks.layers import constrained_layers
-from robot_rl.core.env import Obs
+from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
 
 
@@ -18,6 +26,11 @@ from robot_rl.core.errors import ConfigError
 class DeterministicActorConfig:
     """Shape of the actor."""
 
+    groups: list[str] = field(default_factory=lambda: ["actor"])
+    """Observation groups that are seen, side by side; with one that a robot does not have, such as
+    `critic`, the policy is a teacher in simulation only."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """What stands between past frames and the network."""
     kind: NetworkKind = NetworkKind.mlp
     """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
     blocks)."""
@@ -42,6 +55,7 @@ class DeterministicActorConfig:
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
         check_shape(self, "actor")
+        check_groups(self.groups)
         if not self.last_layer_std >= 0:
             raise ConfigError(f"actor.last_layer_std must be >= 0, got {self.last_layer_std}")
         if self.last_layer_std > 0 and self.kind is not NetworkKind.mlp:
@@ -52,21 +66,28 @@ class DeterministicActorConfig:
 
 
 class DeterministicActor(nn.Module):
-    """Reads the group `actor`; one action for an observation."""
+    """One action for an observation."""
 
-    def __init__(self, config: DeterministicActorConfig, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, config: DeterministicActorConfig, obs_size: int, action_size: int, *,
+        terms: Sequence[TermSpec] = (), estimated: int = 0,
+    ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
             config: Shape of the network.
-            obs_size: D, width of the group `actor`.
+            obs_size: D, width of the groups that are seen.
             action_size: A.
+            terms: What these groups consist of, where the network must know it.
+            estimated: Width of what `encoder.estimate` names.
         """
         super().__init__()
         self.config = config
+        self.groups = tuple(config.groups)
+        """Observation groups that are seen."""
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = make_network(config, obs_size, action_size)
+        self.network = make_actor_network(config, obs_size, action_size, terms, estimated)
         self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization)
         if config.last_layer_std > 0:
@@ -76,12 +97,24 @@ class DeterministicActor(nn.Module):
 
     def forward(self, obs: Obs) -> Tensor:
         """Action, (N, A), in [-1, 1]: what is learned, evaluated and deployed."""
-        output = self.network(self.normalizer(obs["actor"]))
+        output = self.network(self.normalized(obs))
         return torch.tanh(output.float())  # bf16 would leave 256 actions between 0 and 1
 
+    def normalized(self, obs: Obs) -> Tensor:
+        """What the network sees, (N, D)."""
+        return self.normalizer(read_groups(obs, self.groups))
+
+    def latent(self, obs: Obs) -> Tensor:
+        """What the encoder makes of the past, (N, L), its estimates first.
+
+        Raises:
+            ConfigError: The actor has no encoder.
+        """
+        return latent_of(self.network, self.normalized(obs))
+
     def update_statistics(self, obs: Obs) -> None:
-        """Take the group `actor`, (N, D), into the normaliser."""
-        self.normalizer.update(obs["actor"])
+        """Take the groups that are seen, (N, ...), into the normaliser."""
+        self.normalizer.update(read_groups(obs, self.groups))
 
     def constrain(self) -> None:
         """Bring constrained weights back to their norm after a step of the optimiser."""

@@ -1,18 +1,26 @@
 """Squashed Gaussian actor (Haarnoja et al. 2018b): tanh of a normal, normaliser inside."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import torch
 from torch import Tensor, nn
 
+from policies.history.encoded import (
+    check_groups,
+    latent_of,
+    make_actor_network,
+    read_groups,
+)
+from policies.history.encoder import EncoderConfig
 from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation
 from policies.normalizer import IdentityNormalizer, RunningNormalizer
 from policies.squashed_normal import squashed_normal
-from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.kinds import NetworkKind, check_shape
 from policies.trunks.layers import constrained_layers
-from robot_rl.core.env import Obs
+from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
 
 
@@ -27,6 +35,11 @@ class LogStdBound(Enum):
 class GaussianActorConfig:
     """Shape of the actor."""
 
+    groups: list[str] = field(default_factory=lambda: ["actor"])
+    """Observation groups that are seen, side by side; with one that a robot does not have, such as
+    `critic`, the policy is a teacher in simulation only."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """What stands between past frames and the network."""
     kind: NetworkKind = NetworkKind.mlp
     """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
     blocks)."""
@@ -57,6 +70,7 @@ class GaussianActorConfig:
     def __post_init__(self) -> None:
         """Refuse networks that cannot be built."""
         check_shape(self, "actor")
+        check_groups(self.groups)
         if self.zero_head and self.kind is not NetworkKind.mlp:
             raise ConfigError(
                 f"actor.zero_head true is for an mlp; actor.kind {self.kind.value} draws its "
@@ -70,22 +84,29 @@ class GaussianActorConfig:
 
 
 class GaussianActor(nn.Module):
-    """Reads the group `actor`; hands out samples with log-probabilities, and the mode."""
+    """Hands out samples with log-probabilities, and the mode."""
 
-    def __init__(self, config: GaussianActorConfig, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
+        terms: Sequence[TermSpec] = (), estimated: int = 0,
+    ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
             config: Shape of the network.
-            obs_size: D, width of the group `actor`.
+            obs_size: D, width of the groups that are seen.
             action_size: A.
+            terms: What these groups consist of, where the network must know it.
+            estimated: Width of what `encoder.estimate` names.
         """
         super().__init__()
         self.config = config
+        self.groups = tuple(config.groups)
+        """Observation groups that are seen."""
         self.action_size = action_size
         normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
         self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
-        self.network = make_network(config, obs_size, 2 * action_size)
+        self.network = make_actor_network(config, obs_size, 2 * action_size, terms, estimated)
         self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization, heads=2)
         if config.zero_head:
@@ -93,7 +114,7 @@ class GaussianActor(nn.Module):
 
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
-        mean = self.network(self.normalizer(obs["actor"]))[..., : self.action_size]
+        mean = self.network(self.normalized(obs))[..., : self.action_size]
         return torch.tanh(mean)
 
     def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -102,33 +123,45 @@ class GaussianActor(nn.Module):
         Returns:
             Action (N, A) in [-1, 1] and its log-probability (N,).
         """
-        mean, log_std = self._moments(obs)
+        mean, log_std = self.moments(obs)
         noise = torch.randn(mean.shape, generator=generator, device=mean.device)
         return squashed_normal(mean, log_std, noise)
 
     def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
         """Draw an action only, (N, A), in [-1, 1]."""
-        shape = (*obs["actor"].shape[:-1], self.action_size)
-        return self.displace(
-            obs, torch.randn(shape, generator=generator, device=obs["actor"].device)
-        )
+        rows = obs[self.groups[0]]
+        shape = (*rows.shape[:-1], self.action_size)
+        return self.displace(obs, torch.randn(shape, generator=generator, device=rows.device))
 
     def displace(self, obs: Obs, noise: Tensor) -> Tensor:
         """The action for given normals (N, A): for noise that lasts over several steps."""
-        mean, log_std = self._moments(obs)
+        mean, log_std = self.moments(obs)
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
 
+    def normalized(self, obs: Obs) -> Tensor:
+        """What the network sees, (N, D)."""
+        return self.normalizer(read_groups(obs, self.groups))
+
+    def latent(self, obs: Obs) -> Tensor:
+        """What the encoder makes of the past, (N, L), its estimates first.
+
+        Raises:
+            ConfigError: The actor has no encoder.
+        """
+        return latent_of(self.network, self.normalized(obs))
+
     def update_statistics(self, obs: Obs) -> None:
-        """Take the group `actor`, (N, D), into the normaliser."""
-        self.normalizer.update(obs["actor"])
+        """Take the groups that are seen, (N, ...), into the normaliser."""
+        self.normalizer.update(read_groups(obs, self.groups))
 
     def constrain(self) -> None:
         """Bring constrained weights back to their norm after a step of the optimiser."""
         for layer in self._constrained:
             layer.project()
 
-    def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        output = self.network(self.normalizer(obs["actor"]))
+    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before squashing, (N, A) each."""
+        output = self.network(self.normalized(obs))
         mean, log_std = output.float().chunk(2, dim=-1)  # bf16 is too coarse for densities
         low, high = self.config.log_std_min, self.config.log_std_max
         if self.config.log_std_bound is LogStdBound.tanh:

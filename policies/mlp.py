@@ -23,13 +23,14 @@ class Activation(Enum):
     gelu = "gelu"
 
 
-_ACTIVATIONS: dict[Activation, type[nn.Module]] = {
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {
     Activation.relu: nn.ReLU,
     Activation.tanh: nn.Tanh,
     Activation.silu: nn.SiLU,
     Activation.elu: nn.ELU,
     Activation.gelu: nn.GELU,
 }
+"""Module of every nonlinearity."""
 
 LAYER_NORM_EPSILON = 1e-6
 """As in Flax, so that published settings of JAX learners carry over; torch's default is 1e-5."""
@@ -49,7 +50,7 @@ def mlp(sizes: Sequence[int], activation: Activation, *, layer_norm: bool = Fals
         if i < len(sizes) - 2:
             if layer_norm:
                 layers.append(nn.LayerNorm(outputs, eps=LAYER_NORM_EPSILON))
-            layers.append(_ACTIVATIONS[activation]())
+            layers.append(ACTIVATIONS[activation]())
     return Dense(*layers)
 
 
@@ -63,7 +64,7 @@ def ensemble_mlp(
         if i < len(sizes) - 2:
             if layer_norm:
                 layers.append(EnsembleLayerNorm(members, outputs))
-            layers.append(_ACTIVATIONS[activation]())
+            layers.append(ACTIVATIONS[activation]())
     return Dense(*layers)
 
 

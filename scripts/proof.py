@@ -32,6 +32,8 @@ proofs:
               minutes of training each)
   velocity    2 seeds walk a quadruped as fast as asked, with pushes (bar: mean velocity error
               <= 0.15 m/s each, falls counted with 1 m/s; at most an hour of training each)
+  history     5 seeds of a teacher that sees hidden dynamics, and of its students with and
+              without history (bar: history saves error in every seed)
   all         all of them; the default
   report      write the pages again from the results in their JSON; nothing is trained or flown
 
@@ -83,12 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
+    from proofs.history import HISTORY
     from proofs.hover import HOVER
     from proofs.reach import REACH
     from proofs.tracking import TRACKING
     from proofs.velocity import VELOCITY
 
-    known = {proof.name: proof for proof in (HOVER, TRACKING, REACH, VELOCITY)}
+    known = {proof.name: proof for proof in (HOVER, TRACKING, REACH, VELOCITY, HISTORY)}
     words = [text for text in overrides if "=" not in text]
     options, changes = read_options(ProofOptions, [text for text in overrides if "=" in text])
     names = [word for word in words if word != "report"] or ["all"]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import GroupSpec, Obs
+from robot_rl.core.env import GroupSpec, Obs, TermSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.rows import Rows
 from sim.simulation import Simulation
@@ -49,7 +49,16 @@ class Observer:
     @property
     def specs(self) -> dict[str, GroupSpec]:
         """Shapes of the groups."""
-        return {name: GroupSpec(shape=(one.size,)) for name, one in self._maps.items()}
+        return {
+            name: GroupSpec(
+                shape=(one.size,),
+                terms=tuple(
+                    TermSpec(name=e["term"], width=e["width"], history=e["history"])
+                    for e in one.layout()
+                ),
+            )
+            for name, one in self._maps.items()
+        }
 
     @property
     def layouts(self) -> dict[str, list[dict[str, Any]]]:

@@ -35,6 +35,10 @@ ENTRIES = {
         " + rotation[6 + i / 3] * in->goal.orientation_matrix_w[6 + i % 3]",
     "projected_gravity_b": "-rotation[6 + i]",
     "linear_velocity_w": "in->state.linear_velocity_w[i]",
+    "linear_velocity_b":
+        "rotation[i] * in->state.linear_velocity_w[0]"
+        " + rotation[3 + i] * in->state.linear_velocity_w[1]"
+        " + rotation[6 + i] * in->state.linear_velocity_w[2]",
     "angular_velocity_b": "in->state.angular_velocity_b[i]",
     "joint_position": "in->state.joint_position[i]",
     "joint_velocity": "in->state.joint_velocity[i]",

@@ -16,6 +16,23 @@ Obs: TypeAlias = dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
+class TermSpec:
+    """Where a term lies in its group: `width * history` consecutive entries, oldest frame first."""
+
+    name: str
+    """Of the term."""
+    width: int
+    """Entries of one frame."""
+    history: int = 1
+    """Frames, the present one included."""
+
+    @property
+    def size(self) -> int:
+        """Entries of all frames."""
+        return self.width * self.history
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupSpec:
     """Shape of one observation group."""
 
@@ -25,6 +42,8 @@ class GroupSpec:
     """Element type."""
     stack: int = 1
     """Frames on an axis of their own (images); 1 for vectors, whose history is inside."""
+    terms: tuple[TermSpec, ...] = ()
+    """What a vector consists of, in order; empty where the environment does not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,6 +107,13 @@ def linear_velocity_w(inputs: ObservationInputs) -> Array:
 
 
 @mirrored(Mirrored.vector)
+def linear_velocity_b(inputs: ObservationInputs) -> Array:
+    """Velocity of the base, (N, 3), [m/s], body axes."""
+    state = inputs.state
+    return quaternion.rotate_inverse(state.orientation_w, state.linear_velocity_w)
+
+
+@mirrored(Mirrored.vector)
 def projected_gravity_b(inputs: ObservationInputs) -> Array:
     """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
     return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
@@ -154,6 +161,7 @@ TERMS: dict[str, Term] = {
         goal_orientation_b,
         projected_gravity_b,
         linear_velocity_w,
+        linear_velocity_b,
         angular_velocity_b,
         joint_position,
         joint_velocity,

@@ -123,7 +123,7 @@ class FlashSAC(OffPolicyLearner):
         """Actions, (N, A), in [-1, 1]."""
         if not explore:
             return self.actor(obs)
-        return self.actor.displace(obs, self._noise.draw(obs["actor"].shape[0]))
+        return self.actor.displace(obs, self._noise.draw(obs[self.actor_groups[0]].shape[0]))
 
     def begin(self, mask: Tensor) -> None:
         """Held noise ends with its episode."""

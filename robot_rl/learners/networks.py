@@ -49,7 +49,20 @@ class Network(Protocol):
         ...
 
 
-class DeterministicActor(Network, Protocol):
+class Actor(Network, Protocol):
+    """A policy."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Observation groups that are seen."""
+        ...
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Action, or its mode, (N, A), in [-1, 1]."""
+        ...
+
+
+class DeterministicActor(Actor, Protocol):
     """A policy that gives one action for an observation."""
 
     def __call__(self, obs: Obs) -> Tensor:
@@ -57,7 +70,7 @@ class DeterministicActor(Network, Protocol):
         ...
 
 
-class StochasticActor(Network, Protocol):
+class StochasticActor(Actor, Protocol):
     """A policy with a density; called, it returns its mode."""
 
     def __call__(self, obs: Obs) -> Tensor:

@@ -24,19 +24,9 @@ class RewardScaling(Enum):
 
 
 @dataclass(kw_only=True)
-class OffPolicyConfig:
-    """Hyperparameters of the whole family; the defaults are those of SAC's paper (2018b)."""
+class DescentConfig:
+    """How weights step down a gradient."""
 
-    batch_size: int = 256
-    """Transitions per update."""
-    gamma: float = 0.99
-    """Discount per control step."""
-    n_step: int = 1
-    """Steps per sampled transition."""
-    actor_lr: float = 3e-4
-    """Step size of the actor."""
-    critic_lr: float = 3e-4
-    """Step size of the critics."""
     learning_rate_warmup: int = 0
     """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
     learning_rate_end: float = 1.0
@@ -51,14 +41,6 @@ class OffPolicyConfig:
     """Decoupled decay (AdamW) of the weights of actor and critics; 0 is plain Adam."""
     max_grad_norm: float = 0.0
     """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
-    tau: float = 0.005
-    """Share of the critics that their targets take over after every update."""
-    actor_interval: int = 1
-    """The actor steps in the last of every so many updates."""
-    reward_scale: RewardScaling = RewardScaling.none
-    """What sampled rewards are divided by."""
-    reward_limit: float = 5.0
-    """Size of the largest return after scaling; with categories, the edge of their support."""
     precision: Precision = Precision.fp32
     """bf16 is faster where the processor has it; losses and weights stay in float32."""
 
@@ -69,20 +51,54 @@ class OffPolicyConfig:
                 f"learner.adam_betas must be two numbers in [0, 1), got {self.adam_betas}"
             )
         check_ranges(self, {
-            "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
-            "actor_lr": (0, 1), "critic_lr": (0, 1), "learning_rate_end": (0, 1),
-            "learning_rate_warmup": (0, 1e12), "learning_rate_decay": (0, 1e12),
-            "adam_epsilon": (0, 1), "weight_decay": (0, 1e3), "max_grad_norm": (0, 1e9),
-            "actor_interval": (1, 1e6), "reward_limit": (1e-6, 1e6),
+            "learning_rate_end": (0, 1), "learning_rate_warmup": (0, 1e12),
+            "learning_rate_decay": (0, 1e12), "adam_epsilon": (0, 1), "weight_decay": (0, 1e3),
+            "max_grad_norm": (0, 1e9),
         })  # fmt: skip
 
 
-def check_ranges(config: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+@dataclass(kw_only=True)
+class OffPolicyConfig(DescentConfig):
+    """Hyperparameters of the whole family; the defaults are those of SAC's paper (2018b)."""
+
+    batch_size: int = 256
+    """Transitions per update."""
+    gamma: float = 0.99
+    """Discount per control step."""
+    n_step: int = 1
+    """Steps per sampled transition."""
+    actor_lr: float = 3e-4
+    """Step size of the actor."""
+    critic_lr: float = 3e-4
+    """Step size of the critics."""
+    tau: float = 0.005
+    """Share of the critics that their targets take over after every update."""
+    actor_interval: int = 1
+    """The actor steps in the last of every so many updates."""
+    reward_scale: RewardScaling = RewardScaling.none
+    """What sampled rewards are divided by."""
+    reward_limit: float = 5.0
+    """Size of the largest return after scaling; with categories, the edge of their support."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        super().__post_init__()
+        check_ranges(self, {
+            "batch_size": (1, 1e9), "gamma": (0, 1), "n_step": (1, 1e6), "tau": (0, 1),
+            "actor_lr": (0, 1), "critic_lr": (0, 1), "actor_interval": (1, 1e6),
+            "reward_limit": (1e-6, 1e6),
+        })  # fmt: skip
+
+
+def check_ranges(
+    config: object, ranges: Mapping[str, tuple[float, float]], where: str = "learner"
+) -> None:
     """Refuse fields outside their range, NaN too.
 
     Args:
         config: A learner's config.
         ranges: Field to its smallest and largest value.
+        where: What the config is called in messages.
 
     Raises:
         ConfigError: One lies outside.
@@ -90,4 +106,4 @@ def check_ranges(config: object, ranges: Mapping[str, tuple[float, float]]) -> N
     for name, (low, high) in ranges.items():
         value = getattr(config, name)
         if not low <= value <= high:
-            raise ConfigError(f"learner.{name} must lie in [{low:g}, {high:g}], got {value}")
+            raise ConfigError(f"{where}.{name} must lie in [{low:g}, {high:g}], got {value}")

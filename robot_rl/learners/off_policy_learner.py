@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
-from robot_rl.learners.networks import Critic, Network
+from robot_rl.learners.networks import Actor, Critic
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -38,11 +38,8 @@ def with_fast_products(
 class OffPolicyLearner:
     """The part of a learner in which the family does not differ; algorithms stand above it."""
 
-    actor_groups: tuple[str, ...] = ("actor",)
-    """Observation groups that acting needs."""
-
     def __init__(
-        self, config: OffPolicyConfig, actor: Network, critic: Critic, *, device: torch.device,
+        self, config: OffPolicyConfig, actor: Actor, critic: Critic, *, device: torch.device,
         seed: int, reduce: Reduce | None,
     ) -> None:  # fmt: skip
         """Make an optimiser for each of the networks.
@@ -55,7 +52,9 @@ class OffPolicyLearner:
             seed: Seed of exploration and of all else that the learner draws.
             reduce: Joins the gradients of several processes.
         """
-        self.critic_groups: tuple[str, ...] = () if critic.group == "actor" else (critic.group,)
+        self.actor_groups = tuple(actor.groups)
+        """Observation groups that acting needs."""
+        self.critic_groups = tuple({critic.group} - set(self.actor_groups))
         """Observation groups that only learning needs."""
         self.samples_per_update = config.batch_size
         """B: transitions that one `update` eats."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.learners.networks import Network
-from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+from robot_rl.learners.off_policy import DescentConfig, Precision
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
@@ -29,7 +29,7 @@ class Optimizer:
         self,
         params: Iterable[nn.Parameter | Tensor],
         lr: float,
-        config: OffPolicyConfig,
+        config: DescentConfig,
         *,
         after_step: Callable[[], None] | None = None,
         reduce: Reduce | None = None,

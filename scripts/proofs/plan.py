@@ -26,6 +26,8 @@ class Group:
     """Conditions that its policies fly; the first is the one of its table."""
     bears_bars: bool = False
     """Its number of seeds is what a person chooses; other groups keep at most theirs."""
+    teacher: str = ""
+    """Group, an earlier one, whose run of the same seed teaches; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +83,26 @@ class Proof:
                 f"{' and '.join(sorted(chosen))} cannot be changed in a proof, which chooses that "
                 "itself; seeds=<number> says how many seeds are trained"
             )
-        jobs = {}
+        jobs: dict[str, list[TrainingJob]] = {}
+        teachers = {group.teacher for group in self.groups}
         for group in self.groups:
             count = (
                 group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
             )
-            jobs[group.name] = [
-                TrainingJob(
-                    label=f"{self.name}, {group.name}, seed {seed}",
-                    overrides=(*group.overrides, *overrides),
-                    seed=seed,
-                    runs=runs,
+            jobs[group.name] = []
+            for seed in range(count):
+                after = jobs[group.teacher][seed] if group.teacher else None
+                taught = () if after is None else (f"learner.teacher={after.runs}",)
+                alone = runs / f"{self.name}_{group.name}s" / f"seed_{seed}"
+                jobs[group.name].append(
+                    TrainingJob(
+                        label=f"{self.name}, {group.name}, seed {seed}",
+                        overrides=(*group.overrides, *taught, *overrides),
+                        seed=seed,
+                        # The newest run of a folder teaches: a teacher has one of its own.
+                        runs=alone if group.name in teachers else runs,
+                        after=after,
+                    )
                 )
-                for seed in range(count)
-            ]
             _ = jobs[group.name][0].config  # a mistake is told before anything is trained
         return jobs

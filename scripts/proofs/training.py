@@ -50,6 +50,8 @@ class TrainingJob:
     """Folder of all runs."""
     script: str = "train"
     """Who trains: `train`, or one of `GUESTS`, which begin anew where they were stopped."""
+    after: "TrainingJob | None" = None
+    """What must be finished before: the training of its teacher."""
 
     def arguments(self) -> list[str]:
         """Command line of the script."""
@@ -206,6 +208,12 @@ class _Team:
                 child.process.kill()
 
     def _begin(self, job: TrainingJob) -> None:
+        if job.after in self._failed:
+            self._failed[job] = f"{job.after.label} failed"
+            return
+        if job.after is not None and _state(job.after) is not RunState.FINISHED:
+            self._waiting.append(job)
+            return
         run = job.find()
         state = run.status().state if run else None
         if run and state is RunState.FINISHED:

@@ -1,6 +1,6 @@
 """Policy bundles: written from a run, and flown in the simulator to see that they agree."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from policies.bundle import load_bundle
 from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import BundleError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
@@ -64,6 +65,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         evaluation=True,
     )
     policy = load_policy(run, config, env.spec, which)
+    _check_measurable(config.learner.actor.groups)
     origin = run.provenance()
     export_bundle(
         path,
@@ -93,6 +95,17 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             bundle.on_step(step)
             obs = step.obs
     return Exported(path=path, difference=bundle.difference)
+
+
+def _check_measurable(groups: Sequence[str]) -> None:
+    """Refuse a policy that sees what only a simulator knows."""
+    hidden = [name for name in groups if name != "actor"]
+    if hidden:
+        raise BundleError(
+            f"the policy sees the observation group '{hidden[0]}', which no robot measures, and "
+            "only `actor` goes into a bundle; distil it into a student (learner=distill "
+            "learner.teacher=<this run>) and export that"
+        )
 
 
 class BundlePolicy:

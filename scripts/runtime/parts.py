@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from configs.compose import from_plain
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
@@ -15,6 +16,7 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import seed_of
 from robot_rl.training.run_folder import RunFolder, RunName, find_runs
+from runtime.teachers import check_teacher, open_teacher
 from sim.env import SimEnv
 
 
@@ -37,12 +39,41 @@ def make_sim_env(
 
 
 def make_learner(config: RunConfig, spec: EnvSpec, ranks: Ranks | None = None) -> Learner:
-    """The untrained learner of a run: equal weights on all ranks, random streams of its own."""
+    """The untrained learner of a run: equal weights on all ranks, random streams of its own.
+
+    Raises:
+        ConfigError: It needs a teacher, and none is named or found.
+        SpecMismatchError: The teacher does not fit.
+    """
     ranks = ranks or Ranks()
-    return component_of(config.learner).build(
+    component = component_of(config.learner)
+    given = {"teacher": load_teacher(config, spec)} if "teacher" in component.needs else {}
+    return component.build(
         config.learner, spec, seed=config.seed, stream_seed=seed_of(config.seed, ranks),
-        reduce=ranks.reduce,
+        reduce=ranks.reduce, **given,
     )  # fmt: skip
+
+
+def make_policy(config: RunConfig, spec: EnvSpec) -> nn.Module:
+    """The untrained policy of a run; nobody needs to teach it any more."""
+    alone = component_of(config.learner).policy
+    if alone is not None:
+        return alone(config.learner, spec, seed=config.seed)
+    return make_learner(config, spec).policy()
+
+
+def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
+    """The best policy of the run that a learner names as its teacher.
+
+    Args:
+        config: The student's run.
+        spec: The student's environment.
+    """
+    run = open_teacher(config.learner.teacher)
+    teacher = from_plain(run.config())
+    groups = tuple(teacher.learner.actor.groups)
+    check_teacher(str(run.path), teacher, config, groups)
+    return load_policy(run, teacher, spec, "best").module
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
@@ -113,7 +144,7 @@ def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) ->
             f"{known}"
         )
     checkpoint = CheckpointStore(run.checkpoints, read_only=True).load(which)
-    module = make_learner(config, spec).policy()
+    module = make_policy(config, spec)
     try:
         module.load_state_dict(checkpoint.state["policy"])
     except (KeyError, RuntimeError) as error:

@@ -21,7 +21,8 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "training.prior.run", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "training.prior.run", "learner.teacher", "threads", "device", "rank_timeout_seconds", "video",
+    "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 

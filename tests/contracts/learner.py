@@ -4,13 +4,13 @@ class TestMine(LearnerContract):
     cases = [LearnerCase("mine", make_mine)]
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
-from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.env import EnvSpec, Obs, TermSpec
 from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from tests.equality import assert_same
@@ -28,6 +28,14 @@ class LearnerCase:
     """(environment, seed) -> a learner."""
     privileged: bool = True
     """The environment has a group `critic`."""
+    loss: str = "critic_loss"
+    """Metric that falls where the same batch comes again."""
+    reads: tuple[str, ...] = ("reward", "action", "obs", "next_obs")
+    """Parts of a batch that are learned from."""
+    terms: Mapping[str, tuple[TermSpec, ...]] = field(
+        default_factory=dict[str, tuple[TermSpec, ...]]
+    )
+    """What the groups of the environment consist of, where networks must know it."""
 
 
 class LearnerContract:
@@ -43,6 +51,12 @@ class LearnerContract:
         world = LinearWorld()
         if not case.privileged:
             world = LinearWorld(groups={"actor": world.groups["actor"]})
+        if case.terms:
+            world = LinearWorld(
+                groups={
+                    name: replace(g, terms=case.terms[name]) for name, g in world.groups.items()
+                }
+            )
         return ToyEnv(world, WORLDS, device=self.device)
 
     def make(self, case: LearnerCase, seed: int = 0) -> tuple[Learner, EnvSpec]:
@@ -207,13 +221,11 @@ class LearnerContract:
             learner.update(batch)
         assert not torch.equal(before, learner.act(obs, explore=False))
 
-    def test_the_loss_of_the_critics_falls_where_there_is_no_future(
-        self, case: LearnerCase
-    ) -> None:
+    def test_the_loss_falls_where_there_is_no_future(self, case: LearnerCase) -> None:
         learner, spec = self.make(case)
         batch = self.batches(learner, spec, 1)[0]
         batch.discount.zero_()  # the target is the reward, whatever actor and targets do
-        losses = [float(learner.update(batch)[0]["critic_loss"]) for _ in range(100)]
+        losses = [float(learner.update(batch)[0][case.loss]) for _ in range(100)]
         assert sum(losses[-5:]) < 0.98 * sum(losses[:5])
 
     def metrics_of(self, case: LearnerCase, updates: int) -> list[dict[str, torch.Tensor]]:
@@ -225,20 +237,22 @@ class LearnerContract:
         assert_same(self.metrics_of(case, 20), self.metrics_of(case, 20))
 
     @pytest.mark.parametrize("field", ["reward", "action", "obs", "next_obs"])
-    def test_a_nan_in_a_batch_shows_in_the_metrics(self, case: LearnerCase, field: str) -> None:
+    def test_a_nan_in_a_batch_shows_in_the_metrics_where_it_is_learned_from(
+        self, case: LearnerCase, field: str
+    ) -> None:
         learner, spec = self.make(case)
         batches = self.batches(learner, spec, 4)
         spoilt = getattr(batches[0], field)
         for tensor in spoilt.values() if isinstance(spoilt, dict) else (spoilt,):
             tensor[0] = torch.nan
         seen = [learner.update(batch)[0] for batch in batches]
-        assert any(not value.isfinite() for metrics in seen for value in metrics.values())
+        shown = any(not value.isfinite() for metrics in seen for value in metrics.values())
+        assert shown == (field in case.reads)
 
     def test_the_policy_is_exported_as_it_acts(self, case: LearnerCase) -> None:
         learner, spec = self.make(case)
         policy, obs = learner.policy(), self.obs(spec)
-        exported = torch.export.export(policy, ({"actor": obs["actor"]},)).module()
+        seen = {name: obs[name] for name in learner.actor_groups}
+        exported = torch.export.export(policy, (seen,)).module()
         with torch.no_grad():
-            torch.testing.assert_close(
-                exported({"actor": obs["actor"]}), policy(obs), rtol=1e-6, atol=1e-6
-            )
+            torch.testing.assert_close(exported(seen), policy(obs), rtol=1e-6, atol=1e-6)

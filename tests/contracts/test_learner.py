@@ -18,6 +18,7 @@ from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.contracts.learner import LearnerCase, LearnerContract
+from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
@@ -157,12 +158,12 @@ CASES = (
 
 
 class TestOnTheCPU(LearnerContract):
-    cases = CASES
+    cases = (*CASES, *WITH_HISTORY)
 
 
 @pytest.mark.gpu
 class TestOnCUDA(LearnerContract):
-    cases = CASES
+    cases = (*CASES, *WITH_HISTORY)
     device = torch.device("cuda")
 
 

@@ -28,7 +28,17 @@ TINY = (
 def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    names = ("flights", "hover", "page", "reach", "record", "results", "tracking", "velocity")
+    names = (
+        "flights",
+        "history",
+        "hover",
+        "page",
+        "reach",
+        "record",
+        "results",
+        "tracking",
+        "velocity",
+    )
     return SimpleNamespace(**{name: importlib.import_module(f"proofs.{name}") for name in names})
 
 
@@ -251,6 +261,42 @@ def test_flight_that_leaves_the_box_is_lost(proofs):
     assert calm.success > 0.8
     assert boxed.success < calm.success
     assert boxed.ended == pytest.approx(1 - boxed.success, abs=1 - calm.success)
+
+
+@pytest.mark.parametrize(
+    ("without", "verdicts"),
+    [
+        ([0.2] * 5, [True, True, True]),
+        ([0.2] * 4, [False, True, True]),
+        ([0.2] * 4 + [0.09], [True, False, True]),
+        ([0.09] * 5, [True, False, False]),
+        ([0.2] * 4 + [float("nan")], [True, False, False]),
+    ],
+)
+def test_history_is_judged_seed_by_seed_against_the_student_of_the_same_teacher(
+    proofs, without, verdicts
+):
+    history = proofs.history.HISTORY
+    record = made_up(proofs, history, [0.5] * len(without), rms=0.1)
+    for seed, error in zip(record.groups["student without"].seeds, without, strict=True):
+        (condition,) = seed.trials
+        seed.trials[condition] = trial(proofs, 0.5, rms=error)
+    assert [bar.passed for bar in history.bars(record)] == verdicts
+    assert proofs.page.write_page(history, record, picture=None).count("**FAIL**") == sum(
+        not passed for passed in verdicts
+    )
+
+
+def test_each_student_learns_from_the_teacher_of_its_own_seed(proofs):
+    plan = proofs.history.HISTORY.jobs(seeds=2, overrides=(), runs=Path("runs"))
+    assert [job.runs for job in plan["teacher"]] == [
+        Path("runs/history_teachers/seed_0"), Path("runs/history_teachers/seed_1"),
+    ]  # fmt: skip
+    for group in ("student with history", "student without"):
+        for job, teacher in zip(plan[group], plan["teacher"], strict=True):
+            assert job.after is teacher
+            assert f"learner.teacher={teacher.runs}" in job.arguments()
+            assert job.runs == Path("runs")
 
 
 @pytest.mark.slow

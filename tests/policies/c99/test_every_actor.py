@@ -9,8 +9,10 @@ from policies.c99.source import write_c99
 from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.export import export_bundle
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.history.encoder import EncoderKind
 from policies.mlp import Activation
 from policies.trunks.kinds import NetworkKind
+from tests.policies.history.test_export_of_encoders import TERMS, make_student
 
 OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
 
@@ -35,6 +37,14 @@ def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
     normalize = kind is not NetworkKind.flash  # which has a batch norm of its own
     config = GaussianActorConfig(kind=kind, hidden=[16, 12], width=16, normalize=normalize)
     check(GaussianActor(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
+
+
+@pytest.mark.parametrize("kind", [EncoderKind.mlp, EncoderKind.conv])
+def test_encoder_of_a_history_passes(kind, tmp_path, arguments, self_test) -> None:
+    values = arguments(policy=make_student(kind), terms=TERMS)
+    _, source = write_c99(export_bundle(tmp_path / "bundle", **values), tmp_path / "c")
+    done = self_test(source)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("activation", list(Activation))

@@ -200,6 +200,7 @@ def test_terms_by_hand() -> None:
         "goal_orientation_b": [0, -1, 0, -1, 0, 0, 0, 0, -1],
         "orientation_matrix": [1, 0, 0, 0, -1, 0, 0, 0, -1],
         "linear_velocity_w": [4, 5, 6],
+        "linear_velocity_b": [4, -5, -6],  # upside down about x
         "angular_velocity_b": [7, 8, 9],
         "last_action": [0.5, -0.5],
     }

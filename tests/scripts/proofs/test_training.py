@@ -2,6 +2,7 @@
 
 import importlib
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,22 @@ def test_ctrl_c_stops_the_trainings_once_and_waits(training, tmp_path, monkeypat
         signal.SIGINT, signal.SIGINT, "waited", "waited",
     ]  # fmt: skip
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_student_begins_after_its_teacher(training, tmp_path):
+    teacher, student = jobs_of(training, tmp_path, 2)
+    student = FakeTraining.jobs[1] = replace(student, after=teacher)
+    training.train_all([student, teacher], workers=2, say=lambda line: None)
+    assert FakeTraining.started == [teacher.arguments(), student.arguments()]
+
+
+def test_a_student_whose_teacher_failed_is_not_trained(training, tmp_path):
+    teacher, student = jobs_of(training, tmp_path, 2)
+    student = FakeTraining.jobs[1] = replace(student, after=teacher)
+    FakeTraining.fails = True
+    with pytest.raises(training.ProofError, match=r"2 of 2 .* seed 1 \(seed 0 failed\)"):
+        training.train_all([teacher, student], workers=2, say=lambda line: None)
+    assert FakeTraining.started == [teacher.arguments()]
 
 
 class FakeTraining:

@@ -1,0 +1,1 @@
+"""Networks that look back: a window of past frames becomes a latent beside the present one."""

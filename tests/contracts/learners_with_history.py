@@ -1,0 +1,114 @@
+"""Learners whose actors look back, estimate, or teach each other: cases of the contract."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.actor_builders import gaussian_actor
+from configs.distill_builder import DistillLearnerConfig, build_distill
+from configs.learner_builders import (
+    FlashSACLearnerConfig,
+    SACLearnerConfig,
+    TD3LearnerConfig,
+    build_flash_sac,
+    build_sac,
+    build_td3,
+)
+from policies.deterministic_actor import DeterministicActorConfig
+from policies.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.history.encoder import EncoderConfig, EncoderKind
+from policies.q_ensemble import QEnsembleConfig
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import EnvSpec, TermSpec
+from robot_rl.core.learner import Learner
+from robot_rl.learners.distill import ImitationLoss
+from robot_rl.learners.estimation import EstimationConfig
+from tests.contracts.learner import LearnerCase
+
+TERMS = {
+    "actor": (TermSpec(name="gyro", width=1, history=4),),
+    "critic": (TermSpec(name="velocity", width=2), TermSpec(name="plant", width=4)),
+}
+"""Of the groups of `LinearWorld`."""
+PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
+ESTIMATES = replace(PAST, estimate=["velocity"])
+PLANT = replace(PAST, terms=["plant"])
+BESIDE = EstimationConfig(next_obs=True)
+CRITIC = QEnsembleConfig(hidden=[16])
+FLASH: dict[str, Any] = {"kind": NetworkKind.flash, "width": 16, "blocks": 1}
+IMITATES: dict[str, Any] = {"loss": "actor_loss", "reads": ("obs",)}
+
+
+def actor(encoder: EncoderConfig = PAST, **settings: Any) -> GaussianActorConfig:
+    return GaussianActorConfig(**{"hidden": [16], "encoder": encoder, **settings})
+
+
+def sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
+    config = SACLearnerConfig(**{"batch_size": 8, "actor": actor(), "critic": CRITIC, **settings})
+    return lambda spec, seed: build_sac(config, spec, seed=seed)
+
+
+def td3(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
+    config = TD3LearnerConfig(
+        batch_size=8, critic=CRITIC, actor_interval=1,
+        actor=DeterministicActorConfig(hidden=[16], encoder=ESTIMATES), **settings,
+    )  # fmt: skip
+    return lambda spec, seed: build_td3(config, spec, seed=seed)
+
+
+def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
+    config = FlashSACLearnerConfig(
+        batch_size=8,
+        actor=actor(**FLASH, log_std_bound=LogStdBound.tanh, normalize=False),
+        critic=QEnsembleConfig(**FLASH, normalize=False),
+        **settings,
+    )
+    return lambda spec, seed: build_flash_sac(config, spec, seed=seed)
+
+
+def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec, int], Learner]:
+    config = DistillLearnerConfig(
+        **{"batch_size": 8, "actor": actor(), "mixture_share": 0.5, **settings}
+    )
+
+    def make(spec: EnvSpec, seed: int) -> Learner:
+        torch.manual_seed(99)  # there is one teacher, whatever the student's seed
+        return build_distill(config, spec, seed=seed, teacher=gaussian_actor(teacher, spec))
+
+    return make
+
+
+KNOWS_ALL = GaussianActorConfig(hidden=[16], groups=["critic"])
+WITH_HISTORY = tuple(
+    replace(case, terms=TERMS)
+    for case in (
+        LearnerCase("sac with a history", sac()),
+        LearnerCase(
+            "sac with convolutions over its history",
+            sac(actor=actor(EncoderConfig(kind=EncoderKind.conv, hidden=[4], latent=3))),
+        ),
+        LearnerCase("sac that estimates", sac(actor=actor(ESTIMATES), estimation=BESIDE)),
+        LearnerCase("sac that sees what the critic sees", sac(actor=KNOWS_ALL)),
+        LearnerCase(
+            "sac that encodes the plant", sac(actor=actor(PLANT, groups=["actor", "critic"]))
+        ),
+        LearnerCase("td3 that estimates", td3(estimation=BESIDE)),
+        LearnerCase("flash_sac that reconstructs", flash_sac(estimation=BESIDE)),
+        LearnerCase("distill", distill(KNOWS_ALL), **IMITATES),
+        LearnerCase(
+            "distill by divergence",
+            distill(KNOWS_ALL, loss=ImitationLoss.kl, weight_decay=1e-3, max_grad_norm=1.0),
+            **IMITATES,
+        ),
+        LearnerCase(
+            "distill of a latent",
+            distill(actor(PLANT, groups=["critic"]), latent_weight=1.0),
+            **IMITATES,
+        ),
+        LearnerCase(
+            "distill that estimates", distill(KNOWS_ALL, actor=actor(ESTIMATES)), **IMITATES
+        ),
+    )
+)

@@ -12,6 +12,12 @@ from typing import Any
 import torch
 
 from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
+from configs.imitation_builders import (
+    BCLearnerConfig,
+    FlowLearnerConfig,
+    build_bc,
+    build_flow,
+)
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
@@ -122,6 +128,8 @@ COMPONENTS = (
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
+    Component("learner", "bc", BCLearnerConfig, build_bc),
+    Component("learner", "flow", FlowLearnerConfig, build_flow),
 )
 """Every kind of environment, robot engine, task and learner."""
 

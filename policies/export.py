@@ -59,6 +59,9 @@ def export_bundle(
     sensed_widths: Mapping[str, int] | None = None,
     clocks: Mapping[str, ClockSpec] | None = None,
     initial_state: Sequence[float] = (),
+    chunk_length: int = 1,
+    replan_interval: int = 1,
+    ensemble_decay: float | None = None,
     seed: int = 0,
 ) -> Path:
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
@@ -67,7 +70,7 @@ def export_bundle(
         path: Folder to write.
         policy: Deterministic, normaliser inside: {"actor": (N, D)} -> action (N, A) in [-1, 1].
             With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
-            training may go on.
+            training may go on. With chunks: -> (N, H, A).
         terms: Terms of the group `actor`.
         robot: The robot that it was trained for.
         action_map: From actions to commands of the robot.
@@ -77,7 +80,10 @@ def export_bundle(
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
         sensed_widths: Further named inputs of the terms, with their widths.
         clocks: Goals that run by themselves where nobody sends them.
-        initial_state: Recurrent state at an episode's start, (S,).
+        initial_state: Recurrent state at an episode's start, (S,); none with chunks.
+        chunk_length: H, actions that one run of the network gives.
+        replan_interval: Actions that are done before it runs again.
+        ensemble_decay: Of an ensemble of chunks.
         seed: Of the golden sequences.
 
     Returns:
@@ -99,6 +105,11 @@ def export_bundle(
             f"initial_action: expected {action_map.size} entries as in the action map, "
             f"got {len(initial_action)}"
         )
+    if chunk_length > 1 and len(initial_state):
+        raise BundleError(
+            f"a policy with chunks of {chunk_length} actions and a recurrent state of "
+            f"{len(initial_state)} was to be exported; expected one of the two"
+        )
     golden = draw_inputs(robot.state_widths, goal_widths, sensed_widths or {}, seed)
     spec = PolicySpec(
         robot=robot,
@@ -110,6 +121,9 @@ def export_bundle(
         action_map=action_map,
         initial_action=[float(value) for value in initial_action],
         initial_state=[float(value) for value in initial_state],
+        chunk_length=chunk_length,
+        replan_interval=replan_interval,
+        ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
     )
     network = _Network(copy.deepcopy(policy).cpu().eval())

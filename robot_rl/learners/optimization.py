@@ -8,18 +8,30 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from robot_rl.learners.networks import Network
-from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+from robot_rl.learners.off_policy import Precision
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 Reduce = Callable[[Sequence[nn.Parameter]], None]
 """Joins the gradients of several processes in place: their mean."""
+
+
+class AdamSettings(Protocol):
+    """What a config says about steps of Adam; `OffPolicyConfig` has the meanings."""
+
+    learning_rate_warmup: int
+    learning_rate_end: float
+    learning_rate_decay: int
+    adam_betas: list[float]
+    adam_epsilon: float
+    weight_decay: float
+    max_grad_norm: float
 
 
 class Optimizer:
@@ -29,7 +41,7 @@ class Optimizer:
         self,
         params: Iterable[nn.Parameter | Tensor],
         lr: float,
-        config: OffPolicyConfig,
+        config: AdamSettings,
         *,
         after_step: Callable[[], None] | None = None,
         reduce: Reduce | None = None,

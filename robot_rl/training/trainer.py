@@ -29,6 +29,7 @@ from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.prior import Prior, PriorConfig, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
@@ -62,6 +63,9 @@ class TrainerConfig:
     """Which of them are drawn how often."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     """What is mixed into them."""
+    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    """What a learner that needs no experience of its own learns from: bc, flow. Steps and
+    intervals of such a run are updates."""
     symmetry: Symmetry = Symmetry.none
     """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000
@@ -160,6 +164,16 @@ class Trainer:
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
+
+    @property
+    def step(self) -> int:
+        """World-steps taken."""
+        return self.collector.world_steps
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said before it begins."""
+        return [] if self.prior is None else [self.prior.sentence]
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.

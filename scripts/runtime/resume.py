@@ -21,7 +21,8 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "training.prior.run", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "training.prior.run", "training.demonstrations.data", "training.demonstrations.patience",
+    "threads", "device", "rank_timeout_seconds", "video", "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -35,6 +36,7 @@ _FIXED = {
     "training.replay_capacity": "the saved replay has that size",
     "training.replay.": "the saved replay belongs to these settings",
     "training.prior.": "what was learned belongs to these settings",
+    "training.demonstrations.": "what was learned belongs to these settings",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",

@@ -20,6 +20,7 @@ from robot_rl.training.reporting.sinks import open_sinks
 from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer
 from runtime.faults import keep_faults
 from runtime.following import call, follow
 from runtime.outcome import report_outcome
@@ -88,8 +89,9 @@ class _Session:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
         self._going_on = checkpoint is not None
-        self._console.message(parts.replay_memory)
-        if not config.training.save_replay:
+        if parts.replay_memory:
+            self._console.message(parts.replay_memory)
+        if parts.replay_memory and not config.training.save_replay:
             self._console.message("it is not saved: a resumed run will begin with an empty one")
         if not parts.env.spec.resumable:
             self._console.message(
@@ -115,8 +117,8 @@ class _Session:
             run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
         )
         self._trainer = parts.trainer(config, store, segments, self._record)
-        if self._trainer.prior is not None:
-            self._console.message(self._trainer.prior.sentence)
+        for note in self._trainer.notes:
+            self._console.message(note)
         if checkpoint is not None:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)
@@ -153,11 +155,11 @@ class _Session:
             config.training.total_steps,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
-            f"{config.num_envs} worlds on {self._parts.where} -> {self._run.path}",
+            f"{self._parts.worlds} on {self._parts.where} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
-        if self._going_on and len(self._trainer.replay) == 0:
+        if self._going_on and isinstance(self._trainer, Trainer) and not len(self._trainer.replay):
             self._console.message("the replay was not saved with the run: it starts empty")
         with stop_on_signals(self._trainer) as caught:
             finished = self._trainer.run()
@@ -176,7 +178,7 @@ class _Session:
 
     @property
     def _step(self) -> int:
-        return self._trainer.collector.world_steps
+        return self._trainer.step
 
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)

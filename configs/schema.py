@@ -28,6 +28,7 @@ from configs.learner_builders import (
     build_sac,
     build_td3,
 )
+from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
@@ -130,6 +131,7 @@ COMPONENTS = (
     Component("learner", "td3", TD3LearnerConfig, build_td3),
     Component("learner", "bc", BCLearnerConfig, build_bc),
     Component("learner", "flow", FlowLearnerConfig, build_flow),
+    Component("learner", "residual", ResidualLearnerConfig, build_residual),
 )
 """Every kind of environment, robot engine, task and learner."""
 

@@ -62,6 +62,7 @@ def export_bundle(
     chunk_length: int = 1,
     replan_interval: int = 1,
     ensemble_decay: float | None = None,
+    inner: Sequence[bytes] = (),
     seed: int = 0,
 ) -> Path:
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
@@ -84,6 +85,8 @@ def export_bundle(
         chunk_length: H, actions that one run of the network gives.
         replan_interval: Actions that are done before it runs again.
         ensemble_decay: Of an ensemble of chunks.
+        inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
+            takes what they give after its state: (obs, state, action, ...) -> (action, next state).
         seed: Of the golden sequences.
 
     Returns:
@@ -126,9 +129,9 @@ def export_bundle(
         ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
     )
-    network = _Network(copy.deepcopy(policy).cpu().eval())
+    network = _Network(copy.deepcopy(policy).cpu().eval(), inner)
     with torch.no_grad():
-        golden |= record(spec, network, golden)
+        golden |= record(spec, network.whole, golden)
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
     files = {
@@ -143,12 +146,22 @@ def export_bundle(
 class _Network(nn.Module):
     """The policy with arrays instead of groups as inputs: what becomes the ONNX graph."""
 
-    def __init__(self, policy: nn.Module) -> None:
+    def __init__(self, policy: nn.Module, inner: Sequence[bytes]) -> None:
         super().__init__()
         self.policy = policy
+        self.inner = list(inner)
+        self._sessions = [open_network(raw) for raw in inner]
 
     def forward(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.policy({"actor": actor}, *state)
+
+    def whole(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """With the inner networks, which torch cannot run."""
+        return self(actor, *state, *self.inner_actions(actor))
+
+    def inner_actions(self, actor: Tensor) -> list[Tensor]:
+        feed = {"actor": actor.numpy()}
+        return [torch.from_numpy(one.run(["action"], feed)[0]) for one in self._sessions]
 
 
 def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
@@ -164,6 +177,11 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
         arrays.append(torch.zeros(2, len(spec.initial_state)))
         names = [["actor", "state"], ["action", "next_state"]]
         shapes.append(({0: worlds},))
+    inner = network.inner_actions(arrays[0])
+    if inner:
+        arrays += inner
+        names[0] += [f"inner_{i}" for i in range(len(inner))]
+        shapes[-1] = (*shapes[-1], *({0: worlds} for _ in inner))
     with _quiet():
         try:
             program = torch.onnx.export(
@@ -185,6 +203,10 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
     model = program.model_proto
     for node in model.graph.node:  # drops stack traces: they name folders of this machine
         del node.metadata_props[:]
+    if inner:
+        from policies.joined_graph import join
+
+        return join(model.SerializeToString(), network.inner, names[0][2:])
     return model.SerializeToString()
 
 
@@ -200,7 +222,7 @@ def _check_onnx(
     if spec.initial_state:
         feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
     got = open_network(onnx).run(None, feed)
-    expected = network(*(torch.from_numpy(values) for values in feed.values()))
+    expected = network.whole(*(torch.from_numpy(values) for values in feed.values()))
     expected = expected if isinstance(expected, tuple) else (expected,)
     difference = max(float(np.abs(a - b.numpy()).max()) for a, b in zip(got, expected, strict=True))
     if not difference <= ONNX_TOLERANCE:

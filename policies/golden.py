@@ -3,11 +3,12 @@
 A bundle carries them, and its runner must give the same on every machine that loads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from policies.bundle import command_arrays
 from policies.runner import PolicySpec
@@ -66,7 +67,7 @@ def _inputs_at(golden: Mapping[str, np.ndarray], t: int, last_action: Tensor) ->
 
 
 def record(
-    spec: PolicySpec, network: nn.Module, golden: Mapping[str, np.ndarray]
+    spec: PolicySpec, network: Callable[..., Any], golden: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What torch observes, does and commands in the golden sequences."""
     last_action = torch.zeros(GOLDEN_WORLDS, spec.action_map.size)

@@ -6,6 +6,7 @@ all that was planned for this step (Zhao et al. 2023, arXiv:2304.13705, algorith
 that is i steps younger than the oldest weighs exp(-decay * i).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from array_api_compat import array_namespace
@@ -63,31 +64,54 @@ class ChunkQueue:
         self._plan = self._plan * keep
         self._weight, self._plans = self._weight * keep, self._plans * keep
 
-    def put(self, chunk: Array) -> None:
-        """Take chunks (N, H, A) where they are due; other rows keep their plans."""
-        due, xp = self.due, self._xp
+    def put(self, chunk: Array, rows: Array | None = None) -> None:
+        """Take chunks (N, H, A) for some rows, (N,) bool: those that are due if it is not said."""
+        xp = self._xp
+        taken: Array = self.due if rows is None else rows
         if chunk.shape != self._plan.shape:
             raise ShapeError(
                 f"chunk: expected shape {tuple(self._plan.shape)} (robots, actions of a chunk, "
                 f"entries), got {tuple(chunk.shape)}"
             )
+        where: Array = taken[:, None, None]
         if self._decay is None:
-            self._plan = xp.where(due[:, None, None], chunk, self._plan)
-        else:  # the interval is 1: all are due
-            weight = xp.exp(-self._decay * self._plans)
+            self._plan = xp.where(where, chunk, self._plan)
+        else:
+            weight = xp.where(where, xp.exp(-self._decay * self._plans), 0.0)
             self._plan = self._plan + weight * chunk
-            self._weight, self._plans = self._weight + weight, self._plans + 1
-        self._done = xp.where(due, 0, self._done)
+            self._weight = self._weight + weight
+            self._plans = xp.where(where, self._plans + 1, self._plans)
+        self._done = xp.where(taken, 0, self._done)
 
-    def take(self) -> Array:
-        """The next action of every row, (N, A), which is done with it."""
-        action: Array = self._plan[self._rows, self._done]
-        self._done = self._done + 1
+    def take(self, rows: Array | None = None) -> Array:
+        """The next action of every row, (N, A), which is done with it.
+
+        Args:
+            rows: (N,) bool, those that do it; the others' plans stay, and their actions mean
+                nothing. None takes all.
+        """
+        xp = self._xp
+        doing: Array = self._done < self.length if rows is None else rows  # what is due was put
+        action: Array = self._plan[self._rows, xp.where(doing, self._done, 0)]
+        self._done = xp.where(doing, self._done + 1, self._done)
         if self._decay is not None:
-            action = action / self._weight[:, 0]
-            self._plan = self._shifted(self._plan)
-            self._weight, self._plans = self._shifted(self._weight), self._shifted(self._plans)
+            action = action / xp.where(doing[:, None], self._weight[:, 0], 1.0)
+            where: Array = doing[:, None, None]
+            for name in ("_plan", "_weight", "_plans"):
+                values = getattr(self, name)
+                setattr(self, name, xp.where(where, self._shifted(values), values))
         return action
+
+    def state_dict(self) -> dict[str, Array]:
+        """Plans, and how far they are done."""
+        return {
+            "plan": self._plan, "done": self._done, "weight": self._weight, "plans": self._plans,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        """Restore `state_dict`."""
+        self._plan, self._done = state["plan"], state["done"]
+        self._weight, self._plans = state["weight"], state["plans"]
 
     def _shifted(self, values: Array) -> Array:
         return self._xp.concat([values[:, 1:], values[:, :1] * 0], axis=1)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
+from policies.bases.corrected import CorrectedGraph, CorrectedPolicy
 from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.export import export_bundle
@@ -67,7 +68,8 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     )
     policy = load_policy(run, config, env.spec, which)
     origin = run.provenance()
-    network, chunks = policy.module, {}
+    network: nn.Module = policy.module
+    chunks: dict[str, Any] = {}
     if isinstance(network, QueuedPolicy):
         chunks = {
             "chunk_length": network.chunk_length,
@@ -75,6 +77,10 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
             "ensemble_decay": network.ensemble_decay,
         }
         network = network.network
+    elif isinstance(network, CorrectedPolicy):
+        network = CorrectedGraph(network.actor, network.base.policies)
+        inner = [one.onnx for one in network.policies]
+        chunks = {"initial_state": network.initial_state, "inner": inner}
     export_bundle(
         path,
         policy=network,

@@ -14,6 +14,7 @@ from robot_rl.training.parallel import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.segments import SegmentStore
+from runtime.base import kept_base
 from runtime.following import dismiss, follow
 from runtime.parts import run_path
 from runtime.session import go_on
@@ -61,7 +62,7 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     if name == "latest" and root:  # where to look for it, then; no run moves
         overrides = [text for text in overrides if not text.startswith("runs=")]
     path = run_path(name, *root[-1:])
-    config = resumed_config(RunFolder.open(path), overrides)
+    config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
 

@@ -21,6 +21,7 @@ from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
+from runtime.base import keep_base, without_base
 from runtime.faults import keep_faults
 from runtime.following import call, follow
 from runtime.outcome import report_outcome
@@ -55,6 +56,7 @@ def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
             call(ranks, run, None)
+            keep_base(run, config)
             session = _Session(run, config, parts, None)
         except BaseException:
             shutil.rmtree(run.path)  # it never began: no half-made folder stays
@@ -143,7 +145,9 @@ class _Session:
                 self._say_how_to_go_on("what was saved is intact")
                 raise
             if code == 0:
-                summary = report_outcome(self._run, self._config, self._parts.evaluation_env)
+                summary = report_outcome(
+                    self._run, self._config, without_base(self._parts.evaluation_env)
+                )
                 self._console.finish(self._headline("finished"), summary)
         return code
 
@@ -183,7 +187,7 @@ class _Session:
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)
         self._console.interval(record)
-        keep_faults(self._parts.env, self._run.path / "faults", self._step)
+        keep_faults(without_base(self._parts.env), self._run.path / "faults", self._step)
         self._mark(RunState.RUNNING)
 
     def _mark(self, state: RunState, reason: str = "") -> None:

@@ -22,6 +22,7 @@ from robot_rl.training.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
+from runtime.base import lookout, with_base, without_base
 from runtime.parts import make_learner
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Parts:
             interval_seconds=config.logging.interval_seconds,
             seed=seed_of(config.seed, self.ranks),
             ranks=self.ranks,
+            look=lookout(config, without_base(self.env).spec),
         )
 
 
@@ -115,6 +117,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         seed=seed_of(config.seed, ranks),
         evaluation=False,
     )
+    env = with_base(config, env)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     return Parts(
@@ -172,13 +175,14 @@ def _check_task(config: RunConfig, data: Path) -> None:
 
 
 def _evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
-    return make_env(
+    env = make_env(
         config,
         num_envs=config.training.evaluation_episodes,
         device=device,
         seed=VALIDATION_SEED,
         evaluation=True,
     )
+    return with_base(config, env)
 
 
 def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks) -> str:

@@ -1,5 +1,7 @@
 """Base policies for tests: ONNX files of a few numbers, and what they do computed by hand."""
 
+import math
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from policies.bases.frozen import FrozenBase, FrozenBaseConfig, read_base
-from robot_rl.core.env import EnvSpec
+from robot_rl.core.base_action import BaseActionEnv
+from robot_rl.core.env import BatchEnv, EnvSpec
 
 INTERVAL = 2
 """Actions of a chunk that are done."""
@@ -65,3 +68,11 @@ class ByHand:
             plan = (actor.numpy() @ self._weight).reshape(self._shape)
             self._left = list(plan[:INTERVAL])
         return self._left.pop(0).clip(-1, 1)
+
+
+def based(env: BatchEnv) -> BaseActionEnv:
+    """Worlds with a base that plans three actions and does two."""
+    sizes = math.prod(env.spec.groups["actor"].shape), env.spec.action_size
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_base(Path(folder) / "base.onnx", *sizes)
+        return BaseActionEnv(env, frozen([path], env.spec, env.spec.num_envs))

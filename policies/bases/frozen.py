@@ -107,7 +107,7 @@ class FrozenBase:
         """Plans, and which policies these are."""
         return {
             "digests": [one.digest for one in self.policies],
-            "queues": [queue.state_dict() for queue in self._queues],
+            "queues": {str(i): queue.state_dict() for i, queue in enumerate(self._queues)},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -123,8 +123,8 @@ class FrozenBase:
                 f"{[d[:12] for d in own]} in {[str(one.path) for one in self.policies]}, expected "
                 f"{[d[:12] for d in state['digests']]}; put the old ones back, or begin a new run"
             )
-        for queue, saved in zip(self._queues, state["queues"], strict=True):
-            queue.load_state_dict(saved)
+        for i, queue in enumerate(self._queues):
+            queue.load_state_dict(state["queues"][str(i)])
 
     def _advance(self, rows: Tensor, obs: Obs) -> Tensor:
         """The next action of these worlds' plans, which alone go on."""

@@ -8,17 +8,21 @@ from functools import partial
 import torch
 from torch import nn
 
+from policies.bases.act import ACTPolicy, ACTPolicyConfig
 from policies.bases.cloned_mlp import ClonedMLP, ClonedMLPConfig
 from policies.bases.flow import FlowPolicy, FlowPolicyConfig
 from policies.bases.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.imitation.cloning import Cloning, CloningConfig, Loss
 from robot_rl.learners.imitation.losses import (
+    AutoencodedChunks,
     flow_matching,
     negative_log_likelihood,
     squared_error,
 )
+from robot_rl.learners.off_policy import check_ranges
 from robot_rl.learners.optimization import Reduce
 
 
@@ -49,6 +53,32 @@ class FlowLearnerConfig(CloningConfig):
     """Velocity network."""
 
 
+@dataclass(kw_only=True)
+class ACTLearnerConfig(CloningConfig):
+    """Action chunking with a transformer, and the network that is handed to it."""
+
+    actor: ACTPolicyConfig = field(default_factory=ACTPolicyConfig)
+    """Transformer."""
+    divergence_weight: float = 10.0
+    """Weight of the style's divergence from its prior."""
+    ensemble: bool = False
+    """Run in every step, and do the mean of all that was planned for it; for a replan_interval of
+    1."""
+    ensemble_decay: float = 0.01
+    """How much less a plan weighs that is a step younger; 0 weighs all alike."""
+
+    def __post_init__(self) -> None:
+        """Refuse ensembles that are none."""
+        super().__post_init__()
+        check_ranges(self, {"divergence_weight": (0, 1e6), "ensemble_decay": (0, 1e3)})
+        if self.ensemble and (self.replan_interval != 1 or self.chunk_length == 1):
+            raise ConfigError(
+                "learner.ensemble=true joins the chunks of every step; expected "
+                "learner.replan_interval=1 and chunks of more than one action, got "
+                f"{self.replan_interval} and {self.chunk_length}"
+            )
+
+
 def build_bc(
     config: BCLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
     reduce: Reduce | None = None,
@@ -66,6 +96,17 @@ def build_flow(
     """Flow matching for an environment."""
     network = partial(FlowPolicy, config.actor)
     return _cloning(config, network, flow_matching, spec, seed, stream_seed, reduce)
+
+
+def build_act(
+    config: ACTLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> Cloning:  # fmt: skip
+    """Action chunking with a transformer for an environment."""
+    network = partial(ACTPolicy, config.actor)
+    decay = config.ensemble_decay if config.ensemble else None
+    loss = AutoencodedChunks(config.divergence_weight)
+    return _cloning(config, network, loss, spec, seed, stream_seed, reduce, decay)
 
 
 def _cloning(

@@ -13,8 +13,10 @@ import torch
 
 from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
 from configs.imitation_builders import (
+    ACTLearnerConfig,
     BCLearnerConfig,
     FlowLearnerConfig,
+    build_act,
     build_bc,
     build_flow,
 )
@@ -129,6 +131,7 @@ COMPONENTS = (
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
+    Component("learner", "act", ACTLearnerConfig, build_act),
     Component("learner", "bc", BCLearnerConfig, build_bc),
     Component("learner", "flow", FlowLearnerConfig, build_flow),
     Component("learner", "residual", ResidualLearnerConfig, build_residual),

@@ -3,6 +3,7 @@
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,7 +45,7 @@ def linear(obs_size: int, action_size: int, length: int = 3, seed: int = 0) -> n
     return (0.2 * random.normal(size=(obs_size, length * action_size))).astype(np.float32)
 
 
-def frozen(paths: list[Path], spec: EnvSpec, count: int, **config: object) -> FrozenBase:
+def frozen(paths: list[Path], spec: EnvSpec, count: int, **config: Any) -> FrozenBase:
     """The base of these files for some worlds."""
     settings = FrozenBaseConfig(paths=[str(p) for p in paths], replan_interval=INTERVAL, **config)
     return FrozenBase(read_base(settings, spec, None), count, spec.action_size)

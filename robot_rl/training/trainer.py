@@ -67,7 +67,7 @@ class TrainerConfig:
     prior: PriorConfig = field(default_factory=PriorConfig)
     """What is mixed into them."""
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
-    """What a learner that needs no experience of its own learns from: bc, flow. Steps and
+    """What a learner that needs no experience of its own learns from: bc, flow, act. Steps and
     intervals of such a run are updates."""
     symmetry: Symmetry = Symmetry.none
     """Whether mirror images are learned from too."""

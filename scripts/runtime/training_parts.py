@@ -107,8 +107,8 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     if config.training.demonstrations.data:
         raise ConfigError(
             f"training.demonstrations.data={config.training.demonstrations.data} is for learners "
-            "that learn from demonstrations alone; choose learner=bc or flow, or mix them into "
-            "what this learner sees with training.prior.run=..."
+            "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
+            "into what this learner sees with training.prior.run=..."
         )
     env = make_env(
         config,

@@ -12,12 +12,17 @@ from tests.scripts.test_train import tensors
 
 pytestmark = pytest.mark.slow
 
+SMALL = {
+    "bc": ("learner=bc", "learner.actor.hidden=[16]"),
+    "flow": ("learner=flow", "learner.actor.hidden=[16]", "learner.actor.steps=2"),
+    "act": ("learner=act", "learner.actor.width=16", "learner.actor.feedforward=16",
+            "learner.actor_lr=1e-3", "learner.replan_interval=1", "learner.ensemble=true"),
+}  # fmt: skip
 SHORT = (
     "task.episode_length=0.2", "task.success_window=0.1", "video=false",
     "logging.tensorboard=false",
     "logging.interval_seconds=1000", "training.evaluation_episodes=4",
     "training.evaluation_interval=20", "training.total_steps=60", "learner.batch_size=16",
-    "learner.actor.hidden=[16]",
 )  # fmt: skip
 
 
@@ -31,8 +36,9 @@ def states(run: Path) -> dict[str, torch.Tensor]:
     return tensors(CheckpointStore(run / "checkpoints", read_only=True).load("latest").state)
 
 
-def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -> None:
-    assert command("train", "learner=flow", "learner.actor.steps=2", *SHORT, data).code == 0
+@pytest.mark.parametrize("learner", ["flow", "act"])
+def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data, learner) -> None:
+    assert command("train", *SMALL[learner], *SHORT, data).code == 0
     run = next((here / "runs").iterdir())
     records = read_metrics(run / "metrics.jsonl")
     losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
@@ -45,11 +51,11 @@ def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -
     assert float(differ[0].split()[-1]) < 1e-4
 
 
-@pytest.mark.parametrize("learner", ["bc", "flow"])
+@pytest.mark.parametrize("learner", ["bc", "flow", "act"])
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner) -> None:
     average = "learner.average=0.9"
-    train_only(f"learner={learner}", *SHORT, data, "runs=whole", average)
-    train_only(f"learner={learner}", *SHORT, data, "runs=parts", average, "training.total_steps=20")
+    train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
+    train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, "training.total_steps=20")
     part = next((here / "parts").iterdir())
     train_only(f"resume={part}", "training.total_steps=60")
     one, two = states(next((here / "whole").iterdir())), states(part)

@@ -5,7 +5,8 @@ of a flow. Observations are normalised by the statistics of the demonstrations, 
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -114,10 +115,14 @@ class Cloning:
         self.network = network.to(device)
         self._loss = loss
         shared = {id(buffer): buffer for buffer in self.network.buffers()}
-        self._average = self.network
+        self._average: nn.Module = self.network
         if config.average > 0:
             self._average = copy.deepcopy(self.network, shared).requires_grad_(False)
         self._policy = wrap(self._average)
+        self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self.network.modules())
+        self._seed = seed
+        self.network.eval()
+        self._average.eval()
         self._optimizer = Optimizer(
             self.network.parameters(), config.actor_lr, config, reduce=reduce
         )
@@ -151,8 +156,9 @@ class Cloning:
         Returns:
             Detached metrics, and no priorities.
         """
-        loss = self._loss(self.network, batch.obs, *self._demonstrated(batch), self._generator)
-        self._optimizer.step(loss)
+        with self._dropping():
+            loss = self._loss(self.network, batch.obs, *self._demonstrated(batch), self._generator)
+            self._optimizer.step(loss)
         self.updates += 1
         if self._average is not self.network:
             sources = list(self.network.parameters())
@@ -186,6 +192,19 @@ class Cloning:
 
     def _parts(self) -> dict[str, Any]:
         return {"actor": self.network, "average": self._average, "optimizer": self._optimizer}
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Dropout is on, and draws by the number of the update: torch's own stream is not saved."""
+        if not self._drops:
+            yield
+            return
+        on_cuda = self._device.type == "cuda"
+        with torch.random.fork_rng([self._device] if on_cuda else []):
+            torch.manual_seed(derive_seed(self._seed, f"dropout {self.updates}"))
+            self.network.train()
+            yield
+            self.network.eval()
 
     def _demonstrated(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Chunk (B, H, A), and which of its actions were demonstrated, (B, H) bool."""

@@ -29,6 +29,23 @@ class VelocityPolicy(Protocol):
         ...
 
 
+class StylePolicy(Protocol):
+    """An autoencoder of chunks, if it has a style."""
+
+    @property
+    def has_style(self) -> bool:
+        """Whether it encodes."""
+        ...
+
+    def encode(self, obs: Obs, chunk: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the style of demonstrations, (B, Z) each."""
+        ...
+
+    def decode(self, obs: Obs, z: Tensor | None) -> Tensor:
+        """Chunks (B, H, A)."""
+        ...
+
+
 def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
     """Mean of (B, H, A) over the entries of valid actions, (B, H) bool."""
     weight = valid.to(values.dtype)[..., None]
@@ -64,3 +81,25 @@ def flow_matching(
     time = torch.rand(len(chunk), 1, **draw)
     now = torch.lerp(noise, chunk, time[..., None])
     return counted_mean((policy.velocity(obs, now, time) - (chunk - noise)).square(), valid)
+
+
+class AutoencodedChunks:
+    """Absolute error, plus the style's divergence from its prior (Zhao et al. 2023)."""
+
+    def __init__(self, divergence_weight: float) -> None:
+        """Say how much the divergence weighs."""
+        self._weight = divergence_weight
+
+    def __call__(
+        self, policy: StylePolicy, obs: Obs, chunk: Tensor, valid: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """Loss, 0-dim; the style is drawn from what the demonstration says about it."""
+        if not policy.has_style:
+            return counted_mean((policy.decode(obs, None) - chunk).abs(), valid)
+        mean, log_variance = policy.encode(obs, chunk, valid)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        z = mean + noise * (0.5 * log_variance).exp()
+        error = counted_mean((policy.decode(obs, z) - chunk).abs(), valid)
+        divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(-1).mean()
+        return error + self._weight * divergence

@@ -41,7 +41,9 @@ def main(stamp: Path, extras: list[str]) -> int:
             others = []
             if not _create():
                 return 1
-        _say(f"installing robot_rl[{','.join(extras)}] (a minute or two; log: {VENV.name}/{LOG.name})")
+        _say(
+            f"installing robot_rl[{','.join(extras)}] (a minute or two; log: {VENV.name}/{LOG.name})"
+        )
         if not _install(extras, lock):
             return 1
         for path in _contained(stamp) + others:

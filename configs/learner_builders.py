@@ -45,11 +45,7 @@ class SACLearnerConfig(SACConfig):
     def __post_init__(self) -> None:
         """Refuse a target of more members than there are."""
         super().__post_init__()
-        if self.target_members > self.critic.members and not self.target_replacement:
-            raise ConfigError(
-                f"learner.target_members {self.target_members} asks for more critics than "
-                f"learner.critic.members has, {self.critic.members}"
-            )
+        check_members(self, self.critic)
 
 
 def build_sac(
@@ -59,8 +55,8 @@ def build_sac(
     """SAC for an environment."""
     _begin(seed)
     actor = gaussian_actor(config.actor, spec)
-    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    learner = SAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
+    learner = SAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
     return estimating(learner, actor, config, spec, reduce)
 
 
@@ -83,8 +79,8 @@ def build_td3(
     """TD3 for an environment."""
     _begin(seed)
     actor = deterministic_actor(config.actor, spec)
-    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    learner = TD3(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
+    learner = TD3(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
     return estimating(learner, actor, config, spec, reduce)
 
 
@@ -107,8 +103,8 @@ def build_dsac_t(
     """DSAC-T for an environment."""
     _begin(seed)
     actor = gaussian_actor(config.actor, spec)
-    critic = _critic(config.critic, spec, _MEAN_AND_DEVIATION)
-    learner = DSACT(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    critic = make_critic(config.critic, spec, _MEAN_AND_DEVIATION)
+    learner = DSACT(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
     return estimating(learner, actor, config, spec, reduce)
 
 
@@ -141,8 +137,8 @@ def build_flash_sac(
     """FlashSAC for an environment."""
     _begin(seed)
     actor = gaussian_actor(config.actor, spec)
-    critic = _critic(config.critic, spec, make_values(config.values, spec.device).width)
-    learner = FlashSAC(config, actor, critic, **_surroundings(spec, seed, stream_seed, reduce))
+    critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
+    learner = FlashSAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
     return estimating(learner, actor, config, spec, reduce)
 
 
@@ -151,15 +147,29 @@ def _begin(seed: int) -> None:
     torch.manual_seed(derive_seed(seed, "initial weights"))
 
 
-def _critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int) -> QEnsemble:
+def make_critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int) -> QEnsemble:
     """Critics of the group `critic` where there is one, else of what the actor sees."""
     group = "critic" if "critic" in spec.groups else "actor"
     return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
 
 
-def _surroundings(
+def check_members(config: SACConfig, critic: QEnsembleConfig) -> None:
+    """Refuse a target of more members than there are.
+
+    Raises:
+        ConfigError: It asks for them.
+    """
+    if config.target_members > critic.members and not config.target_replacement:
+        raise ConfigError(
+            f"learner.target_members {config.target_members} asks for more critics than "
+            f"learner.critic.members has, {critic.members}"
+        )
+
+
+def surroundings(
     spec: EnvSpec, seed: int, stream_seed: int | None, reduce: Reduce | None
 ) -> dict[str, Any]:
+    """What every learner is built with beside its networks."""
     return {
         "action_size": spec.action_size, "device": spec.device,
         "seed": seed if stream_seed is None else stream_seed, "reduce": reduce,

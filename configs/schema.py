@@ -20,8 +20,15 @@ from configs.builders import (
     build_mujoco_simulation,
     build_sim_env,
 )
-from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
 from configs.distill_builder import DistillLearnerConfig, build_distill, build_student
+from configs.imitation_builders import (
+    ACTLearnerConfig,
+    BCLearnerConfig,
+    FlowLearnerConfig,
+    build_act,
+    build_bc,
+    build_flow,
+)
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
@@ -32,6 +39,7 @@ from configs.learner_builders import (
     build_sac,
     build_td3,
 )
+from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
@@ -148,6 +156,10 @@ COMPONENTS = (
         needs=("teacher",),
         policy=build_student,
     ),
+    Component("learner", "act", ACTLearnerConfig, build_act),
+    Component("learner", "bc", BCLearnerConfig, build_bc),
+    Component("learner", "flow", FlowLearnerConfig, build_flow),
+    Component("learner", "residual", ResidualLearnerConfig, build_residual),
 )
 """Every kind of environment, robot engine, task and learner."""
 

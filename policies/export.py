@@ -59,6 +59,10 @@ def export_bundle(
     sensed_widths: Mapping[str, int] | None = None,
     clocks: Mapping[str, ClockSpec] | None = None,
     initial_state: Sequence[float] = (),
+    chunk_length: int = 1,
+    replan_interval: int = 1,
+    ensemble_decay: float | None = None,
+    inner: Sequence[bytes] = (),
     seed: int = 0,
 ) -> Path:
     """Write a policy bundle; an older one at `path` is replaced once the new one has been verified.
@@ -67,7 +71,7 @@ def export_bundle(
         path: Folder to write.
         policy: Deterministic, normaliser inside: {"actor": (N, D)} -> action (N, A) in [-1, 1].
             With a recurrent state: (obs, state (N, S)) -> (action, next state). Is copied, so that
-            training may go on.
+            training may go on. With chunks: -> (N, H, A).
         terms: Terms of the group `actor`.
         robot: The robot that it was trained for.
         action_map: From actions to commands of the robot.
@@ -77,7 +81,12 @@ def export_bundle(
         provenance: Config, git hash, seed, score: anything that JSON can hold, else its `str`.
         sensed_widths: Further named inputs of the terms, with their widths.
         clocks: Goals that run by themselves where nobody sends them.
-        initial_state: Recurrent state at an episode's start, (S,).
+        initial_state: Recurrent state at an episode's start, (S,); none with chunks.
+        chunk_length: H, actions that one run of the network gives.
+        replan_interval: Actions that are done before it runs again.
+        ensemble_decay: Of an ensemble of chunks.
+        inner: ONNX networks `actor` -> `action` that go into the graph; the policy, which recurs,
+            takes what they give after its state: (obs, state, action, ...) -> (action, next state).
         seed: Of the golden sequences.
 
     Returns:
@@ -99,6 +108,11 @@ def export_bundle(
             f"initial_action: expected {action_map.size} entries as in the action map, "
             f"got {len(initial_action)}"
         )
+    if chunk_length > 1 and len(initial_state):
+        raise BundleError(
+            f"a policy with chunks of {chunk_length} actions and a recurrent state of "
+            f"{len(initial_state)} was to be exported; expected one of the two"
+        )
     golden = draw_inputs(robot.state_widths, goal_widths, sensed_widths or {}, seed)
     spec = PolicySpec(
         robot=robot,
@@ -110,11 +124,14 @@ def export_bundle(
         action_map=action_map,
         initial_action=[float(value) for value in initial_action],
         initial_state=[float(value) for value in initial_state],
+        chunk_length=chunk_length,
+        replan_interval=replan_interval,
+        ensemble_decay=ensemble_decay,
         clocks=dict(clocks or {}),
     )
-    network = _Network(copy.deepcopy(policy).cpu().eval())
+    network = _Network(copy.deepcopy(policy).cpu().eval(), inner)
     with torch.no_grad():
-        golden |= record(spec, network, golden)
+        golden |= record(spec, network.whole, golden)
         onnx = _to_onnx(network, spec)
         _check_onnx(onnx, network, golden, spec)
     files = {
@@ -129,12 +146,22 @@ def export_bundle(
 class _Network(nn.Module):
     """The policy with arrays instead of groups as inputs: what becomes the ONNX graph."""
 
-    def __init__(self, policy: nn.Module) -> None:
+    def __init__(self, policy: nn.Module, inner: Sequence[bytes]) -> None:
         super().__init__()
         self.policy = policy
+        self.inner = list(inner)
+        self._sessions = [open_network(raw) for raw in inner]
 
     def forward(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return self.policy({"actor": actor}, *state)
+
+    def whole(self, actor: Tensor, *state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """With the inner networks, which torch cannot run."""
+        return self(actor, *state, *self.inner_actions(actor))
+
+    def inner_actions(self, actor: Tensor) -> list[Tensor]:
+        feed = {"actor": actor.numpy()}
+        return [torch.from_numpy(one.run(["action"], feed)[0]) for one in self._sessions]
 
 
 def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
@@ -150,6 +177,11 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
         arrays.append(torch.zeros(2, len(spec.initial_state)))
         names = [["actor", "state"], ["action", "next_state"]]
         shapes.append(({0: worlds},))
+    inner = network.inner_actions(arrays[0])
+    if inner:
+        arrays += inner
+        names[0] += [f"inner_{i}" for i in range(len(inner))]
+        shapes[-1] = (*shapes[-1], *({0: worlds} for _ in inner))
     with _quiet():
         try:
             program = torch.onnx.export(
@@ -171,6 +203,10 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
     model = program.model_proto
     for node in model.graph.node:  # drops stack traces: they name folders of this machine
         del node.metadata_props[:]
+    if inner:
+        from policies.joined_graph import join
+
+        return join(model.SerializeToString(), network.inner, names[0][2:])
     return model.SerializeToString()
 
 
@@ -186,7 +222,7 @@ def _check_onnx(
     if spec.initial_state:
         feed["state"] = rng.standard_normal((len(actor), len(spec.initial_state)), np.float32)
     got = open_network(onnx).run(None, feed)
-    expected = network(*(torch.from_numpy(values) for values in feed.values()))
+    expected = network.whole(*(torch.from_numpy(values) for values in feed.values()))
     expected = expected if isinstance(expected, tuple) else (expected,)
     difference = max(float(np.abs(a - b.numpy()).max()) for a, b in zip(got, expected, strict=True))
     if not difference <= ONNX_TOLERANCE:

@@ -3,15 +3,17 @@
 A bundle carries them, and its runner must give the same on every machine that loads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from policies.bundle import command_arrays
 from policies.runner import PolicySpec
 from robot_rl.core import quaternion
+from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
 from robot_rl.core.robot_state import RobotState
@@ -65,11 +67,16 @@ def _inputs_at(golden: Mapping[str, np.ndarray], t: int, last_action: Tensor) ->
 
 
 def record(
-    spec: PolicySpec, network: nn.Module, golden: Mapping[str, np.ndarray]
+    spec: PolicySpec, network: Callable[..., Any], golden: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What torch observes, does and commands in the golden sequences."""
     last_action = torch.zeros(GOLDEN_WORLDS, spec.action_map.size)
     state = torch.zeros(GOLDEN_WORLDS, len(spec.initial_state))
+    queue = None
+    if spec.chunk_length > 1:
+        queue = ChunkQueue(
+            last_action, spec.chunk_length, spec.replan_interval, spec.ensemble_decay
+        )
     observation_map = ObservationMap(spec.terms, _inputs_at(golden, 0, last_action))
     steps: list[dict[str, np.ndarray]] = []
     for t in range(GOLDEN_STEPS):
@@ -84,6 +91,10 @@ def record(
         else:
             action = network(obs)
         _check_action(action, spec)
+        if queue is not None:
+            queue.reset(reset)
+            queue.put(action)
+            action = queue.take()
         last_action = action.clone()
         outputs = {"observation": obs, "action": action}
         outputs |= command_arrays(spec.action_map.to_command(action))
@@ -92,11 +103,12 @@ def record(
 
 
 def _check_action(action: Tensor, spec: PolicySpec) -> None:
-    expected = (GOLDEN_WORLDS, spec.action_map.size)
+    chunk = (spec.chunk_length,) if spec.chunk_length > 1 else ()
+    expected = (GOLDEN_WORLDS, *chunk, spec.action_map.size)
     if tuple(action.shape) != expected:
         raise BundleError(
             f"the policy answers with shape {tuple(action.shape)}, expected {expected} (worlds, "
-            "entries of the action map)"
+            "actions of a chunk if it has several, entries of the action map)"
         )
     if not bool((action.abs() <= 1).all()):
         raise BundleError(

@@ -8,6 +8,7 @@ import numpy as np
 import onnxruntime
 
 from robot_rl.core.action import ActionMap
+from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
@@ -43,6 +44,8 @@ class PolicySpec:
     """Actions that one run of the network gives."""
     replan_interval: int = 1
     """Actions that are used before the network runs again."""
+    ensemble_decay: float | None = None
+    """With an ensemble of chunks: how much less a younger plan weighs (`ChunkQueue`)."""
     clocks: dict[str, ClockSpec] = field(default_factory=dict)
     """Goals that run by themselves where nobody sends them."""
 
@@ -67,6 +70,7 @@ class PolicySpec:
             "initial_state": self.initial_state,
             "chunk_length": self.chunk_length,
             "replan_interval": self.replan_interval,
+            "ensemble_decay": self.ensemble_decay,
             "clocks": {name: clock.to_dict() for name, clock in self.clocks.items()},
             "robot": self.robot.to_dict(),
         }
@@ -114,14 +118,10 @@ class PolicyRunner:
 
         Raises:
             SpecMismatchError: A term is as wide here as it was not when the bundle was written.
-            BundleError: The policy needs chunks, which this version does not run.
+            BundleError: Its chunks are not as long as the spec says.
         """
-        if spec.chunk_length != 1 or spec.replan_interval != 1:
-            raise BundleError(
-                f"the policy gives chunks of {spec.chunk_length} actions and replans after "
-                f"{spec.replan_interval}, but this robot_rl runs 1 and 1; install a newer one"
-            )
         self.spec = spec
+        _check_chunks(spec, network)
         self._network = network
         self._inputs = ObservationInputs(
             state=RobotState(_buffers(num_robots, spec.robot.state_widths)),
@@ -134,6 +134,12 @@ class PolicyRunner:
         self._observation = np.zeros((num_robots, self._map.size), np.float32)
         self._state = np.zeros((num_robots, len(spec.initial_state)), np.float32)
         self._starting = np.zeros(num_robots, bool)
+        self._queue: ChunkQueue | None = None
+        if spec.chunk_length > 1:
+            self._queue = ChunkQueue(
+                self._inputs.last_action, spec.chunk_length, spec.replan_interval,
+                spec.ensemble_decay,
+            )  # fmt: skip
         self.reset()
 
     @property
@@ -156,6 +162,8 @@ class PolicyRunner:
         self._starting[rows] = True
         self._inputs.last_action[rows] = self.spec.initial_action
         self._state[rows] = self.spec.initial_state
+        if self._queue is not None:
+            self._queue.reset(np.ones(len(self._starting), bool) if mask is None else mask)
 
     def act(
         self,
@@ -198,7 +206,8 @@ class PolicyRunner:
             What would be commanded; nobody should hear of it.
         """
         self._map.look(self._inputs)
-        return self.spec.action_map.to_command(self._infer()[0])
+        action = self._infer()[0]
+        return self.spec.action_map.to_command(action if self._queue is None else action[:, 0])
 
     def accept(self, command: RobotCommand) -> None:
         """Say what the robot really did after `act`, where a person or safety changed the command.
@@ -223,12 +232,21 @@ class PolicyRunner:
         return observation
 
     def _run_network(self) -> np.ndarray:
-        action, *state = self._infer()
-        if state:
-            self._state = state[0]
+        if self._queue is not None:
+            action = self._next_of_chunk(self._queue)
+        else:
+            action, *state = self._infer()
+            if state:
+                self._state = state[0]
         if not np.isfinite(action).all():
             raise NonFiniteError(f"the policy's action is not finite: {action}; stop the robot")
         return action
+
+    def _next_of_chunk(self, queue: ChunkQueue) -> np.ndarray:
+        """The network runs only where some robot has done what was planned."""
+        if queue.due.any():
+            queue.put(self._infer()[0])
+        return queue.take()
 
     def _infer(self) -> list[Any]:
         """Action, and the next recurrent state where there is one."""
@@ -256,6 +274,16 @@ class PolicyRunner:
         return (
             f"observation term '{name}' of robot {robot} is {observation[robot, column]}, expected "
             "finite numbers; stop the robot and look at its state estimate"
+        )
+
+
+def _check_chunks(spec: PolicySpec, network: onnxruntime.InferenceSession) -> None:
+    expected = [spec.chunk_length, spec.action_map.size]
+    got = network.get_outputs()[0].shape[1:]
+    if got != (expected if spec.chunk_length > 1 else expected[1:]):
+        raise BundleError(
+            f"the spec says chunks of {spec.chunk_length} actions with {expected[1]} entries, and "
+            f"the network gives {got} for a robot; export the policy again"
         )
 
 

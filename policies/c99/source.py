@@ -19,7 +19,7 @@ from policies.c99.network.graph import read_graph
 from policies.c99.observation import Input, inputs_of, observation_lines
 from policies.c99.self_test import self_test_lines
 from policies.runner import PolicySpec
-from robot_rl.core.errors import StorageError
+from robot_rl.core.errors import ConfigError, StorageError
 
 COMPILE = "gcc -std=c99 -O2 -Wall -Wextra -Werror -pedantic -DPOLICY_SELF_TEST {name}.c -lm"
 """Command that makes the self-test."""
@@ -43,6 +43,11 @@ def write_c99(bundle: Path, folder: Path, name: str = "policy") -> list[Path]:
     """
     check_name(name, "the policy's name")
     spec = load_bundle(bundle).spec
+    if spec.chunk_length > 1:
+        raise ConfigError(
+            f"the policy in {bundle} gives chunks of {spec.chunk_length} actions, and C99 code "
+            "here gives one; deploy the bundle itself, or train with learner.chunk_length=1"
+        )
     with np.load(io.BytesIO((bundle / "golden.npz").read_bytes()), allow_pickle=False) as archive:
         golden = dict(archive)
     network = NetworkWriter(read_graph((bundle / "policy.onnx").read_bytes()), name).write()

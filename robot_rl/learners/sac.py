@@ -63,12 +63,17 @@ class SACConfig(MaximumEntropyConfig):
     on the newest (RLPD)."""
     entropy_at: EntropyAt = EntropyAt.obs
     """Where the temperature measures entropy."""
+    critic_updates: int = 0
+    """Updates in the beginning in which the critics learn alone: of a policy that is worth keeping,
+    which untrained critics would spoil (ResFiT)."""
     temperature_every_update: bool = False
     """The temperature steps with the critics, not with the actor (FastSAC)."""
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         super().__post_init__()
+        if self.critic_updates < 0:
+            raise ConfigError(f"learner.critic_updates must be >= 0, got {self.critic_updates}")
         if self.target_members < 0:
             raise ConfigError(f"learner.target_members must be >= 0, got {self.target_members}")
         if self.target_members and self.target_rule is TargetRule.own:
@@ -144,7 +149,9 @@ class SAC(OffPolicyLearner):
         self._pending.add(seen)
         self.updates += 1
         if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(self._pending.take(), alpha)
+            waiting = self._pending.take()
+            if self.updates > self.config.critic_updates:
+                self._actor_metrics = self._update_actor(waiting, alpha)
         soft_update(self._targets, self._sources, self.config.tau)
         return {**metrics, **self._actor_metrics}, error
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.training.reporting.statistics import wilson_interval
 
 _POLL_STEPS = 32
@@ -73,7 +74,8 @@ def evaluate(
 
     Args:
         env: N worlds; all are reset with `seed`, so equal seeds give equal starts.
-        act: Policy, groups (N, ...) -> (N, A).
+        act: Policy, groups (N, ...) -> (N, A); is told where episodes start if it is one that
+            remembers.
         seed: Chooses starts, goals, physical parameters and noise.
         on_step: Called with every step, for recording.
 
@@ -86,6 +88,7 @@ def evaluate(
     obs = env.reset(seed=seed)
     count, device = env.spec.num_envs, env.spec.device
     running = torch.ones(count, dtype=torch.bool, device=device)
+    begin_episodes(act, running)
     success, terminated = ~running, ~running
     returns = torch.zeros(count, device=device)
     length = torch.zeros(count, device=device)
@@ -93,6 +96,7 @@ def evaluate(
     steps = 0
     while steps % _POLL_STEPS or bool(running.any()):
         step = env.step(act(obs))
+        begin_episodes(act, step.ended)
         if on_step is not None:
             on_step(step)
         # A NaN of a world that is done, or of an invalid row, must not spoil a sum.

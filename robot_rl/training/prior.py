@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -28,6 +28,9 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
+
+if TYPE_CHECKING:
+    from robot_rl.datasets.episode import Episode
 
 _DATASET = "dataset.json"
 _FORMAT = 1
@@ -85,9 +88,23 @@ class Prior:
         self.replay.generator.set_state(state["generator"])
 
 
+class Lookout(Protocol):
+    """Adds groups to the observations of episodes that were stored without them."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Groups that it adds."""
+        ...
+
+    def __call__(self, episode: "Episode") -> "Episode":
+        """The episode with them."""
+        ...
+
+
 def open_prior(
-    config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int
-) -> Prior:
+    config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
+    look: Lookout | None = None,
+) -> Prior:  # fmt: skip
     """Read the transitions of before.
 
     Args:
@@ -96,6 +113,7 @@ def open_prior(
         spec: Its environment.
         groups: Observation groups to read.
         seed: Seed of the draws.
+        look: Adds groups to episodes of a data set.
 
     Raises:
         ConfigError: There is no run and no data set, or it holds no transitions.
@@ -107,7 +125,7 @@ def open_prior(
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 
-        read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"))
+        read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"), look=look)
         return Prior(path, *read)
     saved, segments = read_saved(path)
     check_rows(saved["rows"], own.description, str(path))

@@ -8,7 +8,7 @@ where the run has none.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,9 +22,18 @@ from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 
+if TYPE_CHECKING:
+    from robot_rl.training.prior import Lookout
+
 
 def read_episodes(
-    folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int
+    folder: Path,
+    own: ReplayBuffer,
+    spec: EnvSpec,
+    groups: Sequence[str],
+    *,
+    seed: int,
+    look: "Lookout | None" = None,
 ) -> tuple[ReplayBuffer, str, str]:
     """Read a data set of episodes.
 
@@ -34,6 +43,7 @@ def read_episodes(
         spec: Its environment.
         groups: Observation groups to read.
         seed: Seed of the draws.
+        look: Adds groups.
 
     Returns:
         The transitions, a digest of the data set, and what is to be said about its rewards.
@@ -45,7 +55,10 @@ def read_episodes(
     """
     dataset = EpisodeDataset(folder)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
-    description = row_description(dataset.spec)
+    told = dataset.spec
+    if look is not None:
+        told = replace(told, groups={**told.groups, **look.widths})
+    description = row_description(told)
     if not weighed:
         description["reward_names"] = list(spec.reward_names)
     check_rows(description, own.description, str(folder))
@@ -60,7 +73,7 @@ def read_episodes(
         replace(spec, num_envs=1, reward_names=names), groups, capacity=count, gamma=own.gamma,
         n_step=own.n_step, seed=seed,
     )  # fmt: skip
-    replay.refill(_rows(dataset, replay.layout))
+    replay.refill(_rows(dataset, replay.layout, look))
     if weighed:
         replay.share_weights(own)
     alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
@@ -84,9 +97,10 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
     }
 
 
-def _rows(dataset: EpisodeDataset, layout: RowLayout) -> Iterator[Tensor]:
+def _rows(dataset: EpisodeDataset, layout: RowLayout, look: "Lookout | None") -> Iterator[Tensor]:
     """Episodes as steps of one world, (T, 1, W) each."""
-    for episode in dataset:
+    for stored in dataset:
+        episode = stored if look is None else look(stored)
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)

@@ -29,8 +29,9 @@ from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
 from robot_rl.training.parallel import Ranks
-from robot_rl.training.prior import Prior, PriorConfig, open_prior
+from robot_rl.training.prior import Lookout, Prior, PriorConfig, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
 VALIDATION_SEED = 1_000_003
@@ -54,6 +55,9 @@ class TrainerConfig:
     """Length of the run in world-steps (steps of all worlds together)."""
     random_steps: int = 20_000
     """World-steps with uniformly random actions at the start; nothing is learned meanwhile."""
+    acting_steps: int = 0
+    """World-steps after those in which the policy acts as it is and nothing is learned: what a
+    policy that is worth keeping sees, before it changes."""
     updates_per_step: int = 4
     """Updates of the learner after each step of all worlds."""
     replay_capacity: int = 250_000
@@ -62,6 +66,9 @@ class TrainerConfig:
     """Which of them are drawn how often."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     """What is mixed into them."""
+    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    """What a learner that needs no experience of its own learns from: bc, flow, act. Steps and
+    intervals of such a run are updates."""
     symmetry: Symmetry = Symmetry.none
     """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000
@@ -81,7 +88,7 @@ class TrainerConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("random_steps", "updates_per_step"):
+        for name in ("random_steps", "acting_steps", "updates_per_step"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
 
@@ -102,6 +109,7 @@ class Trainer:
         interval_seconds: float,
         seed: int,
         ranks: Ranks | None = None,
+        look: Lookout | None = None,
     ) -> None:
         """Join the parts.
 
@@ -116,6 +124,7 @@ class Trainer:
             interval_seconds: Wall time between two records [s].
             seed: Seed of starts, random actions and sampling; another one on every rank.
             ranks: Processes that train together; this one alone by default.
+            look: Adds to episodes of before what the worlds add to observations.
         """
         ranks = ranks or Ranks()
         self.config = config
@@ -136,7 +145,9 @@ class Trainer:
         self.prior: Prior | None = None
         """Experience of before."""
         if config.prior.run:
-            self.prior = open_prior(config.prior, self.replay, env.spec, groups, seed=seed)
+            self.prior = open_prior(
+                config.prior, self.replay, env.spec, groups, seed=seed, look=look
+            )
         self._minibatches = Minibatches(
             self.replay,
             share_of(learner.samples_per_update, ranks, "learner.batch_size"),
@@ -160,6 +171,16 @@ class Trainer:
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
+
+    @property
+    def step(self) -> int:
+        """World-steps taken."""
+        return self.collector.world_steps
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said before it begins."""
+        return [] if self.prior is None else [self.prior.sentence]
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -204,6 +225,8 @@ class Trainer:
         # A run that goes on without its replay fills it again before it learns.
         enough = min(self.config.random_steps // self._ranks.count, self.replay.capacity)
         if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
+            return
+        if self.step < self.config.random_steps + self.config.acting_steps:
             return
         progress = min(1.0, self.collector.world_steps / self.config.total_steps)
         for minibatch in self._minibatches.draw(updates, progress):

@@ -11,10 +11,13 @@ from torch import Tensor, nn
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
+from policies.bases.corrected import CorrectedGraph, CorrectedPolicy
+from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.training.run_folder import RunFolder
@@ -67,9 +70,23 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
     policy = load_policy(run, config, env.spec, which)
     _check_measurable(config.learner.actor.groups)
     origin = run.provenance()
+    network: nn.Module = policy.module
+    chunks: dict[str, Any] = {}
+    if isinstance(network, QueuedPolicy):
+        chunks = {
+            "chunk_length": network.chunk_length,
+            "replan_interval": network.replan_interval,
+            "ensemble_decay": network.ensemble_decay,
+        }
+        network = network.network
+    elif isinstance(network, CorrectedPolicy):
+        network = CorrectedGraph(network.actor, network.base.policies)
+        inner = [one.onnx for one in network.policies]
+        chunks = {"initial_state": network.initial_state, "inner": inner}
     export_bundle(
         path,
-        policy=policy.module,
+        policy=network,
+        **chunks,
         terms=config.task.actor,
         robot=config.robot.spec,
         action_map=env.action_map,
@@ -133,7 +150,9 @@ class BundlePolicy:
         runner = load_bundle(
             path, robot=spec.robot, control_dt=spec.control_dt, num_robots=spec.num_envs
         )
-        return cls(runner, env, reference)
+        policy = cls(runner, env, reference)
+        begin_episodes(reference, torch.ones(spec.num_envs, dtype=torch.bool))
+        return policy
 
     def __call__(self, obs: Obs) -> Tensor:
         """Act from the sensors; `obs` is for the reference only."""
@@ -152,6 +171,7 @@ class BundlePolicy:
     def begin(self, mask: Tensor) -> None:
         """Start new episodes in the masked worlds, (N,) bool."""
         self._runner.reset(mask.cpu().numpy())
+        begin_episodes(self._reference, mask)
 
 
 def _arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from robot_rl.training.parallel import Ranks
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint_files import Checkpoint, read_checkpoint
 from robot_rl.training.storage.segments import SegmentStore
+from runtime.base import without_base
 from runtime.faults import keep_faults
 from runtime.surroundings import stop_on_signals
 from runtime.training_parts import build_parts
@@ -53,7 +54,7 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     with contextlib.closing(parts.env), _logs(run, ranks):
         trainer = parts.trainer(
             config, store, segments,
-            lambda record: keep_faults(parts.env, faults, int(record["step"])),
+            lambda record: keep_faults(without_base(parts.env), faults, int(record["step"])),
         )  # fmt: skip
         if checkpoint:
             trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)

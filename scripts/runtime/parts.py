@@ -16,6 +16,7 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import seed_of
 from robot_rl.training.run_folder import RunFolder, RunName, find_runs
+from runtime.base import kept_base, playable
 from runtime.teachers import check_teacher, open_teacher
 from sim.env import SimEnv
 
@@ -154,7 +155,7 @@ def load_policy(run: RunFolder, config: RunConfig, spec: EnvSpec, which: str) ->
             "task.actor and learner"
         ) from error
     return TrainedPolicy(
-        module=module.eval(),
+        module=playable(kept_base(run, config), spec, module.eval()),
         checkpoint=checkpoint.path,
         step=checkpoint.step,
         score=checkpoint.score,

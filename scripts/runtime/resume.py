@@ -14,6 +14,7 @@ from robot_rl.training.parallel import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.segments import SegmentStore
+from runtime.base import kept_base
 from runtime.following import dismiss, follow
 from runtime.parts import run_path
 from runtime.session import go_on
@@ -21,8 +22,8 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
-    "training.prior.run", "learner.teacher", "threads", "device", "rank_timeout_seconds", "video",
-    "env.processes",
+    "training.prior.run", "training.demonstrations.data", "training.demonstrations.patience",
+    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -36,6 +37,7 @@ _FIXED = {
     "training.replay_capacity": "the saved replay has that size",
     "training.replay.": "the saved replay belongs to these settings",
     "training.prior.": "what was learned belongs to these settings",
+    "training.demonstrations.": "what was learned belongs to these settings",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
@@ -60,7 +62,7 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     if name == "latest" and root:  # where to look for it, then; no run moves
         overrides = [text for text in overrides if not text.startswith("runs=")]
     path = run_path(name, *root[-1:])
-    config = resumed_config(RunFolder.open(path), overrides)
+    config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
 

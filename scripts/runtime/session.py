@@ -20,6 +20,8 @@ from robot_rl.training.reporting.sinks import open_sinks
 from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer
+from runtime.base import keep_base, without_base
 from runtime.faults import keep_faults
 from runtime.following import call, follow
 from runtime.outcome import report_outcome
@@ -54,6 +56,7 @@ def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
             call(ranks, run, None)
+            keep_base(run, config)
             session = _Session(run, config, parts, None)
         except BaseException:
             shutil.rmtree(run.path)  # it never began: no half-made folder stays
@@ -88,8 +91,9 @@ class _Session:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
         self._going_on = checkpoint is not None
-        self._console.message(parts.replay_memory)
-        if not config.training.save_replay:
+        if parts.replay_memory:
+            self._console.message(parts.replay_memory)
+        if parts.replay_memory and not config.training.save_replay:
             self._console.message("it is not saved: a resumed run will begin with an empty one")
         if not parts.env.spec.resumable:
             self._console.message(
@@ -115,8 +119,8 @@ class _Session:
             run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
         )
         self._trainer = parts.trainer(config, store, segments, self._record)
-        if self._trainer.prior is not None:
-            self._console.message(self._trainer.prior.sentence)
+        for note in self._trainer.notes:
+            self._console.message(note)
         if checkpoint is not None:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)
@@ -141,7 +145,9 @@ class _Session:
                 self._say_how_to_go_on("what was saved is intact")
                 raise
             if code == 0:
-                summary = report_outcome(self._run, self._config, self._parts.evaluation_env)
+                summary = report_outcome(
+                    self._run, self._config, without_base(self._parts.evaluation_env)
+                )
                 self._console.finish(self._headline("finished"), summary)
         return code
 
@@ -153,11 +159,11 @@ class _Session:
             config.training.total_steps,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
-            f"{config.num_envs} worlds on {self._parts.where} -> {self._run.path}",
+            f"{self._parts.worlds} on {self._parts.where} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
-        if self._going_on and len(self._trainer.replay) == 0:
+        if self._going_on and isinstance(self._trainer, Trainer) and not len(self._trainer.replay):
             self._console.message("the replay was not saved with the run: it starts empty")
         with stop_on_signals(self._trainer) as caught:
             finished = self._trainer.run()
@@ -176,12 +182,12 @@ class _Session:
 
     @property
     def _step(self) -> int:
-        return self._trainer.collector.world_steps
+        return self._trainer.step
 
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)
         self._console.interval(record)
-        keep_faults(self._parts.env, self._run.path / "faults", self._step)
+        keep_faults(without_base(self._parts.env), self._run.path / "faults", self._step)
         self._mark(RunState.RUNNING)
 
     def _mark(self, state: RunState, reason: str = "") -> None:

@@ -7,16 +7,24 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Protocol
 
 from robot_rl.training.reporting.console import Console
 from robot_rl.training.run_folder import RunFolder
-from robot_rl.training.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
 
 
+class Stoppable(Protocol):
+    """What can be asked to come to an end."""
+
+    def stop(self) -> None:
+        """Save and return after the present step; may be called from a signal."""
+        ...
+
+
 @contextlib.contextmanager
-def stop_on_signals(trainer: Trainer) -> Iterator[list[int]]:
+def stop_on_signals(trainer: Stoppable) -> Iterator[list[int]]:
     """Ctrl-C and SIGTERM ask the trainer to save and return; a second one aborts.
 
     Yields:

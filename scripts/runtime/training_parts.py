@@ -2,23 +2,31 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
 from configs.builders import pick_device
-from configs.schema import RunConfig, make_env
+from configs.schema import COMPONENTS, RunConfig, component_of, make_env
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import BatchEnv
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
+from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.imitation.cloning_trainer import CloningTrainer
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
+from runtime.base import lookout, with_base, without_base
 from runtime.parts import make_learner
+
+if TYPE_CHECKING:
+    from robot_rl.training.imitation.demonstrations import Demonstrations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +37,16 @@ class Parts:
     evaluation_env: BatchEnv
     learner: Learner
     ranks: Ranks
-    replay_memory: str
-    """Sentence about the memory that the replay will take."""
+    replay_memory: str = ""
+    """Sentence about the memory that the replay will take; empty where there is none."""
+    demonstrations: "Demonstrations | None" = None
+    """What is learned from instead of the worlds."""
+
+    @property
+    def worlds(self) -> str:
+        """How many worlds there are, and what for."""
+        count = self.env.spec.num_envs * self.ranks.count
+        return f"{count} worlds{' to evaluate in' if self.demonstrations else ''}"
 
     @property
     def where(self) -> str:
@@ -46,8 +62,18 @@ class Parts:
         checkpoints: CheckpointStore,
         segments: SegmentStore,
         record: Callable[[Mapping[str, float]], None],
-    ) -> Trainer:
+    ) -> Trainer | CloningTrainer:
         """The loop over these parts; arguments as in `Trainer`."""
+        if self.demonstrations is not None and isinstance(self.learner, Cloning):
+            return CloningTrainer(
+                config.training,
+                evaluation_env=self.evaluation_env,
+                learner=self.learner,
+                demonstrations=self.demonstrations,
+                checkpoints=checkpoints,
+                record=record,
+                interval_seconds=config.logging.interval_seconds,
+            )
         return Trainer(
             config.training,
             env=self.env,
@@ -59,6 +85,7 @@ class Parts:
             interval_seconds=config.logging.interval_seconds,
             seed=seed_of(config.seed, self.ranks),
             ranks=self.ranks,
+            look=lookout(config, without_base(self.env).spec),
         )
 
 
@@ -75,6 +102,14 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     """
     torch.set_num_threads(config.threads)
     device = device_of(pick_device(config.device), ranks)
+    if isinstance(config.learner, CloningConfig):
+        return _cloning_parts(config, device, ranks)
+    if config.training.demonstrations.data:
+        raise ConfigError(
+            f"training.demonstrations.data={config.training.demonstrations.data} is for learners "
+            "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
+            "into what this learner sees with training.prior.run=..."
+        )
     env = make_env(
         config,
         num_envs=share_of(config.num_envs, ranks, "num_envs"),
@@ -82,6 +117,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         seed=seed_of(config.seed, ranks),
         evaluation=False,
     )
+    env = with_base(config, env)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     return Parts(
@@ -94,14 +130,59 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     )
 
 
+def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Parts:
+    data = config.training.demonstrations.data
+    if not data:
+        raise ConfigError(
+            "this learner learns from demonstrations, and none were named; expected "
+            "training.demonstrations.data=<folder of a data set> (docs/prior_data.md)"
+        )
+    if ranks.count > 1:
+        raise ConfigError(
+            f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "
+            "start it with python"
+        )
+    from robot_rl.training.imitation.demonstrations import read_demonstrations  # pyarrow
+
+    env = _evaluation_env(config, device)
+    learner = make_learner(config, env.spec, ranks)
+    assert isinstance(learner, Cloning)
+    _check_task(config, Path(data))
+    demonstrations = read_demonstrations(
+        Path(data), config.training.demonstrations, env.spec, learner.actor_groups,
+        chunk_length=learner.chunk_length, seed=config.seed,
+    )  # fmt: skip
+    return Parts(
+        env=env, evaluation_env=env, learner=learner, ranks=ranks, demonstrations=demonstrations
+    )
+
+
+def _check_task(config: RunConfig, data: Path) -> None:
+    """Refuse episodes that say that they are of another of our tasks."""
+    from robot_rl.datasets.reader import EpisodeDataset  # pyarrow
+
+    if config.task is None:
+        return
+    own = component_of(config.task).name
+    known = {one.name for one in COMPONENTS if one.group == "task"}
+    others = sorted(set(EpisodeDataset(data).tasks) & known - {own})
+    if others:
+        raise SpecMismatchError(
+            f"the demonstrations in {data} are of task {', '.join(others)}, and this run is of "
+            f"task {own}; name others with training.demonstrations.data=..., or choose "
+            f"task={others[0]}"
+        )
+
+
 def _evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
-    return make_env(
+    env = make_env(
         config,
         num_envs=config.training.evaluation_episodes,
         device=device,
         seed=VALIDATION_SEED,
         evaluation=True,
     )
+    return with_base(config, env)
 
 
 def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks) -> str:

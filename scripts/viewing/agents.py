@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from runtime.bundling import BundlePolicy
@@ -100,7 +101,8 @@ class PolicyAgent:
         return self._act(obs)
 
     def begin(self, mask: Tensor) -> None:
-        """Nothing is remembered."""
+        """Tell a policy that remembers."""
+        begin_episodes(self._act, mask)
 
 
 class BundleAgent:

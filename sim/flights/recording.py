@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
+from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from sim.film.files import load_arrays, save_arrays
 
@@ -135,23 +136,21 @@ class FlightRecorder:
 
     def watch(self, act: "Callable[[Obs], Tensor]") -> "Callable[[Obs], Tensor]":
         """The same policy, recording the state in which it is asked and what it answers."""
+        return _Watched(self, act)
 
-        def watched(obs: "Obs") -> "Tensor":
-            action = act(obs)
-            env, k = self._env, self._flights
-            truth = env.simulation.truth.fields
-            frame = {name: truth[name][:k].clone() for name in _STATES}
-            # Privileged values are scaled to [-1, 1]; a recording keeps fractions.
-            frame["rotor_speed"] = 0.5 * (env.simulation.privileged["rotor_speed"][:k] + 1)
-            frame["action"] = action[:k].clamp(-1.0, 1.0)
-            goal = env.task.goal
-            frame["goal_w"] = goal["position_w"][:k].clone()
-            corners = goal.get("gate_corners_w", goal["position_w"][:, :0])
-            frame["corners_w"] = corners[:k].clone()
-            self._frames.append(frame)
-            return action
-
-        return watched
+    def note(self, action: "Tensor") -> None:
+        """Record the present state, and the action (N, A) that was chosen in it."""
+        env, k = self._env, self._flights
+        truth = env.simulation.truth.fields
+        frame = {name: truth[name][:k].clone() for name in _STATES}
+        # Privileged values are scaled to [-1, 1]; a recording keeps fractions.
+        frame["rotor_speed"] = 0.5 * (env.simulation.privileged["rotor_speed"][:k] + 1)
+        frame["action"] = action[:k].clamp(-1.0, 1.0)
+        goal = env.task.goal
+        frame["goal_w"] = goal["position_w"][:k].clone()
+        corners = goal.get("gate_corners_w", goal["position_w"][:, :0])
+        frame["corners_w"] = corners[:k].clone()
+        self._frames.append(frame)
 
     def on_step(self, step: "EnvStep") -> None:
         """Note whose episode ended, and how; for the evaluation's hook of that name."""
@@ -189,3 +188,18 @@ def _stack(parts: "list[Tensor]") -> NDArray:
     """T tensors (K, ...) as an array (K, T, ...)."""
     stacked = [part.float().cpu().numpy() for part in parts]
     return np.ascontiguousarray(np.stack(stacked, axis=1), dtype=np.float32)
+
+
+class _Watched:
+    """A policy that is recorded; one that remembers is told where episodes start."""
+
+    def __init__(self, recorder: FlightRecorder, act: "Callable[[Obs], Tensor]") -> None:
+        self._recorder, self._act = recorder, act
+
+    def __call__(self, obs: "Obs") -> "Tensor":
+        action = self._act(obs)
+        self._recorder.note(action)
+        return action
+
+    def begin(self, mask: "Tensor") -> None:
+        begin_episodes(self._act, mask)

@@ -14,6 +14,7 @@ from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from sim.multirotors.multirotor_robot import FlightAction
 from sim.physics.engine import PhysicsEngine
+from tests.bases import based
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import LinearWorld, PointMass, ToyEnv
 from tests.gymnasium_worlds import LIMIT, Drift
@@ -44,6 +45,11 @@ def toy(dynamics: Any, limit: int) -> Any:
         return ToyEnv(dynamics, num_envs, limit=limit, device=device, seed=seed)
 
     return make
+
+
+def with_base(dynamics: Any, limit: int) -> Any:
+    make_toy = toy(dynamics, limit)
+    return lambda num_envs, seed, device: based(make_toy(num_envs, seed, device))
 
 
 def endless(dynamics: Any) -> Any:
@@ -82,6 +88,7 @@ CASES = (
     EnvCase(
         "linear", toy(LinearWorld(bound=0.8), 9), 9, endless(LinearWorld()), noiseless=True
     ),
+    EnvCase("linear with a base", with_base(LinearWorld(bound=0.8), 9), 9, noiseless=True),
     EnvCase("images", toy(NAMED, 8), 8, endless(NAMED), noiseless=True),
     EnvCase("point mass", toy(PointMass(axes=2), 40), 40, noiseless=True),
     EnvCase("hover", flight("hover"), 12, endless_flight("hover"), lift_limit),

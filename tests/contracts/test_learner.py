@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from configs.residual_builder import ResidualLearnerConfig, build_residual
 from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
+from policies.q_ensemble import QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
@@ -17,6 +19,7 @@ from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
 from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
+from tests.bases import based
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
@@ -155,6 +158,25 @@ CASES = (
         td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
     ),
 )  # fmt: skip
+
+
+def residual(spec: EnvSpec, seed: int) -> SAC:
+    config = ResidualLearnerConfig(batch_size=8, critic=QEnsembleConfig(hidden=[16]))
+    config.actor.hidden = [16]
+    return build_residual(config, spec, seed=seed)
+
+
+class TestResidual(LearnerContract):
+    cases = (
+        LearnerCase("residual", residual),
+        LearnerCase("residual without a group for the critic", residual, privileged=False),
+    )
+
+    # Exported with its base: tests/policies/bases/test_corrected.py.
+    test_the_policy_is_exported_as_it_acts = None  # pyright: ignore[reportAssignmentType]
+
+    def env(self, case: LearnerCase) -> Any:
+        return based(super().env(case))
 
 
 class TestOnTheCPU(LearnerContract):

@@ -176,6 +176,7 @@ def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64
         "return": {"rollout": "rollout/return", "eval": "eval/return"},
         "success": {"rollout": "rollout/success", "eval": "eval/success"},
         **{name.removeprefix("train/").replace("_", " "): {"": name} for name in losses},
+        "validation loss": {"": "eval/validation_loss"},
         "temperature": {"": "train/temperature"},
         "steps per second": {"": "time/steps_per_second"},
     }

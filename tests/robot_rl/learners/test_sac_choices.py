@@ -196,3 +196,17 @@ def test_settings_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         SACConfig(**settings)
+
+
+def test_critics_learn_alone_in_the_beginning() -> None:
+    spec = ToyEnv(LinearWorld(), 3).spec
+    learner = small_sac(spec, critic_updates=3, actor_interval=2)
+    actor = copied(learner.actor.state_dict())
+    for seed in range(3):
+        before = copied(learner.critic.state_dict())
+        learner.update(random_batch(spec, 8, seed))
+        assert any(not torch.equal(a, before[n]) for n, a in learner.critic.state_dict().items())
+    assert_same(actor, copied(learner.actor.state_dict()))
+    learner.update(random_batch(spec, 8, 3))
+    with pytest.raises(AssertionError):
+        assert_same(actor, copied(learner.actor.state_dict()))

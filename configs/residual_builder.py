@@ -1,0 +1,45 @@
+"""The learner of a residual from typed configs: soft actor-critic over a frozen base."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from configs.learner_builders import check_members, make_critic, surroundings
+from policies.bases.frozen import FrozenBaseConfig
+from policies.q_ensemble import QEnsembleConfig
+from policies.residual_actor import ResidualActor, ResidualActorConfig
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.seeding import derive_seed
+from robot_rl.learners.optimization import Reduce
+from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.values import make_values
+
+
+@dataclass(kw_only=True)
+class ResidualLearnerConfig(SACConfig):
+    """SAC whose actor corrects a base, and the networks that are handed to it."""
+
+    base: FrozenBaseConfig = field(default_factory=FrozenBaseConfig)
+    """What is corrected."""
+    actor: ResidualActorConfig = field(default_factory=ResidualActorConfig)
+    """Residual network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks, of executed actions."""
+
+    def __post_init__(self) -> None:
+        """Refuse a target of more members than there are."""
+        super().__post_init__()
+        check_members(self, self.critic)
+
+
+def build_residual(
+    config: ResidualLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> SAC:  # fmt: skip
+    """SAC of a residual; the worlds around it add what the base would do (`BaseActionEnv`)."""
+    torch.manual_seed(derive_seed(seed, "initial weights"))
+    actor = ResidualActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+    critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
+    learner = SAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
+    learner.actor_groups = ResidualActor.groups
+    return learner

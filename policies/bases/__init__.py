@@ -1,0 +1,1 @@
+"""Base policies, learned from demonstrations; those that plan give chunks of actions."""

@@ -1,0 +1,125 @@
+"""A flow from noise to chunks of demonstrated actions (Lipman et al. 2022, arXiv:2210.02747).
+
+The network is a velocity: a chunk that starts as normal noise at time 0 and follows it arrives at a
+demonstrated one at time 1. Unlike a mean it can choose one of two ways around an obstacle. It is
+followed in a few steps of Euler. Deployed it starts at zero noise, the middle of the distribution,
+so that the same observation gives the same chunk.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from policies.initialization import Initialization, initialize
+from policies.mlp import Activation
+from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from robot_rl.core.env import Obs
+from robot_rl.core.errors import ConfigError
+
+_TIME_WIDTH = 16
+"""Numbers that tell the network the time: sines and cosines of 2^k pi t."""
+
+
+@dataclass(kw_only=True)
+class FlowPolicyConfig:
+    """Shape of the velocity network, and how it is followed."""
+
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
+    hidden: list[int] = field(default_factory=lambda: [512, 512, 512])
+    """Widths of the hidden layers of an mlp."""
+    activation: Activation = Activation.gelu
+    """Nonlinearity of the hidden layers of an mlp."""
+    layer_norm: bool = False
+    """Layer norm before every activation of an mlp."""
+    width: int = 256
+    """Width of the stream of the other kinds."""
+    blocks: int = 3
+    """Residual blocks of the other kinds."""
+    steps: int = 10
+    """Steps of Euler from noise to a chunk."""
+    normalize: bool = True
+    """Normalise observations by the statistics of the demonstrations."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        check_shape(self, "actor")
+        if not 1 <= self.steps <= 1000:
+            raise ConfigError(f"actor.steps must lie in [1, 1000], got {self.steps}")
+
+
+class FlowPolicy(nn.Module):
+    """Reads the group `actor`; chunks of actions by following a learned velocity."""
+
+    _frequencies: Tensor
+
+    def __init__(
+        self, config: FlowPolicyConfig, obs_size: int, action_size: int, chunk_length: int = 1
+    ) -> None:
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the group `actor`.
+            action_size: A.
+            chunk_length: H, actions that it gives at once.
+        """
+        super().__init__()
+        self.config = config
+        self.chunk_length, self.action_size = chunk_length, action_size
+        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
+        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        chunk = chunk_length * action_size
+        self.network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
+        initialize(self.network, config.initialization)
+        frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
+        self.register_buffer("_frequencies", frequencies, persistent=False)
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Actions (N, A), or chunks (N, H, A) where H is more than 1: where zero noise flows to."""
+        seen = obs["actor"]
+        chunk = self.flow(obs, seen.new_zeros(seen.shape[0], *self.chunk_shape))
+        return chunk[:, 0] if self.chunk_length == 1 else chunk
+
+    @property
+    def chunk_shape(self) -> tuple[int, int]:
+        """(H, A)."""
+        return self.chunk_length, self.action_size
+
+    def flow(self, obs: Obs, noise: Tensor) -> Tensor:
+        """Where noise (N, H, A) flows to: chunks (N, H, A), clipped to [-1, 1]."""
+        seen = self.normalizer(obs["actor"])
+        steps, x = self.config.steps, noise
+        for k in range(steps):
+            time = torch.zeros_like(seen[:, :1]) + k / steps
+            x = x + self._velocity(seen, x, time) / steps
+        return x.clamp(-1.0, 1.0)
+
+    def velocity(self, obs: Obs, x: Tensor, time: Tensor) -> Tensor:
+        """Velocity (N, H, A) of chunks on their way.
+
+        Args:
+            obs: Groups (N, ...).
+            x: The chunks now, (N, H, A).
+            time: Since the noise, (N, 1), in [0, 1].
+        """
+        return self._velocity(self.normalizer(obs["actor"]), x, time)
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group `actor`, (N, D), into the normaliser."""
+        self.normalizer.update(obs["actor"])
+
+    def _velocity(self, seen: Tensor, x: Tensor, time: Tensor) -> Tensor:
+        angle = time * self._frequencies
+        parts = [
+            seen,  # D
+            x.flatten(1),  # H * A
+            angle.sin(),  # 8
+            angle.cos(),  # 8
+        ]
+        return self.network(torch.cat(parts, dim=-1)).float().reshape(-1, *self.chunk_shape)

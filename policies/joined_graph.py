@@ -1,0 +1,51 @@
+"""One ONNX graph of several: networks whose outputs are inputs of another one."""
+
+import onnx
+from onnx import compose
+
+from robot_rl.core.errors import BundleError
+
+
+def join(head: bytes, inner: list[bytes], inputs: list[str]) -> bytes:
+    """Put networks `actor` -> `action` in front of a graph that reads their actions.
+
+    Args:
+        head: Reads `actor`, a state, and the inner networks' actions.
+        inner: The networks.
+        inputs: Names of the inputs of `head` that their actions become.
+
+    Raises:
+        BundleError: One was written for another set of operations.
+    """
+    whole = onnx.load_from_string(head)
+    for number, raw in enumerate(inner):
+        part = compose.add_prefix(onnx.load_from_string(raw), f"base_{number}/")
+        _check_operations(part, whole, number)
+        graph, name = part.graph, inputs[number]
+        renamed = {f"base_{number}/actor": "actor", f"base_{number}/action": name}
+        for node in graph.node:
+            node.input[:] = [renamed.get(one, one) for one in node.input]
+            node.output[:] = [renamed.get(one, one) for one in node.output]
+        kept = [one for one in whole.graph.input if one.name != name]
+        nodes = [*graph.node, *whole.graph.node]
+        whole.graph.ClearField("input")
+        whole.graph.ClearField("node")
+        whole.graph.input.extend(kept)
+        whole.graph.node.extend(nodes)
+        whole.graph.initializer.extend(graph.initializer)
+        whole.functions.extend(part.functions)
+    onnx.checker.check_model(whole)
+    return whole.SerializeToString()
+
+
+def _check_operations(part: onnx.ModelProto, whole: onnx.ModelProto, number: int) -> None:
+    own = {one.domain: one.version for one in whole.opset_import}
+    for one in part.opset_import:
+        if own.setdefault(one.domain, one.version) != one.version:
+            raise BundleError(
+                f"policy {number} of the base was written for version {one.version} of the "
+                f"operations of '{one.domain or 'ai.onnx'}', the residual for {own[one.domain]}; "
+                "export the base again with the torch that is installed here"
+            )
+        if one.domain not in {have.domain for have in whole.opset_import}:
+            whole.opset_import.append(one)

@@ -1,0 +1,134 @@
+"""An actor that corrects a base policy: clamp(base + scale * tanh(f)), normaliser inside.
+
+Learners see executed actions only; what they call its log-probability is that of the residual in
+units of its scale, so that a target entropy means the same for every scale. What the clamp cuts off
+has no density of its own: the residual's stands for it.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from policies.initialization import Initialization, initialize, zero_last
+from policies.mlp import Activation, mlp
+from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.squashed_normal import squashed_normal
+from robot_rl.core.base_action import BASE_ACTION
+from robot_rl.core.env import Obs
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class ResidualActorConfig:
+    """Shape of the actor, and how far it may go from its base."""
+
+    scale: float = 0.2
+    """Farthest that an executed action is from the base's (kappa), of the action range [-1, 1]."""
+    initial_std: float = 0.05
+    """Standard deviation of the executed action in the beginning, whatever the scale."""
+    hidden: list[int] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers."""
+    activation: Activation = Activation.relu
+    """Nonlinearity of the hidden layers."""
+    layer_norm: bool = True
+    """Layer norm before every activation."""
+    log_std_min: float = -10.0
+    """Lower bound of the log standard deviation before squashing."""
+    log_std_max: float = 2.0
+    """Upper bound of it."""
+    normalize: bool = True
+    """Normalise observations by running statistics; base actions are taken as they are."""
+    initialization: Initialization = Initialization.torch
+    """Weights in the beginning, but for the last layer's, which are zero."""
+
+    def __post_init__(self) -> None:
+        """Refuse actors that cannot be built."""
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"actor.hidden must name widths of at least 1, got {self.hidden}")
+        if not 0 < self.scale <= 2:
+            raise ConfigError(f"actor.scale must lie in (0, 2], got {self.scale}")
+        if not self.initial_std > 0:
+            raise ConfigError(f"actor.initial_std must be above 0, got {self.initial_std}")
+        if not self.log_std_min <= self.initial_log_std <= self.log_std_max:
+            raise ConfigError(
+                f"actor.initial_std {self.initial_std} of a scale of {self.scale} is "
+                f"{self.initial_log_std:.3g} as a logarithm before squashing; expected "
+                f"log_std_min {self.log_std_min} to log_std_max {self.log_std_max}"
+            )
+
+    @property
+    def initial_log_std(self) -> float:
+        """Logarithm of the standard deviation before squashing, in units of the scale."""
+        return math.log(self.initial_std / self.scale)
+
+
+class ResidualActor(nn.Module):
+    """Reads the groups `actor` and `base_action`; in the beginning its mode is the base."""
+
+    groups = ("actor", BASE_ACTION)
+    """What it reads."""
+
+    def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the group `actor`.
+            action_size: A.
+        """
+        super().__init__()
+        self.config = config
+        self.action_size = action_size
+        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
+        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        sizes = [obs_size + action_size, *config.hidden, 2 * action_size]
+        self.network = mlp(sizes, config.activation, layer_norm=config.layer_norm)
+        initialize(self.network, config.initialization, heads=2)
+        zero_last(self.network)
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
+        mean, _ = self._moments(obs)
+        return self._executed(obs, torch.tanh(mean))
+
+    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Draw an executed action with the reparametrisation trick.
+
+        Returns:
+            Action (N, A) in [-1, 1], and the log-probability of the residual in units of the
+            scale, (N,).
+        """
+        mean, log_std = self._moments(obs)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        residual, log_prob = squashed_normal(mean, log_std, noise)
+        return self._executed(obs, residual), log_prob
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Draw an executed action only, (N, A), in [-1, 1]."""
+        shape = obs[BASE_ACTION].shape
+        return self.displace(
+            obs, torch.randn(shape, generator=generator, device=obs[BASE_ACTION].device)
+        )
+
+    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
+        """The executed action for given normals (N, A)."""
+        mean, log_std = self._moments(obs)
+        return self._executed(obs, torch.tanh(mean + noise * log_std.exp()))
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group `actor`, (N, D), into the normaliser."""
+        self.normalizer.update(obs["actor"])
+
+    def constrain(self) -> None:
+        """Nothing: no weights are constrained."""
+
+    def _executed(self, obs: Obs, residual: Tensor) -> Tensor:
+        return (obs[BASE_ACTION] + self.config.scale * residual).clamp(-1.0, 1.0)
+
+    def _moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        inputs = torch.cat([self.normalizer(obs["actor"]), obs[BASE_ACTION]], dim=-1)
+        mean, log_std = self.network(inputs).float().chunk(2, dim=-1)
+        low, high = self.config.log_std_min, self.config.log_std_max
+        return mean, nn.functional.hardtanh(log_std + self.config.initial_log_std, low, high)

@@ -1,0 +1,138 @@
+"""Worlds in which a base policy says beside every observation what it would do.
+
+A residual policy corrects a base. It is all that the base adds to an environment: observations get
+the group `base_action`. Actions that are given, accepted and stored are those that are executed;
+demonstrations and people may act as far from the base as they like. Simulated worlds and robots
+are wrapped alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.errors import SpecMismatchError
+
+BASE_ACTION = "base_action"
+"""The group that is added."""
+
+
+class BasePolicy(Protocol):
+    """A frozen policy of N worlds that may plan ahead: its plan goes on step by step."""
+
+    def next(self, obs: Obs) -> Tensor:
+        """Action of all worlds for their next step, (N, A), in [-1, 1]; the plans go on by it."""
+        ...
+
+    def restart(self, mask: Tensor, obs: Obs) -> Tensor:
+        """First action of new episodes in the masked worlds, (N, A); the others' rows mean nothing.
+
+        Args:
+            mask: (N,) bool. The plans of these worlds are thrown away, those of others stay.
+            obs: Groups (N, ...).
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plans, and which policy it is."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; refuses that of another policy."""
+        ...
+
+
+class BaseActionEnv:
+    """A `BatchEnv` around another one.
+
+    The true successor of a step is what the old plan goes on from, also where time ended the
+    episode; what is acted on next is the first action of a new plan.
+    """
+
+    def __init__(self, env: BatchEnv, base: BasePolicy) -> None:
+        """Wrap worlds.
+
+        Args:
+            env: N worlds.
+            base: For as many.
+
+        Raises:
+            SpecMismatchError: They have the group already.
+        """
+        if BASE_ACTION in env.spec.groups:
+            raise SpecMismatchError(
+                f"the worlds observe '{BASE_ACTION}' already; expected worlds without a base "
+                f"policy: {', '.join(env.spec.groups)}"
+            )
+        self.env = env
+        """The worlds inside."""
+        self.base = base
+        group = GroupSpec(shape=(env.spec.action_size,))
+        self._spec = replace(env.spec, groups={**env.spec.groups, BASE_ACTION: group})
+        self._action = torch.zeros(
+            env.spec.num_envs, env.spec.action_size, device=env.spec.device
+        )  # that the base would do now
+
+    @property
+    def spec(self) -> EnvSpec:
+        """That of the worlds, and the group."""
+        return self._spec
+
+    def reset(
+        self, seed: int | None = None, mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:  # fmt: skip
+        """Start new episodes: the base forgets its plans there."""
+        if state is not None:
+            self.env.spec.check_reset(mask, state)
+            obs = self.env.reset(seed=seed, state=state["worlds"])
+            self._load_base(state)
+            return {**obs, BASE_ACTION: self._action}
+        obs = self.env.reset(seed=seed, mask=mask)
+        rows = torch.ones_like(self._action[:, 0], dtype=torch.bool) if mask is None else mask
+        self._begin(rows, obs)
+        return {**obs, BASE_ACTION: self._action}
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Step the worlds, and ask the base about what came of it."""
+        step = self.env.step(action)
+        after = self.base.next(step.next_obs)
+        self._action = after
+        self._begin(step.ended, step.obs)
+        return replace(
+            step,
+            obs={**step.obs, BASE_ACTION: self._action},
+            next_obs={**step.next_obs, BASE_ACTION: after},
+        )
+
+    def check(self) -> None:
+        """As the worlds."""
+        self.env.check()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The worlds' state, the base's plans, and what it would do now."""
+        return {
+            "worlds": self.env.state_dict(),
+            "base": self.base.state_dict(),
+            "action": self._action.clone(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.env.load_state_dict(state["worlds"])
+        self._load_base(state)
+
+    def close(self) -> None:
+        """Close the worlds."""
+        self.env.close()
+
+    def _begin(self, mask: Tensor, obs: Obs) -> None:
+        first = self.base.restart(mask, obs)
+        self._action = torch.where(mask[:, None], first, self._action)
+
+    def _load_base(self, state: Mapping[str, Any]) -> None:
+        self.base.load_state_dict(state["base"])
+        self._action = state["action"].to(self._action.device, copy=True)

@@ -1,0 +1,1 @@
+"""Demonstrations in memory, and the loop that learns from them."""

@@ -1,0 +1,92 @@
+"""A flow that is learned from two ways of doing it chooses one, and chunks reach a bundle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.bases.flow import FlowPolicy, FlowPolicyConfig
+from policies.bases.queued import QueuedPolicy
+from policies.bundle import load_bundle
+from policies.c99.source import write_c99
+from policies.export import export_bundle
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.learners.imitation.losses import flow_matching
+from tests.policies.conftest import OBS_SIZE, export_arguments
+
+
+def flow(steps: int = 10) -> FlowPolicy:
+    torch.manual_seed(0)
+    return FlowPolicy(FlowPolicyConfig(hidden=[32, 32], steps=steps), 2, 1, 2)
+
+
+def test_steps_of_euler_by_hand() -> None:
+    policy = flow(steps=2)
+    obs, noise = {"actor": torch.randn(3, 2)}, 0.1 * torch.randn(3, 2, 1)
+    half = noise + 0.5 * policy.velocity(obs, noise, torch.zeros(3, 1))
+    expected = half + 0.5 * policy.velocity(obs, half, torch.full((3, 1), 0.5))
+    torch.testing.assert_close(policy.flow(obs, noise), expected.clamp(-1, 1))
+
+
+def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
+    policy, generator = flow(), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-2)
+    obs = {"actor": torch.zeros(256, 2)}
+    for _ in range(300):
+        side = torch.randint(2, (256, 1, 1), generator=generator) * 1.6 - 0.8
+        chunk = side.expand(-1, 2, -1)
+        loss = flow_matching(policy, obs, chunk, torch.ones(256, 2, dtype=torch.bool), generator)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        ends = policy.flow(obs, torch.randn(256, 2, 1, generator=generator))
+    assert (ends.abs() > 0.5).float().mean() > 0.8  # their mean is 0
+    assert 0.3 < float((ends > 0).float().mean()) < 0.7
+    assert ((ends[:, 0] > 0) == (ends[:, 1] > 0)).float().mean() > 0.95  # both actions of a chunk
+
+
+def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = FlowPolicy(FlowPolicyConfig(hidden=[8], steps=2), OBS_SIZE, 4, 5)
+    for decay, interval in ((None, 3), (0.1, 1)):
+        queued = QueuedPolicy(
+            network, chunk_length=5, replan_interval=interval, ensemble_decay=decay
+        )
+        folder = export_bundle(tmp_path / f"{interval}", **export_arguments(
+            policy=network, chunk_length=5, replan_interval=interval, ensemble_decay=decay,
+        ))  # fmt: skip
+        runner = load_bundle(folder, num_robots=2)
+        random = np.random.default_rng(0)
+        widths = runner.spec.robot.state_widths
+        assert runner.spec.chunk_length == 5
+        with pytest.raises(ConfigError, match="chunks of 5 actions"):
+            write_c99(folder, tmp_path / "c")
+        for step in range(12):
+            if step in (0, 4, 7):
+                mask = np.array([step != 7, step != 4])
+                runner.reset(mask)
+                queued.begin(torch.from_numpy(mask))
+            state = RobotState(
+                {k: random.normal(size=(2, w)).astype(np.float32) for k, w in widths.items()}
+            )
+            runner.act(state, {"position_w": np.zeros((2, 3), np.float32)})
+            with torch.no_grad():
+                action = queued({"actor": torch.from_numpy(runner.last_observation.copy())})
+            assert np.abs(action.numpy() - runner.last_action).max() < 1e-5
+
+
+def test_a_queue_forgets_where_an_episode_starts() -> None:
+    """The published residual code popped the first action of an episode from the one before."""
+    policy = flow()
+    queued = QueuedPolicy(policy, chunk_length=2, replan_interval=2)
+    obs = {"actor": torch.randn(3, 2)}
+    with torch.no_grad():
+        queued(obs)
+        queued.begin(torch.tensor([True, False, False]))
+        fresh = {"actor": torch.randn(3, 2)}
+        action = queued(fresh)
+        torch.testing.assert_close(action[0], policy(fresh)[0, 0])
+        torch.testing.assert_close(action[1:], policy(obs)[1:, 1])

@@ -1,0 +1,73 @@
+"""A residual actor: its base in the beginning, within its scale ever after."""
+
+import math
+
+import pytest
+import torch
+
+from policies.residual_actor import ResidualActor, ResidualActorConfig
+from robot_rl.core.errors import ConfigError
+
+B, D, A = 4000, 5, 3
+
+
+def actor(**config: float) -> ResidualActor:
+    torch.manual_seed(0)
+    return ResidualActor(ResidualActorConfig(hidden=[16], **config), D, A)
+
+
+def observed(count: int = B, span: float = 1.0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    base = (torch.rand(count, A, generator=generator) * 2 - 1) * span
+    return {"actor": torch.randn(count, D, generator=generator), "base_action": base}
+
+
+def trained(network: ResidualActor) -> ResidualActor:
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(std=0.7)
+    return network
+
+
+def test_an_untrained_residual_is_its_base() -> None:
+    obs = observed()
+    assert torch.equal(actor()(obs), obs["base_action"])
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.4])
+def test_exploration_begins_equally_wide_whatever_the_scale(scale: float) -> None:
+    """Published: the noise is in units of executed actions, not of the scale."""
+    obs, network = observed(span=0.2), actor(scale=scale, initial_std=0.02)
+    spread = (network.explore(obs, torch.Generator().manual_seed(0)) - obs["base_action"]).std()
+    assert spread.item() == pytest.approx(0.02, rel=0.1)  # tanh takes a little
+
+
+def test_executed_actions_stay_within_the_scale_and_the_range() -> None:
+    obs, network = observed(), trained(actor(scale=0.3, initial_std=0.3))
+    for action in (network(obs), network.sample(obs)[0], network.explore(obs)):
+        assert (action - obs["base_action"]).abs().max() <= 0.3 + 1e-6
+        assert action.abs().max() <= 1.0
+        assert (action - obs["base_action"]).abs().max() > 0.25
+
+
+def test_the_log_probability_is_that_of_the_residual_in_units_of_its_scale() -> None:
+    obs, network = observed(span=0.5), trained(actor(scale=0.2, initial_std=0.1))
+    action, log_prob = network.sample(obs, torch.Generator().manual_seed(3))
+    residual = ((action - obs["base_action"]) / 0.2).double().clamp(-0.99999, 0.99999)
+    inputs = torch.cat([network.normalizer(obs["actor"]), obs["base_action"]], -1)
+    mean, log_std = network.network(inputs).double().chunk(2, -1)
+    std = (log_std + math.log(0.5)).clamp(-10.0, 2.0).exp()
+    u = residual.atanh()
+    density = torch.distributions.Normal(mean, std).log_prob(u) - (1 - residual.square()).log()
+    clear = (residual.abs() < 0.999).all(-1)
+    assert clear.sum() > B / 4
+    difference = (density.sum(-1) - log_prob.double())[clear].abs()
+    assert difference.max() < 1e-2  # float32 near the edge
+    assert difference.median() < 1e-5
+
+
+def test_what_it_may_not_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"actor.scale must lie in \(0, 2\], got 0"):
+        ResidualActorConfig(scale=0)
+    with pytest.raises(ConfigError, match=r"initial_std 1e-09 of a scale of 0.2"):
+        ResidualActorConfig(initial_std=1e-9)

@@ -1,0 +1,115 @@
+"""Worlds with a base: whose plan goes on when, against a base by hand in every world."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv
+from robot_rl.core.errors import SpecMismatchError
+from tests.bases import ByHand, frozen, write_base
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied
+
+WORLDS = 5
+
+
+def worlds(tmp_path: Path, seed: int = 0, **settings: Any) -> BaseActionEnv:
+    env = ToyEnv(LinearWorld(bound=0.6), WORLDS, limit=5, truncation_rate=0.1, **settings)
+    path = write_base(tmp_path / "base.onnx", *sizes(env))
+    return BaseActionEnv(env, frozen([path], env.spec, WORLDS))
+
+
+def sizes(env: Any) -> tuple[int, int]:
+    return env.spec.groups["actor"].shape[0], env.spec.action_size
+
+
+def actions(generator: torch.Generator, env: BaseActionEnv) -> torch.Tensor:
+    return torch.rand(WORLDS, env.spec.action_size, generator=generator) * 2 - 1
+
+
+def test_plans_go_on_within_an_episode_and_start_anew_after_every_end(tmp_path: Path) -> None:
+    """Published: the first action of an episode was popped from the old plan, and plans outlived
+    truncation. The successor of a truncated step goes on from the old plan: it has a value."""
+    env = worlds(tmp_path)
+    hands = [ByHand(*sizes(env)) for _ in range(WORLDS)]
+    obs = env.reset(seed=1)
+    expected = [hand.act(row) for hand, row in zip(hands, obs["actor"], strict=True)]
+    np.testing.assert_allclose(obs[BASE_ACTION].numpy(), expected, atol=1e-6)
+    draws, ends = torch.Generator().manual_seed(0), {"terminated": 0, "truncated": 0}
+    for _ in range(60):
+        step = env.step(actions(draws, env))
+        after = [hand.act(row) for hand, row in zip(hands, step.next_obs["actor"], strict=True)]
+        np.testing.assert_allclose(step.next_obs[BASE_ACTION].numpy(), after, atol=1e-6)
+        for world in step.ended.nonzero()[:, 0].tolist():
+            hands[world].start()
+            after[world] = hands[world].act(step.obs["actor"][world])
+        np.testing.assert_allclose(step.obs[BASE_ACTION].numpy(), after, atol=1e-6)
+        for name in ends:
+            ends[name] += int(getattr(step, name).sum())
+    assert min(ends.values()) > 3
+
+
+def test_a_reset_of_some_worlds_leaves_the_plans_of_the_others(tmp_path: Path) -> None:
+    env = worlds(tmp_path)
+    hands = [ByHand(*sizes(env)) for _ in range(WORLDS)]
+    obs = env.reset(seed=1)
+    expected = [hand.act(row) for hand, row in zip(hands, obs["actor"], strict=True)]
+    mask = torch.tensor([True, False, True, False, False])
+    obs = env.reset(mask=mask)
+    for world in (0, 2):
+        hands[world].start()
+        expected[world] = hands[world].act(obs["actor"][world])
+    np.testing.assert_allclose(obs[BASE_ACTION].numpy(), expected, atol=1e-6)
+
+
+def test_executed_actions_pass_as_they_are_however_far_from_the_base(tmp_path: Path) -> None:
+    env = worlds(tmp_path)
+    env.reset(seed=1)
+    far = torch.ones(WORLDS, env.spec.action_size)
+    assert torch.equal(env.step(far).action, far)
+
+
+def test_it_goes_on_bit_for_bit_from_its_state(tmp_path: Path) -> None:
+    env = worlds(tmp_path)
+    env.reset(seed=1)
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(7):
+        env.step(actions(draws, env))
+    state, at = copied(env.state_dict()), draws.get_state()
+    first = [copied(env.step(actions(draws, env)).obs) for _ in range(9)]
+    other = worlds(tmp_path)
+    other.load_state_dict(state)
+    draws.set_state(at)
+    assert_same(first, [copied(other.step(actions(draws, other)).obs) for _ in range(9)])
+    third = worlds(tmp_path)
+    obs = third.reset(state=state)
+    draws.set_state(at)
+    assert set(obs) == set(env.spec.groups)
+    assert_same(first, [copied(third.step(actions(draws, third)).obs) for _ in range(9)])
+
+
+def test_another_base_is_refused(tmp_path: Path) -> None:
+    env = worlds(tmp_path)
+    env.reset(seed=1)
+    state = env.state_dict()
+    write_base(tmp_path / "base.onnx", *sizes(env), seed=1)
+    toy = ToyEnv(LinearWorld(), WORLDS)
+    other = BaseActionEnv(toy, frozen([tmp_path / "base.onnx"], toy.spec, WORLDS))
+    with pytest.raises(SpecMismatchError, match="are not those that the run began with"):
+        other.load_state_dict(state)
+    with pytest.raises(SpecMismatchError, match="observe 'base_action' already"):
+        BaseActionEnv(env, env.base)
+
+
+def test_several_are_mixed_by_their_weights(tmp_path: Path) -> None:
+    env = ToyEnv(LinearWorld(), WORLDS)
+    paths = [write_base(tmp_path / f"{i}.onnx", *sizes(env), seed=i) for i in range(2)]
+    base = frozen(paths, env.spec, WORLDS, weights=[3.0, 1.0])
+    obs = env.reset(seed=0)
+    got = base.restart(torch.ones(WORLDS, dtype=torch.bool), obs)
+    for world in range(WORLDS):
+        one, two = (ByHand(*sizes(env), seed=i).act(obs["actor"][world]) for i in range(2))
+        np.testing.assert_allclose(got[world].numpy(), 0.75 * one + 0.25 * two, atol=1e-6)

@@ -15,10 +15,12 @@ from configs.builders import SimEnvConfig, build_gymnasium_env, build_sim_env
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
+    IQLLearnerConfig,
     SACLearnerConfig,
     TD3LearnerConfig,
     build_dsac_t,
     build_flash_sac,
+    build_iql,
     build_sac,
     build_td3,
 )
@@ -121,6 +123,7 @@ COMPONENTS = (
     Component("learner", "sac", SACLearnerConfig, build_sac),
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
+    Component("learner", "iql", IQLLearnerConfig, build_iql),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
 )
 """Every kind of environment, robot engine, task and learner."""

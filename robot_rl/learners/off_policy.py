@@ -77,12 +77,15 @@ class OffPolicyConfig:
         })  # fmt: skip
 
 
-def check_ranges(config: object, ranges: Mapping[str, tuple[float, float]]) -> None:
+def check_ranges(
+    config: object, ranges: Mapping[str, tuple[float, float]], *, owner: str = "learner"
+) -> None:
     """Refuse fields outside their range, NaN too.
 
     Args:
-        config: A learner's config.
+        config: A learner's config, or a part of it.
         ranges: Field to its smallest and largest value.
+        owner: What the fields belong to, as the command line names it.
 
     Raises:
         ConfigError: One lies outside.
@@ -90,4 +93,4 @@ def check_ranges(config: object, ranges: Mapping[str, tuple[float, float]]) -> N
     for name, (low, high) in ranges.items():
         value = getattr(config, name)
         if not low <= value <= high:
-            raise ConfigError(f"learner.{name} must lie in [{low:g}, {high:g}], got {value}")
+            raise ConfigError(f"{owner}.{name} must lie in [{low:g}, {high:g}], got {value}")

@@ -117,7 +117,9 @@ class _Session:
         self._trainer = parts.trainer(config, store, segments, self._record)
         if self._trainer.prior is not None:
             self._console.message(self._trainer.prior.sentence)
-        if checkpoint is not None:
+        if checkpoint is None:
+            self._trainer.begin()
+        else:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)
 
@@ -148,16 +150,17 @@ class _Session:
     def _train(self) -> int:
         config = self._config
         name = self._run.provenance()["run"]
-        _logger.info("trains from step %d to %d", self._step, config.training.total_steps)
+        _logger.info("trains from step %d to %d", self._step, config.training.length)
         self._console.start(
-            config.training.total_steps,
+            config.training.length,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
             f"{config.num_envs} worlds on {self._parts.where} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
-        if self._going_on and len(self._trainer.replay) == 0:
+        collected = self._trainer.collector.world_steps > 0
+        if self._going_on and collected and len(self._trainer.replay) == 0:
             self._console.message("the replay was not saved with the run: it starts empty")
         with stop_on_signals(self._trainer) as caught:
             finished = self._trainer.run()
@@ -176,7 +179,7 @@ class _Session:
 
     @property
     def _step(self) -> int:
-        return self._trainer.collector.world_steps
+        return self._trainer.step
 
     def _record(self, record: Mapping[str, float]) -> None:
         self._metrics.write(record)
@@ -188,7 +191,7 @@ class _Session:
         self._run.mark(
             state,
             step=self._step,
-            total_steps=self._config.training.total_steps,
+            total_steps=self._config.training.length,
             seconds=self._trainer.seconds,
             reason=reason,
         )

@@ -27,7 +27,7 @@ from configs.learner_builders import (
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
-from robot_rl.training.trainer import TrainerConfig
+from robot_rl.training.trainer_config import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation

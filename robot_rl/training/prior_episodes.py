@@ -79,7 +79,7 @@ def read_episodes(
         count = sum(dataset.lengths[i] for i in numbers)
         if count < own.n_step:
             raise ConfigError(
-                f"training.prior.run: {folder} holds {count} transitions to learn from; expected "
+                f"training.prior.run: {folder} holds {count} transitions; expected "
                 f"at least {own.n_step}"
             )
         replay = ReplayBuffer(

@@ -19,7 +19,7 @@ class Group:
     about: str
     """For the page, one sentence."""
     overrides: tuple[str, ...]
-    """What is trained."""
+    """What is trained; `{runs}` stands for the folder of all runs."""
     seeds: int
     """How many, if nothing else is said."""
     trials: tuple[str, ...]
@@ -57,6 +57,11 @@ class Proof:
     bars: Callable[[ProofRecord], list[Bar]]
     expert: bool
     """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    prepare: Callable[[Path, Callable[[str], None]], None] | None = None
+    """Makes what its trainings begin with, in the folder of all runs; does nothing once it is
+    there."""
+    by_name_only: bool = False
+    """Not part of `all`."""
 
     def condition(self, name: str) -> Condition:
         """A condition by its name."""
@@ -89,7 +94,7 @@ class Proof:
             jobs[group.name] = [
                 TrainingJob(
                     label=f"{self.name}, {group.name}, seed {seed}",
-                    overrides=(*group.overrides, *overrides),
+                    overrides=(*(t.format(runs=runs) for t in group.overrides), *overrides),
                     seed=seed,
                     runs=runs,
                 )

@@ -13,15 +13,19 @@ import torch
 from configs.actor_builders import deterministic_actor, estimating, gaussian_actor
 from policies.deterministic_actor import DeterministicActorConfig
 from policies.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.normal_actor import NormalActor, NormalActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, ReturnsWanted
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
+from robot_rl.learners.off_policy import RewardScaling
+from robot_rl.learners.offline.cql import Conservatism, ConservatismConfig
+from robot_rl.learners.offline.iql import IQL, IQLConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
@@ -41,10 +45,29 @@ class SACLearnerConfig(SACConfig):
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
     """How an encoder learns beside the actor's loss."""
+    conservatism: ConservatismConfig = field(default_factory=ConservatismConfig)
+    """How low values of actions are kept that nobody has tried: CQL, Cal-QL."""
 
     def __post_init__(self) -> None:
-        """Refuse a target of more members than there are."""
+        """Refuse a target of more members than there are, and penalties on what is no mean."""
         super().__post_init__()
+        scaled = self.reward_scale is not RewardScaling.none
+        if self.conservatism.weight > 0 and (self.values.atoms or scaled):
+            raise ConfigError(
+                "learner.conservatism.weight above 0 is for values in the rewards' own size: set "
+                "learner.values.atoms=0 and learner.reward_scale=none, got "
+                f"{self.values.atoms} and {self.reward_scale.value}"
+            )
+        if (
+            self.conservatism.weight > 0
+            and self.conservatism.next_actions > 1
+            and (self.entropy_in_target)
+        ):
+            raise ConfigError(
+                f"learner.conservatism.next_actions {self.conservatism.next_actions} takes the "
+                "largest of several values, which leaves no entropy to pay for: set "
+                "learner.entropy_in_target=false, or next_actions to 1"
+            )
         check_members(self, self.critic)
 
 
@@ -56,8 +79,52 @@ def build_sac(
     _begin(seed)
     actor = gaussian_actor(config.actor, spec)
     critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
-    learner = SAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
+    low, wanted = config.conservatism, None
+    if low.calibrated:
+        wanted = ReturnsWanted(failure_reward=low.failure_reward, online=low.online)
+
+    def conservatism(generator: torch.Generator) -> Conservatism:
+        return Conservatism(low, config, device=spec.device, generator=generator, reduce=reduce)
+
+    learner = SAC(
+        config, actor, critic, **surroundings(spec, seed, stream_seed, reduce),
+        penalty=conservatism if low.weight > 0 else None, returns_wanted=wanted,
+    )  # fmt: skip
     return estimating(learner, actor, config, spec, reduce)
+
+
+@dataclass(kw_only=True)
+class IQLLearnerConfig(IQLConfig):
+    """IQL and the networks that are handed to it."""
+
+    actor: NormalActorConfig = field(default_factory=NormalActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+    value: QEnsembleConfig = field(default_factory=lambda: QEnsembleConfig(members=1))
+    """Network of the value of states; one member."""
+
+    def __post_init__(self) -> None:
+        """Refuse an ensemble of values."""
+        super().__post_init__()
+        if self.value.members != 1:
+            raise ConfigError(
+                f"learner.value.members must be 1, got {self.value.members}; critics are counted "
+                "by learner.critic.members"
+            )
+
+
+def build_iql(
+    config: IQLLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+    reduce: Reduce | None = None,
+) -> IQL:  # fmt: skip
+    """IQL for an environment."""
+    _begin(seed)
+    actor = NormalActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+    critic = make_critic(config.critic, spec, 1)
+    group = critic.group
+    value = QEnsemble(config.value, group, spec.groups[group].shape[0], 0)
+    return IQL(config, actor, critic, value, **surroundings(spec, seed, stream_seed, reduce))
 
 
 @dataclass(kw_only=True)

@@ -32,10 +32,12 @@ from configs.imitation_builders import (
 from configs.learner_builders import (
     DSACTLearnerConfig,
     FlashSACLearnerConfig,
+    IQLLearnerConfig,
     SACLearnerConfig,
     TD3LearnerConfig,
     build_dsac_t,
     build_flash_sac,
+    build_iql,
     build_sac,
     build_td3,
 )
@@ -43,7 +45,7 @@ from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.sinks import LoggingConfig
-from robot_rl.training.trainer import TrainerConfig
+from robot_rl.training.trainer_config import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
 from sim.joints.joint_robot import JointRobotConfig
@@ -147,6 +149,7 @@ COMPONENTS = (
     Component("learner", "sac", SACLearnerConfig, build_sac),
     Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
     Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
+    Component("learner", "iql", IQLLearnerConfig, build_iql),
     Component("learner", "td3", TD3LearnerConfig, build_td3),
     Component(
         "learner",

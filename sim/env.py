@@ -102,6 +102,11 @@ class SimEnv:
         return self._spec
 
     @property
+    def reward_weights(self) -> Tensor:
+        """What the reward terms weigh in the next step, (K,)."""
+        return self._weights
+
+    @property
     def sensed(self) -> Mapping[str, Tensor]:
         """What actors see beside the robot's own state and the goal: name -> (N, width), live."""
         return self.simulation.sensed

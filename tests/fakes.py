@@ -134,6 +134,10 @@ class ToyEnv:
             reward_terms=terms if named else None, reward_weights=weights if named else None,
         )  # fmt: skip
 
+    @property
+    def reward_weights(self) -> torch.Tensor:
+        return torch.tensor(self._weights_at(self.steps), device=self.spec.device)
+
     def check(self) -> None:
         bad, self._bad = self._bad, []
         if bad:

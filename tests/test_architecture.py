@@ -102,6 +102,7 @@ SEVERAL_FILES = {
         "sim.adapters.mujoco_worlds.make",
         "sim.adapters.torch_worlds.isaaclab.make",
     },
+    ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
     ("matplotlib", "sim"): {"sim.film.figures", "sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
         "sim.adapters.mujoco_worlds.make",

@@ -12,8 +12,10 @@ from robot_rl.buffers.returns import Returns
 from robot_rl.buffers.row_description import describe_rows
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.buffers.saved_rows import SavedRows, Segments
+from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import ReturnsWanted
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 
@@ -33,6 +35,7 @@ class ReplayBuffer:
         gamma: float,
         n_step: int = 1,
         config: ReplayConfig | None = None,
+        returns: ReturnsWanted | None = None,
         seed: int = 0,
     ) -> None:
         """Allocate the ring on the environment's device.
@@ -44,6 +47,7 @@ class ReplayBuffer:
             gamma: Discount per step.
             n_step: Steps per sampled transition.
             config: What is drawn how often; by default all rows equally.
+            returns: Hand out with every row the return that was reached from it.
             seed: Seed of the sampling.
         """
         self.num_steps = capacity // spec.num_envs
@@ -70,6 +74,13 @@ class ReplayBuffer:
         self.generator.manual_seed(derive_seed(seed, "replay"))
         self._saved = SavedRows()
         self._config = config or ReplayConfig()
+        self._favoured: Favoured | None = None
+        self.monte_carlo: MonteCarlo | None = None
+        """Returns that were reached, where somebody asked for them."""
+        if returns is not None:
+            self.monte_carlo = MonteCarlo(
+                self.num_steps, spec.num_envs, returns, gamma, spec.device
+            )
         self._priorities: Priorities | None = None
         if self._config.priority > 0:
             self._priorities = Priorities(
@@ -108,6 +119,8 @@ class ReplayBuffer:
         self.layout.pack(obs, step, self._rows[slot])
         if self._priorities is not None:
             self._priorities.admit(slot * self._num_envs, step.valid)
+        if self.monte_carlo is not None:
+            self.monte_carlo.admit(slot, step.success)
         self._stamps[slot, 0] = stamp_ns
         self._stamps[slot, 1] = policy_version
         if step.reward_weights is not None:
@@ -134,6 +147,8 @@ class ReplayBuffer:
             correction = self._config.correction + (1 - self._config.correction) * progress
             weight = self._priorities.weight(index, correction)
             return replace(batch, weight=batch.weight * weight)
+        if self._favoured is not None:
+            return self._transitions(self._favoured.draw(batch_size, self.generator), held)
         # Position 0 is the oldest step held.
         drawn = torch.randint(
             held * self._num_envs,
@@ -142,6 +157,48 @@ class ReplayBuffer:
             device=self._rows.device,
         )
         return self._transitions(drawn, held)
+
+    def spread(self, count: int) -> Batch:
+        """Up to `count` transitions, evenly spread over time and worlds; draws nothing."""
+        place = torch.linspace(0, len(self) - 1, min(count, len(self)), device=self._rows.device)
+        return self._transitions(place.long(), min(self.total_steps, self.num_steps))
+
+    def favour(self, chance: Tensor) -> None:
+        """Draw rows by a chance each from now on; for rings to which nothing is added any more.
+
+        Args:
+            chance: In order of time, (T, N).
+        """
+        self._favoured = Favoured(chance.flatten())
+
+    def weigh(self, weights: Tensor) -> None:
+        """Value all rewards by weights of the terms, (K,), until a step brings others."""
+        self._returns.weights.copy_(weights)
+
+    def trajectories(self) -> Trajectories:
+        """The rows in order of time, as episodes."""
+        part = self.layout.split(self._rows[self._slots()])
+        return Trajectories.of(
+            self._returns.paid(part["reward"]), part["valid"][..., 0] > 0,
+            (part["terminated"] + part["truncated"])[..., 0] > 0,
+        )  # fmt: skip
+
+    def _slots(self) -> Tensor:
+        """Slots of the steps held, in order of time."""
+        held = min(self.total_steps, self.num_steps)
+        steps = torch.arange(self.total_steps - held, self.total_steps, device=self._rows.device)
+        return steps % self.num_steps
+
+    def _with_return(self, batch: Batch) -> Batch:
+        """With the return that was reached from each row, (B,)."""
+        known, held = self.monte_carlo, min(self.total_steps, self.num_steps)
+        if known is None:
+            return batch
+        weights = self._returns.weights
+        if known.due(self.total_steps, held, weights):
+            known.find(self.trajectories(), self._slots(), self.total_steps, weights)
+        reached = known.value.flatten().index_select(0, batch.extra["index"])
+        return replace(batch, extra={**batch.extra, "monte_carlo_return": reached})
 
     def set_priorities(self, index: Tensor, error: Tensor) -> None:
         """Tell how wrong the learner was about sampled transitions.
@@ -157,14 +214,15 @@ class ReplayBuffer:
         """Transitions that begin at positions counted from the oldest step, (B,)."""
         index = self._slot(position)
         if self.n_step == 1:
-            return self._returns.one_step(self._flat.index_select(0, index), index)
+            one = self._returns.one_step(self._flat.index_select(0, index), index)
+            return self._with_return(one)
 
         def later(k: int) -> tuple[Tensor, Tensor]:
             there = position + k * self._num_envs
             inside = there < held * self._num_envs
             return self._slot(torch.where(inside, there, position)), inside
 
-        return self._returns.several_steps(self._flat, index, later)
+        return self._with_return(self._returns.several_steps(self._flat, index, later))
 
     def _slot(self, position: Tensor) -> Tensor:
         """Row index in the ring of a position counted from the oldest step."""
@@ -235,6 +293,7 @@ class ReplayBuffer:
             "entries": [] if segments is None else list(self._saved.entries),
             "rows_saved": segments is not None,
             "priorities": {} if self._priorities is None else self._priorities.state_dict(),
+            "returns": {} if self.monte_carlo is None else self.monte_carlo.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], segments: Segments | None) -> None:
@@ -260,4 +319,6 @@ class ReplayBuffer:
         self.total_steps = int(state["total_steps"])
         self._returns.weights.copy_(state["weights"])
         self._stamps.copy_(state["stamps"])
+        if self.monte_carlo is not None:
+            self.monte_carlo.load_state_dict(state["returns"])
         self._saved.load(self._rows, self.total_steps, state["entries"], segments)

@@ -45,7 +45,7 @@ class Returns:
         return Batch(
             obs=self._layout.obs(part, "obs/"),
             action=part["action"],
-            reward=self._paid(part["reward"]),
+            reward=self.paid(part["reward"]),
             # gamma, or gamma - gamma
             discount=torch.add(self._discount, part["terminated"][:, 0], alpha=-self._gamma),
             next_obs=self._layout.obs(part, "next_obs/"),
@@ -66,14 +66,14 @@ class Returns:
         """
         part = self._layout.split(rows.index_select(0, index))
         last = index  # (B,): row whose successor is bootstrapped from
-        reward = self._paid(part["reward"])
+        reward = self.paid(part["reward"])
         discount = torch.full_like(reward, self._gamma)
         going = _goes_on(part)
         for k in range(1, self._n_step):
             place, inside = later(k)
             here = self._layout.split(rows.index_select(0, place))
             going = going & inside & (here["valid"][:, 0] > 0)
-            reward = reward + going * discount * self._paid(here["reward"])
+            reward = reward + going * discount * self.paid(here["reward"])
             discount = torch.where(going, discount * self._gamma, discount)
             last = torch.where(going, place, last)
             going = going & _goes_on(here)
@@ -88,9 +88,9 @@ class Returns:
             extra={"index": index},
         )
 
-    def _paid(self, terms: Tensor) -> Tensor:
-        """Reward of terms (B, K), (B,)."""
-        return terms[:, 0] * self.weights if terms.shape[1] == 1 else terms @ self.weights
+    def paid(self, terms: Tensor) -> Tensor:
+        """Reward of terms (..., K), (...,)."""
+        return terms[..., 0] * self.weights if terms.shape[-1] == 1 else terms @ self.weights
 
 
 def _goes_on(part: Mapping[str, Tensor]) -> Tensor:

@@ -191,3 +191,13 @@ class BatchEnv(Protocol):
     def close(self) -> None:
         """Release what the environment holds; allowed more than once."""
         ...
+
+
+@runtime_checkable
+class WeighsRewards(Protocol):
+    """An environment that says before the first step what its reward terms weigh."""
+
+    @property
+    def reward_weights(self) -> Tensor:
+        """The newest weights, (K,)."""
+        ...

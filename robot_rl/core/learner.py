@@ -1,6 +1,8 @@
 """The learner contract: acts, watches steps, eats batches, hands out a policy."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -68,4 +70,52 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
+        ...
+
+
+class Phase(Enum):
+    """Where a run stands."""
+
+    offline = "offline"
+    """Updates from stored experience alone, before any step in the worlds."""
+    warm_up = "warm_up"
+    """Steps at the start in which nothing is learned."""
+    online = "online"
+    """Steps and updates in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnsWanted:
+    """A learner asks for the return that was really reached from every row."""
+
+    failure_reward: float
+    """Reward of every step of a failure that never ends; 0 takes returns as recorded."""
+    online: bool
+    """Of the run's own experience too."""
+
+
+@runtime_checkable
+class OfflineLearner(Protocol):
+    """What a learner has beside `Learner` if it may begin with stored experience alone."""
+
+    @property
+    def learns_offline(self) -> bool:
+        """Whether values of actions that nobody has tried are kept in check."""
+        ...
+
+    @property
+    def returns_wanted(self) -> ReturnsWanted | None:
+        """Whether `Batch.extra` must have "monte_carlo_return", (B,): -inf where unknown."""
+        ...
+
+    def begin_phase(self, phase: Phase) -> None:
+        """The run enters a phase; called again after a state was loaded."""
+        ...
+
+    def see(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into the normalisers."""
+        ...
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Detached 0-dim metrics of a batch without learning from it, random streams untouched."""
         ...

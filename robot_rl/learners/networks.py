@@ -90,6 +90,22 @@ class StochasticActor(Actor, Protocol):
         ...
 
 
+class LikelihoodActor(Network, Protocol):
+    """A policy that says how likely a given action is; called, it returns its mode."""
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Mode, (N, A), in [-1, 1]."""
+        ...
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Random action, (N, A), in [-1, 1]."""
+        ...
+
+    def log_prob(self, obs: Obs, action: Tensor) -> Tensor:
+        """Logarithm of the density of an action (N, A), (N,)."""
+        ...
+
+
 class Critic(Network, Protocol):
     """An ensemble of E action-value networks with W outputs each.
 

@@ -91,14 +91,14 @@ class OffPolicyConfig(DescentConfig):
 
 
 def check_ranges(
-    config: object, ranges: Mapping[str, tuple[float, float]], where: str = "learner"
+    config: object, ranges: Mapping[str, tuple[float, float]], owner: str = "learner"
 ) -> None:
     """Refuse fields outside their range, NaN too.
 
     Args:
-        config: A learner's config.
+        config: A learner's config, or a part of it.
         ranges: Field to its smallest and largest value.
-        where: What the config is called in messages.
+        owner: What the fields belong to, as the command line names it.
 
     Raises:
         ConfigError: One lies outside.
@@ -106,4 +106,4 @@ def check_ranges(
     for name, (low, high) in ranges.items():
         value = getattr(config, name)
         if not low <= value <= high:
-            raise ConfigError(f"{where}.{name} must lie in [{low:g}, {high:g}], got {value}")
+            raise ConfigError(f"{owner}.{name} must lie in [{low:g}, {high:g}], got {value}")

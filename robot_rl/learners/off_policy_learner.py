@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from robot_rl.core.env import Obs
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.networks import Actor, Critic
@@ -84,6 +85,11 @@ class OffPolicyLearner:
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
+
+    def see(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into the normalisers."""
+        self._policy.update_statistics(obs)
+        self._critic.update_statistics(obs)
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""

@@ -5,9 +5,11 @@ actor, targets). Networks are handed in; time limits, n-step returns and seams a
 buffer, so that the target is always `reward + discount * value`.
 
 Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL, WSRL and FastSAC
-are this file with other settings (docs/learners.md).
+are this file with other settings (docs/learners.md). A penalty on the critics, which is handed in,
+makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -17,11 +19,15 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
 from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.offline.critic_penalty import CriticPenalty, CriticView
+from robot_rl.learners.offline.inspection import inspect_values
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.pending import Pending, Seen
+from robot_rl.learners.repeated_rows import repeated
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -94,6 +100,8 @@ class SAC(OffPolicyLearner):
     def __init__(
         self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
         device: torch.device, seed: int, reduce: Reduce | None = None,
+        penalty: Callable[[torch.Generator], CriticPenalty] | None = None,
+        returns_wanted: ReturnsWanted | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks.
 
@@ -105,6 +113,8 @@ class SAC(OffPolicyLearner):
             device: Where the networks live.
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
+            penalty: Makes what is added to the critics' loss, given the learner's random stream.
+            returns_wanted: What that needs of the buffer.
         """
         self.config = config
         self.actor = actor.to(device)
@@ -116,6 +126,9 @@ class SAC(OffPolicyLearner):
             config, action_size=action_size, device=device, reduce=reduce,
             interval=1 if config.temperature_every_update else config.actor_interval,
         )  # fmt: skip
+        self.penalty = None if penalty is None else penalty(self._generator)
+        self.returns_wanted = returns_wanted
+        self._phase = Phase.online
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._pending = Pending(config.actor_on_all, device)
@@ -134,6 +147,24 @@ class SAC(OffPolicyLearner):
         self.actor.update_statistics(step.obs)
         self.critic.update_statistics(step.obs)
 
+    @property
+    def learns_offline(self) -> bool:
+        """Whether a penalty keeps values of actions that nobody has tried in check."""
+        return self.penalty is not None and self.penalty.offline
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Offline the actor steps in every update; online the penalty may end."""
+        self._phase = phase
+
+    @torch.no_grad()
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Values of stored, random and policy actions, and the error of a plain target."""
+        return inspect_values(
+            batch, self.actor,
+            lambda obs, action: self.values.expectation(self.critic(obs, action)),
+            lambda obs, action: self.values.expectation(self.target_critic(obs, action)).amin(0),
+        )  # fmt: skip
+
     @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` of actor and temperature too.
@@ -148,7 +179,8 @@ class SAC(OffPolicyLearner):
             alpha = self.temperature.value()
         self._pending.add(seen)
         self.updates += 1
-        if self.updates % self.config.actor_interval == 0:
+        interval = 1 if self._phase is Phase.offline else self.config.actor_interval
+        if self.updates % interval == 0:
             waiting = self._pending.take()
             if self.updates > self.config.critic_updates:
                 self._actor_metrics = self._update_actor(waiting, alpha)
@@ -156,36 +188,82 @@ class SAC(OffPolicyLearner):
         return {**metrics, **self._actor_metrics}, error
 
     def _update_critic(self, batch: Batch, alpha: Tensor) -> tuple[dict[str, Tensor], Seen, Tensor]:
-        with torch.no_grad():
-            next_action, next_log_prob = self._sample(batch.next_obs)
-            paid = self.config.entropy_in_target
-            bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
-            next_output = self._next_outputs(batch.next_obs, next_action)  # (M, B, W)
-            target = self.values.target(
-                next_output, self.reward_scale.scale(batch.reward), batch.discount, bonus,
-                self.config.target_rule,
-            )  # fmt: skip
+        penalty = self.penalty
+        if self._phase is not Phase.offline and penalty is not None and not penalty.online:
+            penalty = None
+        count = 1 if penalty is None else penalty.next_actions
+        target, next_log_prob = self._target(batch, alpha, count)
+        weight = batch.weight if penalty is None else penalty.weight(batch)
         output = self._outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
-        loss = self.values.loss(output, target, batch.weight)
+        loss = self.values.loss(output, target, weight)
+        metrics = {"critic_loss": loss.detach()}
+        if penalty is not None:
+            added, further = penalty.loss(batch, self._view(output))
+            loss, metrics = loss + added, metrics | further
         self._critic_optimizer.step(loss)
         output = output.detach()
-        metrics = {"critic_loss": loss.detach(), "q_mean": self.values.expectation(output).mean()}
+        metrics["q_mean"] = self.values.expectation(output).mean()
         error = self.values.error(output, target)
         return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
 
+    @torch.no_grad()
+    def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """What the critics move to, and the log-probabilities of the actions behind it, (B,).
+
+        Args:
+            batch: B rows.
+            alpha: Temperature.
+            count: n, actions at every next observation, of which the largest value counts.
+        """
+        rule = self.config.target_rule
+        next_obs = repeated(batch.next_obs, count)
+        next_action, next_log_prob = self._sample(next_obs)
+        next_output = self._next_outputs(next_obs, next_action)  # (M, n B, W)
+        if count > 1:  # the largest over actions of what the members agree on
+            each = next_output.unflatten(1, (count, -1))  # (M, n, B, 1)
+            if rule is not TargetRule.own:
+                over = torch.amin if rule is TargetRule.min else torch.mean
+                each = over(each, 0, keepdim=True)
+            next_output = each.amax(1)
+            next_log_prob = next_log_prob.view(count, -1).mean(0)
+        paid = self.config.entropy_in_target
+        bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
+        reward = self.reward_scale.scale(batch.reward)
+        return self.values.target(next_output, reward, batch.discount, bonus, rule), next_log_prob
+
+    def _view(self, output: Tensor) -> CriticView:
+        """The members that a penalty is computed of: as many as the target draws, drawn anew."""
+        index = self._drawn_members()
+        at_data = self.values.expectation(output)
+
+        def value(obs: Obs, action: Tensor) -> Tensor:
+            if index is None:
+                return self.values.expectation(self._outputs(self.critic, obs, action))
+            with autocast(self._device, self.config.precision):
+                return self.values.expectation(some_members(self.critic, index, obs, action))
+
+        return CriticView(
+            members=len(at_data), at_data=at_data if index is None else at_data[index],
+            value=value, sample=torch.no_grad()(self._sample),
+        )  # fmt: skip
+
     def _next_outputs(self, obs: Obs, action: Tensor) -> Tensor:
         """Of the members of the target critic that count in this update."""
-        members, count = self._targets[0].shape[0], self.config.target_members
-        if count == 0:
+        index = self._drawn_members()
+        if index is None:
             return self._outputs(self.target_critic, obs, action)
-        # Drawn on the device: the host never waits for the indices.
-        draw = {"generator": self._generator, "device": self._device}
-        if self.config.target_replacement:
-            index = torch.randint(members, (count,), **draw)
-        else:
-            index = torch.rand(members, **draw).argsort()[:count]
         with autocast(self._device, self.config.precision):
             return some_members(self.target_critic, index, obs, action)
+
+    def _drawn_members(self) -> Tensor | None:
+        """Members drawn on the device, for whose indices the host never waits; None: all."""
+        members, count = self._targets[0].shape[0], self.config.target_members
+        if count == 0:
+            return None
+        draw = {"generator": self._generator, "device": self._device}
+        if self.config.target_replacement:
+            return torch.randint(members, (count,), **draw)
+        return torch.rand(members, **draw).argsort()[:count]
 
     def _update_actor(self, seen: Seen, alpha: Tensor) -> dict[str, Tensor]:
         action, log_prob = self._sample(seen.obs)
@@ -210,5 +288,5 @@ class SAC(OffPolicyLearner):
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {
             "target_critic": self.target_critic, "temperature": self.temperature,
-            "pending": self._pending,
+            "pending": self._pending, **({} if self.penalty is None else {"penalty": self.penalty}),
         }  # fmt: skip

@@ -12,28 +12,43 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.row_description import check_rows, picked_columns
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import ReturnsWanted
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.lookout import Lookout
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
 
 if TYPE_CHECKING:
-    from robot_rl.datasets.episode import Episode
+    pass
 
 _DATASET = "dataset.json"
 _FORMAT = 1
+
+
+class Weighting(Enum):
+    """Which episodes of before are drawn how often (Hong et al. 2023, arXiv:2306.13085)."""
+
+    none = "none"
+    """All transitions equally often."""
+    returns = "returns"
+    """exp(G / temperature), G the episode's return scaled to [0, 1] over all episodes."""
+    success = "success"
+    """The same with G = 1 for an episode with success, 0 for others."""
 
 
 @dataclass(kw_only=True)
@@ -43,29 +58,68 @@ class PriorConfig:
     run: str = ""
     """Folder of a run whose replay was saved, or of a data set (docs/data.md); empty for none."""
     share: float = 0.5
-    """Part of every minibatch that is drawn from it."""
+    """Part of every minibatch that is drawn from it online; 0, after an offline phase, leaves it
+    behind (WSRL)."""
+    weighting: Weighting = Weighting.none
+    """Which of its episodes are drawn more often."""
+    weighting_temperature: float = 0.1
+    """How much: at 0.1 the best episode's transitions are drawn exp(10) times as often as the
+    worst's."""
 
     def __post_init__(self) -> None:
-        """Refuse shares that leave nothing to mix."""
-        if not 0 < self.share < 1:
-            raise ConfigError(f"training.prior.share must lie in (0, 1), got {self.share}")
+        """Refuse shares that leave nothing of the run's own."""
+        if not 0 <= self.share < 1:
+            raise ConfigError(f"training.prior.share must lie in [0, 1), got {self.share}")
+        if not 0.01 <= self.weighting_temperature <= 1e6:
+            raise ConfigError(
+                "training.prior.weighting_temperature must lie in [0.01, 1e6], got "
+                f"{self.weighting_temperature}"
+            )
 
 
 class Prior:
-    """Experience of before in memory, drawn uniformly with a random stream of its own."""
+    """Experience of before in memory, drawn with a random stream of its own."""
 
-    def __init__(self, path: Path, replay: ReplayBuffer, digest: str, note: str = "") -> None:
+    def __init__(
+        self, path: Path, replay: ReplayBuffer, digest: str, note: str = "",
+        *, succeeded: Tensor | None = None, held_out: ReplayBuffer | None = None,
+    ) -> None:  # fmt: skip
         """Use `open_prior`."""
         self.path = path
         self.replay = replay
         """Read only."""
-        self._digest, self._note = digest, note
+        self.held_out = held_out
+        """Never learned from."""
+        self._digest, self._note, self._succeeded = digest, note, succeeded
+
+    def favour(self, config: PriorConfig) -> None:
+        """Draw episodes as the config says, by rewards as they are valued now.
+
+        Raises:
+            ConfigError: Nobody knows which episodes succeeded.
+        """
+        if config.weighting is Weighting.none:
+            return
+        if config.weighting is Weighting.returns:
+            total = self.replay.trajectories().totals()
+            good = (total - total.min()) / (total.max() - total.min()).clamp(min=1e-9)
+        elif self._succeeded is None:
+            raise ConfigError(
+                f"training.prior.weighting=success: {self.path} does not say which episodes "
+                "succeeded; expected a data set that judges success: name it with "
+                "scripts/data.py relabel ... --success, or take weighting=returns"
+            )
+        else:
+            good = self._succeeded.float()
+        self.replay.favour(torch.exp((good - 1) / config.weighting_temperature))
 
     @property
     def sentence(self) -> str:
         """What is mixed in, and the memory it takes."""
         size = self.replay.num_bytes / 1e6
         held = f"{len(self.replay):,} transitions, {size:,.0f} MB"
+        if self.held_out is not None:
+            held += f" ({len(self.held_out):,} more are held out)"
         return f"prior: {held}, from {self.path}{self._note}"
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,22 +142,9 @@ class Prior:
         self.replay.generator.set_state(state["generator"])
 
 
-class Lookout(Protocol):
-    """Adds groups to the observations of episodes that were stored without them."""
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Groups that it adds."""
-        ...
-
-    def __call__(self, episode: "Episode") -> "Episode":
-        """The episode with them."""
-        ...
-
-
 def open_prior(
     config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
-    look: Lookout | None = None,
+    look: Lookout | None = None, returns: ReturnsWanted | None = None, held_out: float = 0.0,
 ) -> Prior:  # fmt: skip
     """Read the transitions of before.
 
@@ -114,9 +155,12 @@ def open_prior(
         groups: Observation groups to read.
         seed: Seed of the draws.
         look: Adds groups to episodes of a data set.
+        returns: The returns that a learner asks for.
+        held_out: Part of the episodes of a data set that is kept apart.
 
     Raises:
-        ConfigError: There is no run and no data set, or it holds no transitions.
+        ConfigError: There is no run and no data set, or it holds no transitions, or success is
+            asked for that nobody judged.
         CheckpointError: What is there is damaged.
         DatasetError: It is a data set of episodes, and damaged or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
@@ -125,8 +169,20 @@ def open_prior(
     if is_dataset(path):
         from robot_rl.training.prior_episodes import read_episodes  # pyarrow is an extra
 
-        read = read_episodes(path, own, spec, groups, seed=derive_seed(seed, "prior"), look=look)
-        return Prior(path, *read)
+        read = read_episodes(
+            path, own, spec, groups, seed=derive_seed(seed, "prior"), returns=returns,
+            held_out=held_out, look=look,
+        )  # fmt: skip
+        return Prior(
+            path, read.replay, read.digest, read.note, succeeded=read.succeeded,
+            held_out=read.held_out,
+        )  # fmt: skip
+    if returns is not None and returns.failure_reward:
+        raise ConfigError(
+            f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
+            f"episodes failed, and the replay in {path} does not; expected a data set that judges "
+            "success (docs/data.md), or failure_reward=0"
+        )
     saved, segments = read_saved(path)
     check_rows(saved["rows"], own.description, str(path))
     total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]
@@ -135,7 +191,7 @@ def open_prior(
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
     replay = ReplayBuffer(
         replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
-        n_step=own.n_step, seed=derive_seed(seed, "prior"),
+        n_step=own.n_step, seed=derive_seed(seed, "prior"), returns=returns,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(saved["rows"], replay.layout))
     steps = read_steps(saved["entries"], segments)

@@ -6,9 +6,9 @@ where the run has none.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,23 +18,32 @@ from robot_rl.buffers.row_description import check_rows
 from robot_rl.buffers.row_layout import FLAGS, RowLayout
 from robot_rl.core.env import EnvSpec, EnvStep
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import ReturnsWanted
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.lookout import Lookout
 
-if TYPE_CHECKING:
-    from robot_rl.training.prior import Lookout
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """What was read of a data set of episodes."""
+
+    replay: ReplayBuffer
+    digest: str
+    note: str
+    """What is to be said about its rewards."""
+    succeeded: Tensor | None
+    """Whether every row's episode did, (T, 1) bool, where the data set knows."""
+    held_out: ReplayBuffer | None
+    """Episodes that are not learned from."""
 
 
 def read_episodes(
-    folder: Path,
-    own: ReplayBuffer,
-    spec: EnvSpec,
-    groups: Sequence[str],
-    *,
-    seed: int,
-    look: "Lookout | None" = None,
-) -> tuple[ReplayBuffer, str, str]:
+    folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
+    returns: ReturnsWanted | None = None, held_out: float = 0.0,
+    look: Lookout | None = None,
+) -> Episodes:  # fmt: skip
     """Read a data set of episodes.
 
     Args:
@@ -43,13 +52,12 @@ def read_episodes(
         spec: Its environment.
         groups: Observation groups to read.
         seed: Seed of the draws.
+        returns: The returns that a learner asks for.
+        held_out: Part of the episodes that is kept apart: every so manieth.
         look: Adds groups.
 
-    Returns:
-        The transitions, a digest of the data set, and what is to be said about its rewards.
-
     Raises:
-        ConfigError: It holds no transitions.
+        ConfigError: It holds no transitions, or success is asked for that nobody judged.
         DatasetError: It is damaged, or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
@@ -62,22 +70,45 @@ def read_episodes(
     if not weighed:
         description["reward_names"] = list(spec.reward_names)
     check_rows(description, own.description, str(folder))
-    count = sum(dataset.lengths)
-    if count < own.n_step:
+    judged = dataset.spec.judges_success
+    if returns is not None and returns.failure_reward and not judged:
         raise ConfigError(
-            f"training.prior.run: {folder} holds {count} transitions; expected at least "
-            f"{own.n_step}"
+            f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
+            f"episodes failed, and {folder} judges no success; name those that did with "
+            "scripts/data.py relabel ... --success, or take failure_reward=0"
         )
+    every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
+    apart = [i for i in range(len(dataset)) if i % every == every - 1]
     names = spec.reward_names if weighed else ()
-    replay = ReplayBuffer(
-        replace(spec, num_envs=1, reward_names=names), groups, capacity=count, gamma=own.gamma,
-        n_step=own.n_step, seed=seed,
-    )  # fmt: skip
-    replay.refill(_rows(dataset, replay.layout, look))
-    if weighed:
-        replay.share_weights(own)
+
+    def filled(numbers: Sequence[int], wanted: ReturnsWanted | None) -> tuple[ReplayBuffer, Tensor]:
+        count = sum(dataset.lengths[i] for i in numbers)
+        if count < own.n_step:
+            raise ConfigError(
+                f"training.prior.run: {folder} holds {count} transitions; expected "
+                f"at least {own.n_step}"
+            )
+        replay = ReplayBuffer(
+            replace(spec, num_envs=1, reward_names=names), groups, capacity=count,
+            gamma=own.gamma, n_step=own.n_step, seed=seed, returns=wanted,
+        )  # fmt: skip
+        success: list[Tensor] = []
+        replay.refill(_rows(dataset, numbers, replay.layout, look, success))
+        if weighed:
+            replay.share_weights(own)
+        return replay, torch.cat(success)[:, None]
+
+    chosen = set(apart)
+    replay, success = filled([i for i in range(len(dataset)) if i not in chosen], returns)
+    if replay.monte_carlo is not None:
+        replay.monte_carlo.success.copy_(success)
     alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
-    return replay, dataset.digest, "" if alike else ", with the rewards stored there"
+    return Episodes(
+        replay=replay, digest=dataset.digest,
+        note="" if alike else ", with the rewards stored there",
+        succeeded=replay.trajectories().any_in_episode(success) if judged else None,
+        held_out=filled(apart, None)[0] if apart else None,
+    )  # fmt: skip
 
 
 def row_description(spec: DatasetSpec) -> dict[str, Any]:
@@ -97,13 +128,17 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
     }
 
 
-def _rows(dataset: EpisodeDataset, layout: RowLayout, look: "Lookout | None") -> Iterator[Tensor]:
-    """Episodes as steps of one world, (T, 1, W) each."""
-    for stored in dataset:
+def _rows(
+    dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout, look: Lookout | None,
+    success: list[Tensor],
+) -> Iterator[Tensor]:  # fmt: skip
+    """Episodes as steps of one world, (T, 1, W) each; their success, (T,) bool, is added."""
+    for stored in dataset.episodes(numbers):
         episode = stored if look is None else look(stored)
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)
+        success.append(torch.from_numpy(episode.success))
         yield rows[:, None]
 
 

@@ -1,4 +1,4 @@
-"""The training loop: collect, learn, evaluate, save - on one page.
+"""The training loop: learn offline where it is asked for, then collect, learn, evaluate, save.
 
 With several processes (`parallel.py`) all run this loop in step, each with its share. Everything
 that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
@@ -8,8 +8,6 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import torch
@@ -17,80 +15,27 @@ from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.buffers.mirror_images import MirrorImages
-from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
-from robot_rl.core.env import BatchEnv
+from robot_rl.core.env import BatchEnv, WeighsRewards
 from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, OfflineLearner, Phase
 from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
-from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
+from robot_rl.training.lookout import Lookout
 from robot_rl.training.parallel import Ranks
-from robot_rl.training.prior import Lookout, Prior, PriorConfig, open_prior
+from robot_rl.training.phases.course import Course
+from robot_rl.training.phases.start import load_start
+from robot_rl.training.prior import Prior, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
+from robot_rl.training.trainer_config import Symmetry, TrainerConfig
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
-
-
-class Symmetry(Enum):
-    """What is made of a robot that has a left and a right."""
-
-    none = "none"
-    """Nothing."""
-    augment = "augment"
-    """Half of every minibatch is drawn; the other half are the mirror images of the first."""
-
-
-@dataclass(kw_only=True)
-class TrainerConfig:
-    """How long to train, how much to learn from what is collected, how often to look and save."""
-
-    total_steps: int = 5_000_000
-    """Length of the run in world-steps (steps of all worlds together)."""
-    random_steps: int = 20_000
-    """World-steps with uniformly random actions at the start; nothing is learned meanwhile."""
-    acting_steps: int = 0
-    """World-steps after those in which the policy acts as it is and nothing is learned: what a
-    policy that is worth keeping sees, before it changes."""
-    updates_per_step: int = 4
-    """Updates of the learner after each step of all worlds."""
-    replay_capacity: int = 250_000
-    """Transitions kept."""
-    replay: ReplayConfig = field(default_factory=ReplayConfig)
-    """Which of them are drawn how often."""
-    prior: PriorConfig = field(default_factory=PriorConfig)
-    """What is mixed into them."""
-    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
-    """What a learner that needs no experience of its own learns from: bc, flow, act. Steps and
-    intervals of such a run are updates."""
-    symmetry: Symmetry = Symmetry.none
-    """Whether mirror images are learned from too."""
-    evaluation_interval: int = 1_000_000
-    """World-steps between two evaluations; each is followed by a checkpoint."""
-    evaluation_episodes: int = 256
-    """Episodes per evaluation, one per world."""
-    save_replay: bool = True
-    """Save the replay with each checkpoint; without it a resumed run starts with an empty one."""
-    keep_checkpoints: int = 2
-    """Newest checkpoints kept; the best is kept besides."""
-
-    def __post_init__(self) -> None:
-        """Refuse loops that cannot run."""
-        for name in (
-            "total_steps", "replay_capacity", "evaluation_interval", "evaluation_episodes",
-            "keep_checkpoints",
-        ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("random_steps", "acting_steps", "updates_per_step"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
 
 
 class Trainer:
@@ -133,6 +78,7 @@ class Trainer:
         self.learner = learner
         self._ranks = ranks
         groups = (*learner.actor_groups, *learner.critic_groups)
+        wanted = learner.returns_wanted if isinstance(learner, OfflineLearner) else None
         self.replay = ReplayBuffer(
             env.spec,
             groups,
@@ -140,24 +86,38 @@ class Trainer:
             gamma=learner.gamma,
             n_step=learner.n_step,
             config=config.replay,
+            returns=wanted if wanted is not None and wanted.online else None,
             seed=seed,
         )
+        if isinstance(env, WeighsRewards):
+            self.replay.weigh(env.reward_weights)
         self.prior: Prior | None = None
         """Experience of before."""
         if config.prior.run:
             self.prior = open_prior(
-                config.prior, self.replay, env.spec, groups, seed=seed, look=look
-            )
+                config.prior, self.replay, env.spec, groups, seed=seed, look=look, returns=wanted,
+                held_out=config.offline.held_out if config.offline.updates else 0.0,
+            )  # fmt: skip
+            self.prior.favour(config.prior)
+        size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
+        images = _mirror_images(env) if config.symmetry is Symmetry.augment else None
+        mixed = self.prior is not None and config.prior.share > 0
         self._minibatches = Minibatches(
-            self.replay,
-            share_of(learner.samples_per_update, ranks, "learner.batch_size"),
-            prior=None if self.prior is None else self.prior.replay,
-            share=config.prior.share,
-            images=_mirror_images(env) if config.symmetry is Symmetry.augment else None,
-        )
+            self.replay, size, prior=self.prior.replay if self.prior and mixed else None,
+            share=config.prior.share, images=images,
+        )  # fmt: skip
+        start_steps = config.warm_up_steps if config.begins_trained else config.random_steps
+        self.course = Course(
+            config.offline, learner, self.prior,
+            Minibatches(self.prior.replay, size, images=images) if self.prior else None,
+            env, start_steps=start_steps,
+        )  # fmt: skip
+        """Which phases there are, and where the run stands."""
         self.collector = Collector(
-            env, learner, self.replay, random_steps=config.random_steps, seed=seed, ranks=ranks
-        )
+            env, learner, self.replay, random_steps=0 if config.begins_trained else start_steps,
+            seed=seed, ranks=ranks,
+        )  # fmt: skip
+        self._begun = False
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
         self._checkpoints = checkpoints
@@ -171,11 +131,6 @@ class Trainer:
         self._clock = Clock()
         self._stop = False
         self._saved_step = -1
-
-    @property
-    def step(self) -> int:
-        """World-steps taken."""
-        return self.collector.world_steps
 
     @property
     def notes(self) -> list[str]:
@@ -192,55 +147,91 @@ class Trainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
             LimitError: The engine had no room for contacts; likewise.
         """
-        if self.collector.world_steps == 0:
+        if self.step == 0:
+            self.begin()
             check_same(self.learner.state_dict(), self._ranks)
             self.collector.start(self._seed)
-        self._clock.start(self.collector.world_steps)
-        total = self.config.total_steps
-        while self.collector.world_steps < total and not self._ranks.any(self._stop):
-            before = self.collector.world_steps
-            with self._clock.collecting():
-                self.collector.collect()
-            with self._clock.learning():
-                self._learn()
-            if self._evaluation_is_due(before):
+        self._clock.start(self.step)
+        while self.step < self.config.length and not self._ranks.any(self._stop):
+            offline = self.course.enter(self.collector.world_steps) is Phase.offline
+            if self._offline_block() if offline else self._online_step():
                 self._evaluate_and_save()
             elif self._ranks.any(self._clock.elapsed >= self._interval_seconds):
                 self._log({})
-        if self.collector.world_steps != self._saved_step:
+        if self.step != self._saved_step:
             self._save(None)
-        return self.collector.world_steps >= total
+        return self.step >= self.config.length
+
+    def begin(self) -> None:
+        """Take over the learner of another run, where one is named; `run` does it by itself.
+
+        Raises:
+            ConfigError: It does not fit.
+            CheckpointError: It is damaged.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        if self.config.start.run:
+            load_start(self.config.start, self.learner)
+        self.course.prepare()
+
+    @property
+    def lost_its_replay(self) -> bool:
+        """Whether there are no transitions although the worlds have been stepped."""
+        return self.collector.world_steps > 0 and len(self.replay) == 0
+
+    @property
+    def step(self) -> int:
+        """How far the run is: updates of the offline phase and world-steps."""
+        return self.course.updates + self.collector.world_steps
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
         self._stop = True
 
-    def _evaluation_is_due(self, before: int) -> bool:
-        """True where the step from `before` crossed an interval or came to the end."""
+    def _offline_block(self) -> bool:
+        """Some updates from stored experience; returns whether an evaluation is due."""
+        assert self.course.minibatches is not None
+        with self._clock.learning():
+            self._update(self.course.minibatches, self.course.block(), 0.0)
+        return self.course.evaluation_is_due
+
+    def _online_step(self) -> bool:
+        """One step of all worlds and what is learned of it; returns as `_offline_block`."""
+        before = self.collector.world_steps
+        with self._clock.collecting():
+            self.collector.collect()
+        self.course.enter(self.collector.world_steps)  # what is learned of the last warm-up step
+        with self._clock.learning():
+            self._learn()
         interval, now = self.config.evaluation_interval, self.collector.world_steps
         return now // interval > before // interval or now >= self.config.total_steps
 
     def _learn(self) -> None:
         updates = self.config.updates_per_step
         # A run that goes on without its replay fills it again before it learns.
-        enough = min(self.config.random_steps // self._ranks.count, self.replay.capacity)
-        if self.collector.exploring_at_random or updates == 0 or len(self.replay) < enough:
-            return
-        if self.step < self.config.random_steps + self.config.acting_steps:
+        enough = min(self.course.start_steps // self._ranks.count, self.replay.capacity)
+        warming = self.collector.world_steps < self.course.start_steps
+        if warming or updates == 0 or len(self.replay) < enough:
             return
         progress = min(1.0, self.collector.world_steps / self.config.total_steps)
-        for minibatch in self._minibatches.draw(updates, progress):
+        self._update(self._minibatches, updates, progress)
+
+    def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
+        for minibatch in minibatches.draw(count, progress):
             self._watch.see_batch(minibatch)
             metrics, error = self.learner.update(minibatch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
-            self._minibatches.tell(minibatch, error)
-        self.collector.policy_version += updates
+            minibatches.tell(minibatch, error)
+        self.collector.policy_version += count
 
     def _evaluate_and_save(self) -> None:
         self._checked()  # else the evaluation would blame the policy's actions
         with self._clock.aside():
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
+        self.course.remember()
         self._log(summary)
         self._save(score)
         self._clock.restart()
@@ -252,8 +243,10 @@ class Trainer:
         return result.summary(), score
 
     def _log(self, extra: Mapping[str, float]) -> None:
-        learned = self._checked()
-        step = self.collector.world_steps
+        learned = {**self._checked(), **self.course.inspected()}
+        if self.config.begins_trained:
+            learned |= self.course.number()
+        step = self.step
         self.seconds += self._clock.session_part()
         self._record(
             {
@@ -284,7 +277,7 @@ class Trainer:
         if found := self._watch.found():
             return (
                 f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
-                f"{self.collector.world_steps}; the last checkpoint is intact: resume it with a "
+                f"{self.step}; the last checkpoint is intact: resume it with a "
                 "smaller learning rate, or look for a reward or an observation that explodes"
                 + (f". The worlds report: {worlds}" if worlds else "")
             )
@@ -293,7 +286,7 @@ class Trainer:
     def _save(self, score: float | None) -> None:
         self._checked()
         with self._clock.aside():
-            step, state = self.collector.world_steps, self.state_dict()
+            step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
         self._saved_step = step
 
@@ -307,6 +300,7 @@ class Trainer:
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
             "prior": {} if self.prior is None else self.prior.state_dict(),
             "seconds": self.seconds,
+            "course": self.course.state_dict(),
         }
         return {
             **own,
@@ -334,9 +328,12 @@ class Trainer:
         if self.prior is not None:
             self.prior.load_state_dict(state["prior"])
         self.seconds = float(state["seconds"])
+        if "course" in state:  # not in checkpoints of before there were phases
+            self.course.load_state_dict(state["course"])
+        self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()
-        self._saved_step = self.collector.world_steps
+        self._saved_step = self.step
 
 
 def _mirror_images(env: BatchEnv) -> MirrorImages:

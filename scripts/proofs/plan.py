@@ -19,7 +19,7 @@ class Group:
     about: str
     """For the page, one sentence."""
     overrides: tuple[str, ...]
-    """What is trained."""
+    """What is trained; `{runs}` stands for the folder of all runs."""
     seeds: int
     """How many, if nothing else is said."""
     trials: tuple[str, ...]
@@ -59,6 +59,11 @@ class Proof:
     bars: Callable[[ProofRecord], list[Bar]]
     expert: bool
     """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    prepare: Callable[[Path, Callable[[str], None]], None] | None = None
+    """Makes what its trainings begin with, in the folder of all runs; does nothing once it is
+    there."""
+    by_name_only: bool = False
+    """Not part of `all`."""
 
     def condition(self, name: str) -> Condition:
         """A condition by its name."""
@@ -90,6 +95,7 @@ class Proof:
                 group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
             )
             jobs[group.name] = []
+            own = [text.format(runs=runs) for text in group.overrides]
             for seed in range(count):
                 after = jobs[group.teacher][seed] if group.teacher else None
                 taught = () if after is None else (f"learner.teacher={after.runs}",)
@@ -97,7 +103,7 @@ class Proof:
                 jobs[group.name].append(
                     TrainingJob(
                         label=f"{self.name}, {group.name}, seed {seed}",
-                        overrides=(*group.overrides, *taught, *overrides),
+                        overrides=(*own, *taught, *overrides),
                         seed=seed,
                         # The newest run of a folder teaches: a teacher has one of its own.
                         runs=alone if group.name in teachers else runs,

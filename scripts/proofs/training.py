@@ -273,4 +273,4 @@ def _state(job: TrainingJob) -> RunState | None:
 def _steps(job: TrainingJob) -> tuple[int, int]:
     """World-steps taken and planned."""
     run = job.find()
-    return (0 if run is None else run.status().step), job.config.training.total_steps
+    return (0 if run is None else run.status().step), job.config.training.length

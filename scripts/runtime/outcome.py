@@ -62,7 +62,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         "evaluate": f"python scripts/evaluate.py run={where}",
         "export": f"python scripts/export.py run={where}",
         "train on": f"{launcher(run)} scripts/train.py resume={where} training.total_steps="
-        f"{2 * config.training.total_steps}",
+        f"{2 * config.training.total_steps or 50_000}",
     }
 
 

@@ -22,6 +22,7 @@ from runtime.session import go_on
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
     "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
+    "training.offline.evaluation_interval",
     "training.prior.run", "training.demonstrations.data", "training.demonstrations.patience",
     "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
 )  # fmt: skip
@@ -38,6 +39,9 @@ _FIXED = {
     "training.replay.": "the saved replay belongs to these settings",
     "training.prior.": "what was learned belongs to these settings",
     "training.demonstrations.": "what was learned belongs to these settings",
+    "training.offline.": "what was learned belongs to these settings",
+    "training.start.": "it lies at the beginning of the run",
+    "training.warm_up_steps": "they lie at the beginning of the run",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
@@ -71,7 +75,7 @@ def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
     with RunFolder.open(path, write=True) as run:
         store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
         checkpoint = store.load("latest") if store.steps() else None
-        total = config.training.total_steps
+        total = config.training.length
         if checkpoint is not None and checkpoint.step >= total:
             dismiss(ranks)
             print(

@@ -121,7 +121,9 @@ class _Session:
         self._trainer = parts.trainer(config, store, segments, self._record)
         for note in self._trainer.notes:
             self._console.message(note)
-        if checkpoint is not None:
+        if checkpoint is None:
+            self._trainer.begin()
+        else:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)
 
@@ -154,16 +156,17 @@ class _Session:
     def _train(self) -> int:
         config = self._config
         name = self._run.provenance()["run"]
-        _logger.info("trains from step %d to %d", self._step, config.training.total_steps)
+        _logger.info("trains from step %d to %d", self._step, config.training.length)
         self._console.start(
-            config.training.total_steps,
+            config.training.length,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
             f"{self._parts.worlds} on {self._parts.where} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
-        if self._going_on and isinstance(self._trainer, Trainer) and not len(self._trainer.replay):
+        trainer = self._trainer
+        if self._going_on and isinstance(trainer, Trainer) and trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
         with stop_on_signals(self._trainer) as caught:
             finished = self._trainer.run()
@@ -194,7 +197,7 @@ class _Session:
         self._run.mark(
             state,
             step=self._step,
-            total_steps=self._config.training.total_steps,
+            total_steps=self._config.training.length,
             seconds=self._trainer.seconds,
             reason=reason,
         )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "critics": (10, 2, True), "actor": ("min", -1.0, False),
         "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-11.5129, 2.3026),
         "training": (1, 4, 4, 5000, 2_000_000),
+    },
+    "cql": {
+        "critics": (2, 0, False), "actor": ("min", -1.0, False),
+        "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-5.0, 2.0),
     },
     "fast_sac": {
         "critics": (2, 0, False), "actor": ("mean", 0.0, True),
@@ -92,7 +97,8 @@ def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
     learner = build_sac(config, env.spec, seed=0)
     metrics = {}
     for seed in range(config.actor_interval + 1):
-        metrics, error = learner.update(random_batch(env.spec, 8, seed))
+        batch = random_batch(env.spec, 8, seed)
+        metrics, error = learner.update(replace(batch, extra={"monte_carlo_return": batch.reward}))
         assert all(value.isfinite() for value in metrics.values())
         assert error.shape == (8,)
     assert {"critic_loss", "q_mean", "actor_loss", "entropy", "temperature"} <= set(metrics)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, OfflineLearner
 from robot_rl.core.transition import Batch
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
@@ -78,12 +78,14 @@ class LearnerContract:
     def batches(self, learner: Learner, spec: EnvSpec, count: int) -> list[Batch]:
         """Batches that hold the groups that the learner names, and no other."""
         named = (*learner.actor_groups, *learner.critic_groups)
+        asks = isinstance(learner, OfflineLearner) and learner.returns_wanted is not None
         batches = [random_batch(spec, learner.samples_per_update, seed) for seed in range(count)]
         return [
             replace(
                 batch,
                 obs={name: batch.obs[name] for name in named},
                 next_obs={name: batch.next_obs[name] for name in named},
+                extra={"monte_carlo_return": batch.reward} if asks else {},
             )
             for batch in batches
         ]

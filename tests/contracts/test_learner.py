@@ -15,6 +15,7 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.off_policy import Precision, RewardScaling
+from robot_rl.learners.offline.iql import IQL
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
 from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
@@ -24,6 +25,7 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
+from tests.robot_rl.learners.offline.small import small_cql, small_iql
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
@@ -46,6 +48,14 @@ def of_kind(kind: NetworkKind) -> dict[str, Any]:
 
 def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
     return lambda spec, seed: small_td3(spec, seed, **settings)
+
+
+def cql(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
+    return lambda spec, seed: small_cql(spec, seed, **settings)
+
+
+def iql(**settings: Any) -> Callable[[EnvSpec, int], IQL]:
+    return lambda spec, seed: small_iql(spec, seed, **settings)
 
 
 LAYER_NORM = {"layer_norm": True}
@@ -112,6 +122,16 @@ CASES = (
     LearnerCase(  # large enough for the products of policies/dense.py
         "sac with wide networks", sac(batch_size=64, actor=WIDE, critic=WIDE)
     ),
+    LearnerCase("cql", cql()),
+    LearnerCase("cql without a group for the critic", cql(), privileged=False),
+    LearnerCase(
+        "cql with a tuned weight", cql(conservatism={"wanted_gap": 0.8, "next_actions": 3})
+    ),
+    LearnerCase("cal_ql", cql(conservatism={"calibrated": True})),
+    LearnerCase("iql", iql()),
+    LearnerCase("iql without a group for the critic", iql(), privileged=False),
+    LearnerCase("iql with a late actor", iql(actor_interval=2, n_step=3, target_members=2)),
+    LearnerCase("iql in bf16", iql(precision=Precision.bf16)),
     LearnerCase("dsac_t", dsac_t()),
     LearnerCase(
         "dsac_t by its later code",

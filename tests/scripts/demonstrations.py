@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from configs.schema import make_env
-from robot_rl.buffers.row_description import robot_identity
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter
@@ -30,7 +29,7 @@ def write_demonstrations(folder: Path, count: int = 6, steps: int = 20) -> Path:
     assert env.spec.robot is not None
     spec = DatasetSpec(
         groups={name: group.shape[0] for name, group in env.spec.groups.items()}, action_size=4,
-        control_dt=env.spec.control_dt, robot=robot_identity(env.spec.robot),
+        control_dt=env.spec.control_dt, robot=env.spec.robot.identity(),
     )  # fmt: skip
     last = np.arange(steps) == steps - 1
     with DatasetWriter.create(folder, spec) as writer:

@@ -102,6 +102,9 @@ class CloningTrainer:
         """What is to be said before it begins."""
         return [self.demonstrations.sentence]
 
+    def begin(self) -> None:
+        """Nothing is taken over from another run."""
+
     def run(self) -> bool:
         """Train until `total_steps`, until nothing gets better, or until `stop`.
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.row_description import check_rows, robot_identity
+from robot_rl.buffers.row_description import check_rows
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed
@@ -136,7 +136,7 @@ def read_demonstrations(
     """
     dataset = EpisodeDataset(folder)
     columns = [[f"obs/{name}", spec.groups[name].shape[0]] for name in groups]
-    robot = None if spec.robot is None else robot_identity(spec.robot)
+    robot = None if spec.robot is None else spec.robot.identity()
     own = {
         "columns": [*columns, ["action", spec.action_size]], "reward_names": [],
         "control_dt": spec.control_dt, "robot": robot,

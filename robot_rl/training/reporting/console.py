@@ -36,6 +36,9 @@ _COLUMNS = {
 }
 """Titles and widths in characters."""
 
+_PHASES = {0.0: "offline", 1.0: "warm-up", 2.0: "online"}
+"""Words for `train/phase`, behind the last column."""
+
 _LOSS_WIDTH = 8
 _EVALUATION_INDENT = 19
 
@@ -127,7 +130,8 @@ class Console:
             format_percent(record.get("rollout/success")),
             *(format_number(record.get(name)) for name in self._losses.values()),
         ]
-        self.message(self._row(cells))
+        phase = _PHASES.get(record.get("train/phase", math.nan), "")
+        self.message(f"{self._row(cells)}  {phase}".rstrip())
         scores = {n.partition("/")[2]: v for n, v in record.items() if n.startswith("eval/")}
         if scores:
             shown = (f"{n} {_score(n, v)}" for n, v in _without_bounds(scores).items())

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from robot_rl.core.env import EnvSpec
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import seed_of
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer, TrainerConfig
+from robot_rl.training.trainer import Trainer
+from robot_rl.training.trainer_config import TrainerConfig
 from tests.fakes import LinearWorld, ToyEnv, small_sac
 
 WORLDS = 4
@@ -38,6 +40,7 @@ class Loop:
         env: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
         make_env: Callable[..., ToyEnv] = ToyEnv,
+        make_learner: Callable[[EnvSpec, int], Any] | None = None,
         **settings: Any,
     ) -> None:
         """Make everything anew, as a fresh process would.
@@ -51,12 +54,13 @@ class Loop:
             env: Changes of the training worlds.
             ranks: Processes that train it, each with four worlds.
             make_env: Makes them.
+            make_learner: Makes the learner; SAC by default.
             settings: Changes of the trainer's settings.
         """
         worlds = {"limit": 7, "truncation_rate": 0.1, "reward_weights": _ramp, **(env or {})}
         ranks = ranks or Ranks()
         self.env = make_env(WORLD, WORLDS, seed=seed_of(seed, ranks), **worlds)
-        self.learner = small_sac(
+        self.learner = make_learner(self.env.spec, seed) if make_learner else small_sac(
             self.env.spec, seed, stream_seed=seed_of(seed, ranks), reduce=ranks.reduce,
             n_step=3, actor_interval=2,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
-from robot_rl.training.trainer import TrainerConfig
+from robot_rl.training.trainer_config import TrainerConfig
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
 

@@ -1,0 +1,82 @@
+"""Gaussian actor of IQL: normal around tanh of a network, one spread for all observations.
+
+Not squashed: an action at the end of its range has a finite density, so that stored actions can be
+made likely as they are. What is drawn beyond the range is cut off.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from robot_rl.core.env import Obs
+from robot_rl.core.errors import ConfigError
+
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+@dataclass(kw_only=True)
+class NormalActorConfig(DeterministicActorConfig):
+    """Shape of the actor."""
+
+    log_std_min: float = -5.0
+    """Lower bound of the log standard deviation."""
+    log_std_max: float = 2.0
+    """Upper bound of the log standard deviation."""
+    log_std_start: float = 0.0
+    """Log standard deviation at the start."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        super().__post_init__()
+        if not self.log_std_min <= self.log_std_start <= self.log_std_max:
+            raise ConfigError(
+                f"actor.log_std_start must lie between actor.log_std_min {self.log_std_min} and "
+                f"actor.log_std_max {self.log_std_max}, got {self.log_std_start}"
+            )
+
+
+class NormalActor(nn.Module):
+    """Reads the group `actor`; hands out samples, densities of given actions, and the mode."""
+
+    def __init__(self, config: NormalActorConfig, obs_size: int, action_size: int) -> None:
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the group `actor`.
+            action_size: A.
+        """
+        super().__init__()
+        self.config = config
+        self.mode = DeterministicActor(config, obs_size, action_size)
+        self.log_std = nn.Parameter(torch.full((action_size,), config.log_std_start))
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
+        return self.mode(obs)
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Draw an action, (N, A), cut off at the ends of [-1, 1]."""
+        mean = self.mode(obs)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return torch.addcmul(mean, noise, self._log_std().exp()).clamp_(-1, 1)
+
+    def log_prob(self, obs: Obs, action: Tensor) -> Tensor:
+        """Logarithm of the normal's density at an action (N, A), (N,)."""
+        log_std = self._log_std()
+        z = (action - self.mode(obs)) * torch.exp(-log_std)
+        return (-0.5 * z * z - log_std - _HALF_LOG_TAU).sum(-1)
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group `actor`, (N, D), into the normaliser."""
+        self.mode.update_statistics(obs)
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        self.mode.constrain()
+
+    def _log_std(self) -> Tensor:
+        return self.log_std.clamp(self.config.log_std_min, self.config.log_std_max)

@@ -1,0 +1,185 @@
+"""Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169): never asks about other actions.
+
+A value of states is fitted to an upper expectile of Q over stored actions (eq. 5), Q to rewards and
+that value (eq. 6), the policy to stored actions, the more the better they turned out (eq. 7). All
+three losses are taken of the weights as they were before the update.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Phase, ReturnsWanted
+from robot_rl.core.transition import Batch
+from robot_rl.learners.networks import Critic, LikelihoodActor, some_members
+from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
+from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.offline.inspection import inspect_values
+from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
+
+
+@dataclass(kw_only=True)
+class IQLConfig(OffPolicyConfig):
+    """Hyperparameters; the defaults are the paper's for locomotion."""
+
+    expectile: float = 0.7
+    """Which expectile of Q the value of a state is: 0.5 is the mean, 1 the maximum; AntMaze 0.9."""
+    advantage_scale: float = 3.0
+    """beta: how much more an action weighs that is better by one. AntMaze: 10, kitchen: 0.5."""
+    weight_limit: float = 100.0
+    """Largest weight of an action."""
+    value_lr: float = 3e-4
+    """Step size of the value of states."""
+    target_members: int = 0
+    """Critics drawn anew, with replacement, whose least value counts; 0 takes all of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        super().__post_init__()
+        if not 0 < self.expectile < 1:
+            raise ConfigError(f"learner.expectile must lie in (0, 1), got {self.expectile}")
+        check_ranges(self, {
+            "advantage_scale": (0, 1e3), "weight_limit": (1, 1e9), "value_lr": (0, 1),
+            "target_members": (0, 1e4),
+        })  # fmt: skip
+
+
+class IQL(OffPolicyLearner):
+    """Three networks: actor, critics of actions, value of states."""
+
+    returns_wanted: ReturnsWanted | None = None
+    """Nothing beside the transitions."""
+    learns_offline = True
+    """Values of actions that nobody has tried are never asked for."""
+
+    def __init__(
+        self, config: IQLConfig, actor: LikelihoodActor, critic: Critic, value: Critic, *,
+        action_size: int, device: torch.device, seed: int, reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """Take over the networks.
+
+        Args:
+            config: Hyperparameters.
+            actor: Trained in place.
+            critic: Trained in place; its target is a copy.
+            value: A critic of one member whose action has no entries; trained in place.
+            action_size: A.
+            device: Where the networks live.
+            seed: Seed of exploration.
+            reduce: Joins the gradients of several processes.
+        """
+        self.config = config
+        self.actor, self.critic = actor.to(device), critic.to(device)
+        self.value = value.to(device)
+        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
+        self.target_critic = moving_copy(self.critic)
+        self._value_optimizer = Optimizer(
+            self.value.parameters(), config.value_lr, config, after_step=self.value.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self._targets = list(self.target_critic.parameters())
+        self._sources = list(self.critic.parameters())
+
+    @torch.no_grad()
+    def act(self, obs: Obs, explore: bool) -> Tensor:
+        """Actions, (N, A), in [-1, 1]."""
+        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing to prepare: exploration is drawn anew in every step."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Nothing changes: the losses are the same online."""
+
+    def observe(self, step: EnvStep) -> None:
+        """Take rewards into their scale, and what is acted on next into the normalisers."""
+        self.reward_scale.observe(step)
+        self.see(step.obs)
+
+    def see(self, obs: Obs) -> None:
+        """Take observations, groups (B, ...), into the normalisers."""
+        super().see(obs)
+        self.value.update_statistics(obs)
+
+    @torch.no_grad()
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Values of stored, random and policy actions, and the error of the critics' own target."""
+        return inspect_values(
+            batch, self.actor, lambda obs, action: self._q(self.critic, obs, action),
+            lambda obs, _: self._v(obs),
+        )  # fmt: skip
+
+    @with_fast_products
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of the value, of the critics and, every `actor_interval`, of the actor.
+
+        Returns:
+            Detached metrics, and the critics' error of every row, (B,).
+        """
+        weight = batch.weight
+        with torch.no_grad():
+            best = self._least(batch)  # (B,): of the stored action
+            reward = self.reward_scale.scale(batch.reward)
+            target = reward + batch.discount * self._v(batch.next_obs)
+        value = self._v(batch.obs)  # (B,)
+        advantage = best - value
+        # |tau - 1(u < 0)| u^2: shortfalls weigh more, so that the value lies high among the Qs.
+        side = torch.where(advantage.detach() < 0, 1 - self.config.expectile, self.config.expectile)
+        value_loss = (weight * side * advantage * advantage).mean()
+        advantage = advantage.detach()
+
+        q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
+        error = q - target
+        critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+        self.updates += 1
+        if self.updates % self.config.actor_interval == 0:
+            self._actor_metrics = self._update_actor(batch, advantage)
+        self._value_optimizer.step(value_loss)
+        self._critic_optimizer.step(critic_loss)
+        soft_update(self._targets, self._sources, self.config.tau)
+        metrics = {
+            "critic_loss": critic_loss.detach(), "value_loss": value_loss.detach(),
+            "q_mean": q.detach().mean(), "advantage": advantage.mean(),
+        }  # fmt: skip
+        return {**metrics, **self._actor_metrics}, error.detach().abs().mean(0)
+
+    def _update_actor(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
+        """Likelihood of stored actions, weighed by how good they turned out."""
+        count = torch.exp(self.config.advantage_scale * advantage)
+        count = count.clamp(max=self.config.weight_limit)  # (B,)
+        with autocast(self._device, self.config.precision):
+            log_prob = self.actor.log_prob(batch.obs, batch.action)  # (B,)
+        loss = -(batch.weight * count * log_prob).mean()
+        self._actor_optimizer.step(loss)
+        return {
+            "actor_loss": loss.detach(), "action_weight": count.mean(),
+            "log_likelihood": log_prob.detach().mean(),
+        }  # fmt: skip
+
+    def _least(self, batch: Batch) -> Tensor:
+        """Least value of the stored action among some or all target critics, (B,)."""
+        members, count = self._targets[0].shape[0], self.config.target_members
+        if count == 0:
+            return self._q(self.target_critic, batch.obs, batch.action).amin(0)
+        index = torch.randint(members, (count,), generator=self._generator, device=self._device)
+        with autocast(self._device, self.config.precision):
+            picked = some_members(self.target_critic, index, batch.obs, batch.action)
+        return picked.squeeze(-1).float().amin(0)
+
+    def _q(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+        with autocast(self._device, self.config.precision):
+            return critic(obs, action).squeeze(-1).float()  # (E, B)
+
+    def _v(self, obs: Obs) -> Tensor:
+        group = obs[self.value.group]
+        return self._q(self.value, obs, group.new_empty(len(group), 0))[0]  # (B,)
+
+    def _parts(self) -> dict[str, Any]:
+        return super()._parts() | {
+            "target_critic": self.target_critic, "value": self.value,
+            "value_optimizer": self._value_optimizer,
+        }  # fmt: skip

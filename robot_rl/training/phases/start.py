@@ -1,0 +1,47 @@
+"""Begin a run with the learner of another: weights, targets, optimisers, temperature, normalisers.
+
+The other run may have had another learner, as long as its networks are the same and nothing is
+missing: Cal-QL hands on to plain SAC. Random streams are the new run's own.
+"""
+
+from pathlib import Path
+
+from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import Learner
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.phases.config import StartConfig
+from robot_rl.training.run_folder import RunFolder
+
+
+def load_start(config: StartConfig, learner: Learner) -> None:
+    """Put the state of another run's learner into this one.
+
+    Args:
+        config: Which run.
+        learner: Fresh.
+
+    Raises:
+        ConfigError: There is no such run, or its learner does not fit.
+        CheckpointError: What is there is damaged.
+    """
+    run = RunFolder.open(Path(config.run))
+    store = CheckpointStore(run.checkpoints, read_only=True)
+    try:
+        checkpoint = store.load(config.checkpoint.value)
+    except CheckpointError as error:
+        raise CheckpointError(f"training.start.run={config.run}: {error}") from error
+    own = learner.state_dict()
+    state = {**checkpoint.state["learner"], "generator": own["generator"]}
+    try:
+        learner.load_state_dict(state)
+    except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else _first_lines(error)
+        raise ConfigError(
+            f"training.start.run={config.run}: the learner of {checkpoint.path} does not fit this "
+            f"one ({reason}); expected the same networks and observations: take the learner.actor "
+            f"and learner.critic of {run.config_path}"
+        ) from error
+
+
+def _first_lines(error: Exception) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines()[:3])

@@ -1,0 +1,154 @@
+"""The offline-to-online proof: WSRL, Cal-QL with its data, and RLPD from the same stored episodes.
+
+Fixed before any of it was run: task, data, networks, updates, steps, conditions and bars below.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+
+from proofs.flights import Condition
+from proofs.plan import Column, Group, Proof
+from proofs.record import GroupResult, ProofRecord
+from proofs.results import Bar
+from proofs.training import ProofError, TrainingJob
+from robot_rl.core.process import clean_environ
+from robot_rl.datasets.files.manifest import is_dataset
+from robot_rl.training.run_folder import RunState
+
+_SCRIPTS = Path(__file__).parents[1]
+_BOX = "goals in the box"
+_DATA = "data/reach_half_trained"
+_TASK = ("task=reach", "robot=panda")
+_BEHAVIOUR = (
+    *_TASK, "num_envs=64", "training.total_steps=120_000", "training.random_steps=3_000",
+    "training.replay_capacity=60_000", "training.evaluation_interval=60_000",
+    "training.evaluation_episodes=64",
+)  # fmt: skip
+"""Whose newest 60,000 transitions are the data: an arm in the middle of its training."""
+_SMALL = (
+    *_TASK, "num_envs=8", "learner.gamma=0.95", "learner.n_step=1", "learner.batch_size=128",
+    "learner.actor.hidden=[64,64]", "learner.critic.hidden=[64,64]", "learner.critic.members=4",
+    "learner.actor.layer_norm=true", "learner.critic.layer_norm=true",
+    "learner.actor.normalize=true", "learner.critic.normalize=true",
+    "learner.actor_lr=3.0e-4", "learner.critic_lr=3.0e-4", "learner.temperature_lr=3.0e-4",
+    "training.prior.run={runs}/" + _DATA, "training.total_steps=20_000",
+    "training.updates_per_step=8", "training.replay_capacity=20_000",
+    "training.evaluation_interval=4_000", "training.evaluation_episodes=64",
+)  # fmt: skip
+"""The same networks, batches, steps and updates per step for all."""
+_OFFLINE = (
+    "training.offline.updates=10_000", "training.offline.evaluation_interval=5_000",
+    "learner.conservatism.actions=4", "learner.conservatism.next_actions=4",
+    "training.warm_up_steps=2_000",
+)  # fmt: skip
+
+CONDITIONS = (
+    Condition(
+        name=_BOX,
+        about="Goals, starts and ranges of the physical parameters as configured; goals and "
+        "parameters that no training has drawn.",
+    ),
+)
+
+
+def bars(record: ProofRecord) -> list[Bar]:
+    """What must hold: all seeds are there, and going online without the data is no loss."""
+    groups = record.groups
+    wsrl, retain = (_success(groups[name]) for name in ("WSRL", "Cal-QL with its data"))
+    return [
+        Bar(what="seeds", value=min(len(group.seeds) for group in groups.values()), limit=5),
+        Bar(what="WSRL, mean success beside its offline phase", value=wsrl,
+            limit=_success(groups["offline only"]), unit="%"),
+        Bar(what="WSRL, mean success beside Cal-QL with its data", value=wsrl, limit=retain,
+            unit="%"),
+    ]  # fmt: skip
+
+
+def _success(group: GroupResult) -> float:
+    return mean(seed.trials[_BOX].success for seed in group.seeds)
+
+
+def prepare(runs: Path, say: Callable[[str], None]) -> None:
+    """Train the arm whose experience is the data, and convert it; each once.
+
+    Raises:
+        ProofError: It failed.
+    """
+    folder = runs / _DATA
+    if is_dataset(folder):
+        return
+    job = TrainingJob(
+        label="offline_to_online, data", overrides=_BEHAVIOUR, seed=1000, runs=runs / "behaviour"
+    )
+    run = job.find()
+    if run is None or run.status().state is not RunState.FINISHED:
+        say("trains the arm whose experience is the data")
+        _call("train.py", *([f"resume={run.path}"] if run else job.arguments()))
+        run = job.find()
+    assert run is not None
+    # Under another name until it is whole: a killed conversion is begun anew.
+    partial = folder.with_name(f"{folder.name}_{os.getpid()}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _call("data.py", "convert", str(run.path), str(partial))
+    partial.rename(folder)
+
+
+def _call(script: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPTS / script), *arguments], check=False,
+        env=clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}),
+    )  # fmt: skip
+    if done.returncode:
+        raise ProofError(
+            f"scripts/{script} {' '.join(arguments)} ended with exit code {done.returncode}; its "
+            "last lines say why, and the same command goes on"
+        )
+
+
+def _group(name: str, about: str, *overrides: str) -> Group:
+    return Group(
+        name=name, about=about, overrides=(*overrides[:1], *_SMALL, *overrides[1:]), seeds=5,
+        trials=(_BOX,), bears_bars=True,
+    )  # fmt: skip
+
+
+OFFLINE_TO_ONLINE = Proof(
+    name="offline_to_online",
+    title="Offline to online",
+    about="A Panda arm learns from 60,000 transitions of another arm's training, then in 20,000 "
+    "steps of its own. Steps count the 10,000 updates of the offline phase, where there is one. "
+    "An episode of 3 s succeeds if the mean distance over its last 0.5 s is below 2 cm.",
+    groups=(
+        _group(
+            "WSRL", "Cal-QL offline, warm-up with its policy, then SAC without the data.",
+            "learner=wsrl", *_OFFLINE, "training.prior.share=0.0",
+        ),
+        _group(
+            "Cal-QL with its data", "The same offline phase; a quarter of every batch stays data.",
+            "learner=wsrl", *_OFFLINE, "learner.conservatism.online=true",
+            "training.prior.share=0.25",
+        ),
+        _group(
+            "RLPD", "No offline phase; half of every batch is data.", "learner=rlpd",
+            "training.prior.share=0.5", "training.random_steps=2_000", "learner.actor_interval=8",
+        ),
+        _group(
+            "offline only", "The offline phase of the first two alone.", "learner=wsrl", *_OFFLINE,
+            "training.total_steps=0",
+        ),
+    ),
+    conditions=CONDITIONS,
+    columns=(
+        Column(title="success", value=lambda one: one.success, unit="%", higher_is_better=True),
+        Column(title="distance", value=lambda one: one.metric("mean_distance"), unit="m"),
+    ),
+    curve="eval/success",
+    bars=bars,
+    expert=False,
+    prepare=prepare,
+    by_name_only=True,
+)  # fmt: skip

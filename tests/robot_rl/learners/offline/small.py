@@ -1,0 +1,67 @@
+"""Small learners of stored experience, and batches that have what they ask for."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from configs.learner_builders import IQLLearnerConfig, SACLearnerConfig, build_iql, build_sac
+from policies.gaussian_actor import GaussianActorConfig
+from policies.normal_actor import NormalActorConfig
+from policies.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.transition import Batch
+from robot_rl.learners.offline.cql import MONTE_CARLO, ConservatismConfig
+from robot_rl.learners.offline.iql import IQL
+from robot_rl.learners.sac import SAC
+from tests.fakes import LinearWorld, ToyEnv, random_batch
+
+ROWS = 16
+
+
+def small_cql(
+    spec: EnvSpec, seed: int = 0, *, critic: dict[str, Any] | None = None,
+    conservatism: dict[str, Any] | None = None, **settings: Any,
+) -> SAC:  # fmt: skip
+    """SAC with a conservative penalty; networks of sixteen units."""
+    config = SACLearnerConfig(
+        **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
+        actor=GaussianActorConfig(hidden=[16]),
+        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+        conservatism=ConservatismConfig(
+            **{"weight": 5.0, "actions": 3, "next_actions": 1, **(conservatism or {})}
+        ),
+    )
+    return build_sac(config, spec, seed=seed)
+
+
+def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
+    """IQL with networks of sixteen units."""
+    shapes: dict[str, Any] = {
+        "actor": NormalActorConfig(hidden=[16], **settings.pop("actor", {})),
+        "critic": QEnsembleConfig(hidden=[16], **settings.pop("critic", {})),
+        "value": QEnsembleConfig(hidden=[16], members=1),
+    }
+    config = IQLLearnerConfig(**{"batch_size": ROWS, **settings}, **shapes)
+    return build_iql(config, spec, seed=seed)
+
+
+def stored(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:
+    """A batch with the returns that were reached, unknown in one row, and unequal weights."""
+    generator = torch.Generator().manual_seed(seed + 100)
+    reached = torch.randn(rows, generator=generator)
+    reached[0] = -torch.inf
+    weight = torch.tensor([0.5, 2.0, 1.0, 1.5]).repeat(rows // 4)
+    batch = random_batch(spec, rows, seed)
+    return replace(batch, weight=weight, extra={MONTE_CARLO: reached})
+
+
+def warmed(make: Any, **settings: Any) -> tuple[Any, EnvSpec]:
+    """A learner whose normalisers have statistics and whose targets lag behind."""
+    env = ToyEnv(LinearWorld(), 32)
+    env.reset(seed=0)
+    learner = make(env.spec, **{"tau": 0.5, **settings})
+    for seed in range(3):
+        learner.observe(env.step(torch.ones(32, 2)))
+        learner.update(stored(env.spec, seed=9 + seed))
+    return learner, env.spec

@@ -43,7 +43,7 @@ def read_episodes(
         DatasetError: It is damaged, or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
-    dataset = EpisodeDataset(folder)
+    dataset = EpisodeDataset(folder, images=False)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
     description = row_description(dataset.spec)
     if not weighed:

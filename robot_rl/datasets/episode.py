@@ -215,7 +215,7 @@ def to_columns(
 def from_columns(
     columns: Mapping[str, NDArray[Any]], spec: DatasetSpec, task: str, source: str
 ) -> Episode:
-    """The episode that `to_columns` wrote."""
+    """The episode that `to_columns` wrote, without its images."""
 
     def column(name: str) -> NDArray[Any]:
         width = spec.columns[name].width
@@ -231,6 +231,7 @@ def from_columns(
         stamp_ns=column("complementary_info.stamp_ns"),
         task=task,
         source=source,
+        images={},
         **{name: column(flag)[:-1] for name, flag in FLAGS.items()},
     )
 

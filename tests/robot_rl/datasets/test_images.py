@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import multiprocessing
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.edit import merge
 from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.files.checks import strays
 from robot_rl.datasets.files.manifest import MANIFEST
 from robot_rl.datasets.files.parquet import read_all
 from robot_rl.datasets.files.video import decode
@@ -137,6 +140,39 @@ def test_a_video_that_was_never_counted_is_tidied_up(folder) -> None:
     DatasetWriter.append_to(folder).close()
     assert not stray.exists()
     assert (folder / VIDEO).exists()
+
+
+def write_for_ever(folder: Path, first: int, reports) -> None:
+    with DatasetWriter.append_to(folder) as writer:
+        for number in range(first, 1000):
+            writer.add(seen(number, 4))
+            reports.send(number)
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path) -> None:
+    fork, delays = multiprocessing.get_context("fork"), random.Random(0)
+    folder = tmp_path / "set"
+    DatasetWriter.create(folder, SEEN).close()
+    held = left = 0
+    for _ in range(12):
+        reports, child_end = fork.Pipe(duplex=False)
+        child = fork.Process(target=write_for_ever, args=(folder, held, child_end))
+        child.start()
+        child_end.close()
+        assert reports.poll(20)
+        child.join(timeout=delays.uniform(0, 0.1))
+        child.kill()
+        child.join()
+        dataset = EpisodeDataset(folder)
+        left += bool(strays(folder, dataset.manifest))
+        assert all(near(one, seen(i, 4)) for i, one in enumerate(dataset))
+        assert len(dataset) > held
+        held = len(dataset)
+    assert left > 0, "some kills came between the files and the manifest"
+    done = repair(folder)
+    assert (done.folder, done.episodes, done.lost) == (folder, held, [])
+    assert strays(folder, EpisodeDataset(folder).manifest) == []
 
 
 def test_a_video_that_is_too_short_is_told(folder) -> None:

@@ -8,6 +8,8 @@ from robot_rl.datasets.files import lerobot_meta as meta
 from robot_rl.datasets.files.manifest import Manifest
 from robot_rl.datasets.files.parquet import encode
 from robot_rl.datasets.files.statistics import Statistics, statistics_of
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.storage.durable import sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,8 @@ class EncodedEpisodes:
     """Of each."""
     statistics: list[Statistics]
     """Of each."""
+    videos: dict[str, bytes]
+    """Camera -> file with the images of all."""
 
 
 def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedEpisodes:
@@ -53,7 +57,11 @@ def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedE
     sources = [one.source for one in checked]
     digests = [one.digest() for one in checked]
     statistics = [statistics_of(one) for one in checked]
-    note = {"spec": spec.to_dict(), "tasks": tasks, "sources": sources, "digests": digests}
+    videos = _videos(checked, spec)
+    note = {
+        "spec": spec.to_dict(), "tasks": tasks, "sources": sources, "digests": digests,
+        "videos": {name: sha256(content) for name, content in videos.items()},
+    }  # fmt: skip
     return EncodedEpisodes(
         data=encode(tables, note=note),
         table=meta.episodes_table(
@@ -62,4 +70,16 @@ def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedE
             digests=digests, statistics=statistics,
         ),
         lengths=lengths, tasks=tasks, sources=sources, digests=digests, statistics=statistics,
+        videos=videos,
     )  # fmt: skip
+
+
+def _videos(episodes: Sequence[Episode], spec: DatasetSpec) -> dict[str, bytes]:
+    if not spec.images:
+        return {}
+    from robot_rl.datasets.files import video  # most data sets have no images
+
+    return {
+        name: video.encode((one.images[name] for one in episodes), spec.rate)
+        for name in spec.images
+    }

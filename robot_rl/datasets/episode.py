@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
-_WORDS = ("obs", "task", "source")
-"""Fields that are no single array."""
+_WORDS = ("obs", "task", "source", "images")
+"""Fields that are not one array of numbers."""
 _SLACK = 1e-5
 """Actions may lie this far beyond [-1, 1]: float64 of others, rounded."""
 
@@ -51,6 +51,8 @@ class Episode:
     """What was to be done, in words."""
     source: str = ""
     """Where it comes from, in words: who acted, and what else its recorder knows."""
+    images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict[str, NDArray[np.uint8]])
+    """Camera -> frames, (T + 1, height, width, 3); read back as the video codec left them."""
 
     @property
     def num_steps(self) -> int:
@@ -58,7 +60,10 @@ class Episode:
         return len(self.reward)
 
     def digest(self) -> str:
-        """SHA-256 of what happened, wherever in a data set it lies; the source is no part of it."""
+        """SHA-256 of what happened, wherever in a data set it lies.
+
+        Its source is no part of it, nor are images, which no codec keeps to the last bit.
+        """
         found = hashlib.sha256(self.task.encode())
         for name, value in self._arrays().items():
             found.update(f"{name} {value.dtype.str} {value.shape}".encode())
@@ -109,6 +114,7 @@ class Episode:
                 f"{where} has the observation groups {sorted(self.obs)}; expected "
                 f"{sorted(spec.groups)}"
             )
+        self._check_images(spec, where)
         if (self.reward_terms is None) != (not spec.reward_names):
             has = "has no" if self.reward_terms is None else "has"
             raise DatasetError(
@@ -129,6 +135,20 @@ class Episode:
                 raise DatasetError(
                     f"{where}: '{name}' is {value.dtype} of shape {value.shape}; expected {dtype} "
                     f"of shape {shape}"
+                )
+
+    def _check_images(self, spec: DatasetSpec, where: str) -> None:
+        if set(self.images) != set(spec.images):
+            raise DatasetError(
+                f"{where} has images of the cameras {sorted(self.images)}; expected "
+                f"{sorted(spec.images)}"
+            )
+        for name, frames in self.images.items():
+            expected = (self.num_steps + 1, *spec.images[name])
+            if frames.shape != expected or frames.dtype != np.uint8:
+                raise DatasetError(
+                    f"{where}: images of '{name}' are {frames.dtype} of shape {frames.shape}; "
+                    f"expected uint8 of shape {expected}"
                 )
 
     def _check_end(self, where: str) -> None:
@@ -195,7 +215,7 @@ def to_columns(
 def from_columns(
     columns: Mapping[str, NDArray[Any]], spec: DatasetSpec, task: str, source: str
 ) -> Episode:
-    """The episode that `to_columns` wrote."""
+    """The episode that `to_columns` wrote, without its images."""
 
     def column(name: str) -> NDArray[Any]:
         width = spec.columns[name].width
@@ -211,6 +231,7 @@ def from_columns(
         stamp_ns=column("complementary_info.stamp_ns"),
         task=task,
         source=source,
+        images={},
         **{name: column(flag)[:-1] for name, flag in FLAGS.items()},
     )
 

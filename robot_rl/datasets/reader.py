@@ -4,9 +4,12 @@ Nothing that is read is executed: the files are Parquet and JSON. A file is comp
 manifest's SHA-256 before the first episode is taken out of it, each of them once.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, from_columns
@@ -25,8 +28,13 @@ class _Place:
 class EpisodeDataset:
     """The episodes that were in a data set when it was opened; others may be added meanwhile."""
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, images: bool = True) -> None:
         """Read the manifest.
+
+        Args:
+            folder: Of the data set.
+            images: Whether episodes come with their images, which take time to decode; without
+                them they are episodes of no camera.
 
         Raises:
             DatasetError: There is no data set, or it is damaged.
@@ -39,6 +47,7 @@ class EpisodeDataset:
             for one in self.manifest.additions
             for i in range(len(one.lengths))
         ]
+        self._images = images
         self._open: ParquetTables | None = None
         self._checked: set[str] = set()
 
@@ -93,16 +102,41 @@ class EpisodeDataset:
         place = self._places[number]
         table = self._table(place.addition).read(place.row_group)
         told, i = place.addition, place.row_group
-        return from_columns(table, self.spec, told.tasks[i], told.sources[i])
+        found = from_columns(table, self.spec, told.tasks[i], told.sources[i])
+        if not (self._images and self.spec.images):
+            return found
+        paths = {name: self.folder / one.path for name, one in told.videos.items()}
+        frames = [length + 1 for length in told.lengths]
+        return replace(found, images=read_images(paths, self.spec, frames, i))
 
     def _table(self, addition: Addition) -> ParquetTables:
         path = self.folder / addition.data.path
         if self._open is None or self._open.path != path:
             if addition.data.path not in self._checked:
-                check_file(self.folder, addition.data)
-                check_file(self.folder, addition.episodes)  # others read it
+                for file in addition.files:  # others read the table of episodes
+                    check_file(self.folder, file)
                 self._checked.add(addition.data.path)
             if self._open is not None:
                 self._open.close()
             self._open = ParquetTables(path)
         return self._open
+
+
+def read_images(
+    paths: Mapping[str, Path], spec: DatasetSpec, frames: Sequence[int], number: int
+) -> dict[str, NDArray[np.uint8]]:
+    """Images of one episode out of the videos of all that came together.
+
+    Args:
+        paths: Camera -> video.
+        spec: Of the data set.
+        frames: T + 1 of each of the episodes.
+        number: Which one.
+
+    Raises:
+        DatasetError: A video is missing or damaged.
+    """
+    from robot_rl.datasets.files import video  # most data sets have no images
+
+    first, count = sum(frames[:number]), frames[number]
+    return {name: video.decode(path, spec.rate, first, count) for name, path in paths.items()}

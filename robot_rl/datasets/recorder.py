@@ -15,12 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, Flags
 from robot_rl.datasets.spec import DatasetSpec
 
 Array = NDArray[Any]
+_CAMERA = "image/"
+"""Before the name of a camera in an environment's groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +132,13 @@ class EpisodeRecorder:
         columns: dict[str, Any] = {
             name: np.stack([row.columns[name][world] for row in rows]) for name in rows[0].columns
         }
+        frames = {
+            name: np.stack([*(row.obs[name][world] for row in rows), last[world]])
+            for name, last in after.items()
+        }
         return Episode(
-            obs={
-                name: np.stack([*(row.obs[name][world] for row in rows), last[world]])
-                for name, last in after.items()
-            },
+            obs={name: frames[name] for name in self._spec.groups},
+            images={name: frames[_CAMERA + name] for name in self._spec.images},
             policy_version=np.array([row.policy_version for row in rows], np.int64),
             stamp_ns=np.array([*(row.stamp_ns for row in rows), stamp_ns], np.int64),
             task=self._task,
@@ -146,7 +150,8 @@ class EpisodeRecorder:
         self._obs, self._stamp_ns = self._groups(obs), stamp_ns
 
     def _groups(self, obs: Obs) -> dict[str, Array]:
-        return {name: _copied(obs[name]) for name in self._spec.groups}
+        cameras = [_CAMERA + name for name in self._spec.images]
+        return {name: _copied(obs[name]) for name in [*self._spec.groups, *cameras]}
 
     def _forget(self) -> None:
         """Drop rows that no unfinished episode has."""
@@ -156,30 +161,47 @@ class EpisodeRecorder:
 
 
 def spec_of(env: EnvSpec) -> DatasetSpec:
-    """What a data set of an environment's episodes holds: all of its groups of vectors.
+    """What a data set of an environment's episodes holds: its groups of vectors, and its cameras.
 
     Raises:
         DatasetError: It has none, or a group that no table can hold.
     """
     return DatasetSpec(
-        groups={
-            name: env.groups[name].shape[0] for name in env.groups if name not in left_out(env)
-        },
+        groups={name: group.shape[0] for name, group in env.groups.items() if _is_vector(group)},
         action_size=env.action_size,
         control_dt=env.control_dt,
         reward_names=env.reward_names,
         robot=None if env.robot is None else env.robot.identity(),
         judges_success=env.judges_success,
+        images={
+            name.removeprefix(_CAMERA): group.shape
+            for name, group in env.groups.items()
+            if _is_camera(name, group)
+        },
     )
 
 
 def left_out(env: EnvSpec) -> Sequence[str]:
-    """Groups that are not recorded, as they are no vectors: images."""
+    """Groups that are not recorded: neither vectors nor images of a form that a video can have.
+
+    Of several frames at once none is taken: they are in the frames before.
+    """
     return [
         name
         for name, group in env.groups.items()
-        if len(group.shape) != 1 or group.dtype is not torch.float32
+        if not _is_vector(group) and not _is_camera(name, group)
     ]
+
+
+def _is_vector(group: GroupSpec) -> bool:
+    return len(group.shape) == 1 and group.dtype is torch.float32
+
+
+def _is_camera(name: str, group: GroupSpec) -> bool:
+    """RGB of an even size: a video's colours have half its resolution."""
+    *size, colours = group.shape
+    even = len(size) == 2 and not any(n % 2 for n in size)
+    return name.startswith(_CAMERA) and group.dtype is torch.uint8 and even and colours == 3
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:

@@ -6,7 +6,7 @@ with its own SHA-256, which the manifest and the file that holds it both keep.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from robot_rl.datasets.episode import Episode, from_columns
 from robot_rl.datasets.files.checks import faults, strays
 from robot_rl.datasets.files.manifest import Manifest, read_manifest
 from robot_rl.datasets.files.parquet import ParquetTables
-from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.reader import read_images
+from robot_rl.datasets.spec import IMAGES, DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, write_new
+from robot_rl.training.storage.durable import sha256
 from robot_rl.training.storage.lock import is_locked
 
 
@@ -41,6 +43,8 @@ class _Told:
     tasks: list[str]
     sources: list[str]
     digests: list[str]
+    videos: dict[str, str]
+    """Camera -> SHA-256 of its file."""
 
 
 def repair(folder: Path) -> Repaired:
@@ -75,7 +79,11 @@ def _rebuild(folder: Path, manifest: Manifest | None, wrong: list[str]) -> Repai
     named = folder if folder.name.strip(".") else folder.resolve()
     done = Repaired(folder=named.with_name(f"{named.name}_repaired"), mended=wrong)
     known = {} if manifest is None else {
-        one.data.path: _Told(one.tasks, one.sources, one.digests) for one in manifest.additions
+        one.data.path: _Told(
+            one.tasks, one.sources, one.digests,
+            {camera: file.sha256 for camera, file in one.videos.items()},
+        )
+        for one in manifest.additions
     }  # fmt: skip
     done.lost += [
         f"{folder / path} is missing: {len(told.digests)} episodes"
@@ -111,8 +119,9 @@ def _whole(
                 if told is None:
                     lost.append(f"{path} does not say what it holds")
                     continue
+                videos = _videos(folder, path, told)
                 for number in range(len(told.digests)):
-                    found = _read(tables, number, spec, told)
+                    found = _read(tables, number, spec, told, videos)
                     if found is None:
                         lost.append(f"{path}, row group {number}: the episode is damaged")
                     else:
@@ -122,11 +131,27 @@ def _whole(
             lost.append(f"{_sentence(error)}: {count} episodes")
 
 
-def _read(tables: ParquetTables, number: int, spec: DatasetSpec, told: _Told) -> Episode | None:
+def _videos(folder: Path, data: Path, told: _Told) -> dict[str, Path]:
+    """The videos beside a file with frames, compared with their SHA-256."""
+    found: dict[str, Path] = {}
+    for camera, digest in told.videos.items():
+        path = folder / "videos" / (IMAGES + camera) / data.parent.name / f"{data.stem}.mp4"
+        if not path.is_file() or sha256(path.read_bytes()) != digest:
+            what = "is damaged" if path.is_file() else "is missing"
+            raise DatasetError(f"the video {path} {what}")
+        found[camera] = path
+    return found
+
+
+def _read(
+    tables: ParquetTables, number: int, spec: DatasetSpec, told: _Told, videos: Mapping[str, Path]
+) -> Episode | None:
     try:
         words = told.tasks[number], told.sources[number]
         found = from_columns(tables.read(number), spec, *words)
-        return found if found.digest() == told.digests[number] else None
+        if found.digest() != told.digests[number]:
+            return None
+        return replace(found, images=read_images(videos, spec, tables.rows, number))
     except (DatasetError, LookupError, ValueError, TypeError, AttributeError):
         return None  # whatever damaged columns look like
 
@@ -137,10 +162,11 @@ def _told(note: Any, spec: DatasetSpec) -> _Told | None:
             return None
         tasks, digests = [str(one) for one in note["tasks"]], [str(one) for one in note["digests"]]
         sources = [str(one) for one in note.get("sources", [""] * len(tasks))]
+        videos = {str(camera): str(one) for camera, one in note.get("videos", {}).items()}
     except (LookupError, TypeError, ValueError, DatasetError):
         return None
     alike = len(tasks) == len(sources) == len(digests)
-    return _Told(tasks, sources, digests) if alike else None
+    return _Told(tasks, sources, digests, videos) if alike else None
 
 
 def _spec(folder: Path) -> DatasetSpec:

@@ -15,6 +15,8 @@ from robot_rl.core.errors import DatasetError
 
 OBSERVATION = "observation."
 """Before the name of an observation group."""
+IMAGES = "observation.images."
+"""Before the name of a camera."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -58,6 +60,8 @@ class DatasetSpec:
     """Whose it is, as `RobotSpec.identity` tells it; None where no robot is described."""
     judges_success: bool = True
     """False where nothing said whether an episode succeeded."""
+    images: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Camera -> height, width and 3; uint8 RGB, stored as video."""
 
     def __post_init__(self) -> None:
         """Refuse what no table can hold."""
@@ -71,6 +75,13 @@ class DatasetSpec:
                 )
             if width < 1:
                 raise DatasetError(f"'{name}' has the width {width}; expected at least 1")
+        for name, shape in self.images.items():
+            even = len(shape) == 3 and shape[2] == 3 and not any(n < 2 or n % 2 for n in shape[:2])
+            if not _NAME.fullmatch(name) or not even:
+                raise DatasetError(
+                    f"images of camera '{name}' of shape {tuple(shape)} cannot be stored; expected "
+                    "an even height and an even width, and 3 colours"
+                )
         if not (math.isfinite(self.control_dt) and self.control_dt > 0):
             raise DatasetError(f"the time step is {self.control_dt} s; expected more than 0")
 
@@ -105,12 +116,15 @@ class DatasetSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {**asdict(self), "reward_names": list(self.reward_names)}
+        images = {name: list(shape) for name, shape in self.images.items()}
+        return {**asdict(self), "reward_names": list(self.reward_names), "images": images}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "DatasetSpec":
         """Rebuild from `to_dict`."""
-        return cls(**{**values, "reward_names": tuple(values["reward_names"])})
+        images = {name: tuple(shape) for name, shape in values.get("images", {}).items()}
+        names = tuple(values["reward_names"])
+        return cls(**{**values, "reward_names": names, "images": images})
 
     @classmethod
     def from_note(cls, text: str | None, where: object) -> "DatasetSpec | None":
@@ -153,4 +167,5 @@ _FIELDS = {
     "reward_names": "reward terms",
     "robot": "robot",
     "judges_success": "whether success is judged:",
+    "images": "images",
 }

@@ -1,7 +1,7 @@
 """Adds episodes to a data set: each is whole in it or absent, whenever the process is killed.
 
-An addition goes to the disk in this order: frames, table of episodes, line in the manifest, and
-last the files that LeRobot reads and that follow from all others. It counts from its line on.
+An addition goes to the disk in this order: frames, table of episodes, videos, line in the manifest,
+and last the files that LeRobot reads and that follow from all others. It counts from its line on.
 """
 
 import os
@@ -139,6 +139,10 @@ class DatasetWriter:
             episodes=self._place(meta.episodes_path(number), found.table),
             lengths=found.lengths, tasks=found.tasks, sources=found.sources,
             digests=found.digests, derived=_digests(derived),
+            videos={
+                camera: self._place(meta.video_path(camera, number), content)
+                for camera, content in found.videos.items()
+            },
         )  # fmt: skip
         prepared = self._prepare(derived)  # all that needs space comes before the line
         append(self.folder, self._manifest, addition)
@@ -265,6 +269,6 @@ def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _num_bytes(episode: Episode) -> int:
-    return sum(value.nbytes for value in [*episode.obs.values(), episode.action]) + 64 * (
-        episode.num_steps + 1
-    )
+    numbers = sum(value.nbytes for value in [*episode.obs.values(), episode.action])
+    images = sum(value.nbytes for value in episode.images.values())
+    return numbers + images + 64 * (episode.num_steps + 1)

@@ -61,7 +61,7 @@ def read_episodes(
         DatasetError: It is damaged, or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
-    dataset = EpisodeDataset(folder)
+    dataset = EpisodeDataset(folder, images=False)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
     told = dataset.spec
     if look is not None:

@@ -80,7 +80,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
     with _opened(folder, env) as writer:
         stream.describe(folder)
         for group in left_out(env.spec):
-            print(f"the group {group} is left out: images are not stored yet")
+            print(f"{group} is left out: neither a vector nor RGB images of an even size")
         rounds = Rounds(
             env, experts, Casting(shares), options, seed=config.seed, words=options.words
         )

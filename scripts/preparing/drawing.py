@@ -26,7 +26,7 @@ def draw(folder: Path, numbers: Sequence[int], out: Path) -> Path:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    dataset = EpisodeDataset(folder)
+    dataset = EpisodeDataset(folder, images=False)
     spec, told = dataset.spec, list(dataset.episodes(numbers))
     rows = [*spec.groups, "action", "reward"]
     figure, axes = plt.subplots(

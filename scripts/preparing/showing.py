@@ -22,7 +22,7 @@ def show(folder: Path) -> bool:
     wrong = list(faults(folder, manifest))
     _print_spec(folder, manifest)
     if not wrong:
-        _print_contents(EpisodeDataset(folder))
+        _print_contents(EpisodeDataset(folder, images=False))
     for sentence in wrong:
         print(f"damaged   {sentence}")
     left = strays(folder, manifest)
@@ -41,6 +41,7 @@ def _print_spec(folder: Path, manifest: Manifest) -> None:
         "data set": str(folder),
         "robot": "-" if spec.robot is None else f"{spec.robot['name']} {spec.robot['version']}",
         "groups": ", ".join(f"{name} {width}" for name, width in spec.groups.items()),
+        **({"images": _cameras(spec)} if spec.images else {}),
         "action": str(spec.action_size),
         "rewards": ", ".join(spec.reward_names) or "only their sum",
         "rate": f"{spec.rate:g} Hz",
@@ -95,9 +96,13 @@ def _counts(one: Episode) -> dict[str, int]:
     }
 
 
+def _cameras(spec: DatasetSpec) -> str:
+    return ", ".join(f"{name} {shape[1]}x{shape[0]}" for name, shape in spec.images.items())
+
+
 def _success(spec: DatasetSpec, successes: int, count: int) -> str:
     return f"{successes} of {count} episodes" if spec.judges_success else "was not judged"
 
 
 def _size(manifest: Manifest) -> int:
-    return sum(one.data.bytes + one.episodes.bytes for one in manifest.additions)
+    return sum(file.bytes for one in manifest.additions for file in one.files)

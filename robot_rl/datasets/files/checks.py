@@ -84,7 +84,7 @@ def check_file(folder: Path, entry: FileEntry) -> None:
 
 def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Sentences about every file that is not what the manifest says."""
-    files = [file for one in manifest.additions for file in (one.data, one.episodes)]
+    files = [file for one in manifest.additions for file in one.files]
     for file in files:
         try:
             check_file(folder, file)
@@ -97,9 +97,10 @@ def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def strays(folder: Path, manifest: Manifest) -> list[Path]:
-    """Tables that no line of the manifest names: a writer was killed before it wrote the line."""
-    named = {file.path for one in manifest.additions for file in (one.data, one.episodes)}
-    found = [*folder.glob("data/*/*.parquet"), *folder.glob("meta/episodes/*/*.parquet")]
+    """Tables and videos that no line of the manifest names: a writer was killed before it."""
+    named = {file.path for one in manifest.additions for file in one.files}
+    kinds = ("data/*/*.parquet", "meta/episodes/*/*.parquet", "videos/*/*/*.mp4")
+    found = [path for kind in kinds for path in folder.glob(kind)]
     return sorted(path for path in found if path.relative_to(folder).as_posix() not in named)
 
 

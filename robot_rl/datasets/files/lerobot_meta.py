@@ -12,7 +12,7 @@ import numpy as np
 
 from robot_rl.datasets.files.parquet import encode
 from robot_rl.datasets.files.statistics import Statistics, as_columns
-from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.spec import IMAGES, DatasetSpec
 
 VERSION = "v3.0"
 INFO, TASKS, STATS = "meta/info.json", "meta/tasks.parquet", "meta/stats.json"
@@ -21,6 +21,7 @@ CHUNK_FILES = 1000
 DATA_MEGABYTES = 64
 """Files are closed at about this size where many episodes are written at once."""
 _DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 
@@ -32,6 +33,12 @@ def data_path(number: int) -> str:
 def episodes_path(number: int) -> str:
     """Where the table of episodes of an addition lies."""
     return _EPISODES.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
+
+
+def video_path(camera: str, number: int) -> str:
+    """Where the images of a camera in an addition lie."""
+    chunk, file = divmod(number, CHUNK_FILES)
+    return _VIDEO.format(video_key=IMAGES + camera, chunk_index=chunk, file_index=file)
 
 
 def derived_files(
@@ -95,13 +102,21 @@ def episodes_table(
         "robot_rl/source": list(sources),
         "robot_rl/sha256": list(digests),
     }
+    until = np.cumsum(np.array(lengths) + 1) * spec.control_dt
+    since = until - (np.array(lengths) + 1) * spec.control_dt
+    for camera in spec.images:
+        key = f"videos/{IMAGES}{camera}"
+        columns |= {
+            f"{key}/chunk_index": chunk, f"{key}/file_index": file,
+            f"{key}/from_timestamp": since, f"{key}/to_timestamp": until,
+        }  # fmt: skip
     counted = [name for name, column in spec.columns.items() if column.dtype == "float32"]
     return encode([columns | as_columns(statistics, [n for n in counted if n != "timestamp"])])
 
 
 def features(spec: DatasetSpec) -> dict[str, dict[str, Any]]:
     """What LeRobot calls features: type, shape and names of every column."""
-    return {
+    told: dict[str, dict[str, Any]] = {
         name: {
             "dtype": column.dtype,
             "shape": [column.width],
@@ -109,6 +124,21 @@ def features(spec: DatasetSpec) -> dict[str, dict[str, Any]]:
         }
         for name, column in spec.columns.items()
     }
+    return told | {IMAGES + camera: _video(spec, shape) for camera, shape in spec.images.items()}
+
+
+def _video(spec: DatasetSpec, shape: Sequence[int]) -> dict[str, Any]:
+    """Of a camera, as LeRobot tells it."""
+    return {
+        "dtype": "video",
+        "shape": list(shape),
+        "names": ["height", "width", "channels"],
+        "info": {
+            "video.height": shape[0], "video.width": shape[1], "video.channels": shape[2],
+            "video.codec": "h264", "video.pix_fmt": "yuv420p", "video.is_depth_map": False,
+            "video.fps": spec.rate, "has_audio": False,
+        },
+    }  # fmt: skip
 
 
 def _info(spec: DatasetSpec, episodes: int, frames: int, tasks: int) -> dict[str, Any]:
@@ -124,7 +154,7 @@ def _info(spec: DatasetSpec, episodes: int, frames: int, tasks: int) -> dict[str
         "fps": spec.rate,
         "splits": {"train": f"0:{episodes}"},
         "data_path": _DATA,
-        "video_path": None,
+        "video_path": _VIDEO if spec.images else None,
         "features": features(spec),
     }
 

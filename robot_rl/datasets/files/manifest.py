@@ -51,6 +51,13 @@ class Addition:
     """`Episode.digest` of each."""
     derived: dict[str, str]
     """Path -> SHA-256 of the files that are written anew with every addition."""
+    videos: dict[str, FileEntry] = field(default_factory=dict[str, FileEntry])
+    """Camera -> its images in all of them."""
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """All that were written for it alone."""
+        return [self.data, self.episodes, *self.videos.values()]
 
 
 @dataclass
@@ -215,4 +222,5 @@ def _chained(before: str, text: str) -> str:
 def _addition(entry: Mapping[str, Any]) -> Addition:
     files = {name: FileEntry(**entry[name]) for name in ("data", "episodes")}
     unsaid = {"sources": [""] * len(entry["lengths"])}
-    return Addition(**{**unsaid, **entry, **files})
+    videos = {name: FileEntry(**one) for name, one in entry.get("videos", {}).items()}
+    return Addition(**{**unsaid, **entry, **files, "videos": videos})

@@ -216,6 +216,7 @@ def _episode(
         stamp_ns=raw.more.get("stamp_ns", np.zeros(steps + 1)).astype(np.int64),
         task=raw.task or choices.task,
         source="",
+        images={},
         **flags,
     )
 

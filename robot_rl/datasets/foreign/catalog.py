@@ -1,6 +1,7 @@
 """Which format a file or folder has, and who reads and writes it."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -97,6 +98,7 @@ def write_any(
         return write_new(path, spec, episodes)
     if path.exists():
         raise DatasetError(f"{path} exists already; choose another name")
+    spec = replace(spec, images={})  # they have no word for videos
     try:
         if kind is Format.minari:
             return write_minari(path, spec, episodes, name or path.name)

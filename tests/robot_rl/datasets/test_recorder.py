@@ -14,7 +14,7 @@ from robot_rl.datasets.edit import merge
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files.manifest import MANIFEST, encode_line
 from robot_rl.datasets.reader import EpisodeDataset
-from robot_rl.datasets.recorder import EpisodeRecorder, Recorded, left_out, spec_of
+from robot_rl.datasets.recorder import EpisodeRecorder, Recorded, spec_of
 from robot_rl.datasets.repair import repair
 from robot_rl.datasets.writer import DatasetWriter
 from tests.fakes import LinearWorld, ToyEnv
@@ -149,15 +149,6 @@ def test_a_step_before_the_first_observation_is_refused() -> None:
     env = toy()
     with pytest.raises(DatasetError, match="call begin"):
         EpisodeRecorder(spec_of(env.spec)).add(env.step(torch.zeros(3, 2)))
-
-
-def test_images_are_left_out_and_named() -> None:
-    spec = replace(toy().spec, groups={
-        "actor": GroupSpec(shape=(2,)),
-        "image/wrist": GroupSpec(shape=(8, 8, 3), dtype=torch.uint8),
-    })  # fmt: skip
-    assert list(left_out(spec)) == ["image/wrist"]
-    assert dict(spec_of(spec).groups) == {"actor": 2}
 
 
 def test_no_more_is_held_than_unfinished_episodes_have() -> None:

@@ -1,0 +1,93 @@
+"""Images of a camera as one mp4 for all episodes of a file; wraps PyAV.
+
+H.264 with chroma at half the resolution, which every player shows: what is read back differs from
+what was written by a few of 255 steps, more at coloured edges. Every second frame is a key frame,
+as in LeRobot's own videos, so that a random one is decoded at once.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.error import FFmpegError
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import DatasetError
+
+Images = NDArray[np.uint8]
+"""(frames, height, width, 3)."""
+CODEC, PIXELS = "h264", "yuv420p"
+_OPTIONS = {"crf": "18", "preset": "veryfast", "g": "2", "bf": "0", "threads": "1"}
+"""One thread: the same frames make the same file."""
+_FINEST = 1_000_000
+"""Largest denominator of a frame rate."""
+
+
+def encode(parts: Iterable[Images], rate: float) -> bytes:
+    """A video of images that follow each other.
+
+    Args:
+        parts: Of the same size, which is even.
+        rate: Frames per second.
+    """
+    out = io.BytesIO()
+    each = Fraction(rate).limit_denominator(_FINEST)
+    with av.open(out, "w", format="mp4") as film:
+        stream: Any = None
+        for images in parts:
+            for pixels in images:
+                if stream is None:
+                    stream = film.add_stream("libx264", rate=each, options=_OPTIONS)
+                    stream.height, stream.width = pixels.shape[:2]
+                    stream.pix_fmt = PIXELS
+                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+                film.mux(stream.encode(frame))
+        if stream is not None:
+            film.mux(stream.encode())
+    return out.getvalue()
+
+
+def decode(path: Path, rate: float, first: int, count: int) -> Images:
+    """Some frames of a video that `encode` made, (count, height, width, 3).
+
+    Args:
+        path: The file.
+        rate: Frames per second.
+        first: Number of the first frame.
+        count: How many, at least one.
+
+    Raises:
+        DatasetError: The file is missing or damaged, or has fewer frames.
+    """
+    found: list[Images] = []
+    with _sentence(path), av.open(str(path)) as film:
+        stream = film.streams.video[0]
+        assert stream.time_base is not None
+        ticks = 1 / (stream.time_base * Fraction(rate).limit_denominator(_FINEST))
+        film.seek(round(first * ticks), stream=stream)  # to the key frame at it or before it
+        for frame in film.decode(stream):
+            if frame.pts is not None and round(frame.pts / ticks) >= first:
+                found.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
+            if len(found) == count:
+                break
+    if len(found) < count:
+        raise DatasetError(
+            f"the video {path} ends {count - len(found)} frames too early: frames {first} to "
+            f"{first + count - 1} were asked for"
+        )
+    return np.stack(found)
+
+
+@contextmanager
+def _sentence(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise DatasetError(f"the file {path} is missing") from None
+    except (FFmpegError, OSError, ValueError, IndexError) as error:
+        raise DatasetError(f"the file {path} cannot be read as a video: {error}") from None

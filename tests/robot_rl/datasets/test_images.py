@@ -1,0 +1,260 @@
+"""Images of cameras, stored as video: each frame in its place, as near as the codec leaves it."""
+
+import importlib
+import json
+import multiprocessing
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.env import GroupSpec
+from robot_rl.core.errors import DatasetError
+from robot_rl.datasets.edit import merge
+from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.files.checks import strays
+from robot_rl.datasets.files.manifest import MANIFEST
+from robot_rl.datasets.files.parquet import read_all
+from robot_rl.datasets.files.video import decode
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.recorder import EpisodeRecorder, left_out, spec_of
+from robot_rl.datasets.repair import repair
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.datasets.writer import DatasetWriter
+from tests.fakes import LinearWorld, ToyEnv
+from tests.robot_rl.datasets.samples import SPEC, episode, same
+from tests.scripts.tiny_run import SCRIPTS
+
+SEEN = replace(SPEC, images={"front": (48, 64, 3), "wrist": (32, 32, 3)})
+VIDEO = Path("videos/observation.images.wrist/chunk-000/file-001.mp4")
+TOLERANCE = 4.0
+"""Mean difference of smooth pictures, of 255; neighbouring frames below differ by twice as much."""
+
+
+def pictures(seed: int, frames: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Slopes of colour that grow brighter from frame to frame, each seed at a level of its own."""
+    height, width, _ = shape
+    rows, columns = np.mgrid[:height, :width]
+    first = np.stack([rows / height, columns / width, (rows + columns) / (height + width)], axis=-1)
+    level = 15 * (seed % 5) + 8 * np.arange(frames)[:, None, None, None]
+    return (60 * first + level).astype(np.uint8)
+
+
+def seen(seed: int, steps: int, spec: DatasetSpec = SEEN) -> Episode:
+    images = {name: pictures(seed, steps + 1, shape) for name, shape in spec.images.items()}
+    return episode(seed, steps, spec, images=images, source=f"camera {seed}")
+
+
+TOLD = [seen(i, 4 + i) for i in range(5)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five episodes in three files."""
+    with DatasetWriter.create(tmp_path / "set", SEEN) as writer:
+        writer.add(TOLD[0])
+        writer.add(*TOLD[1:4])
+        writer.add(TOLD[4])
+    return tmp_path / "set"
+
+
+def near(one: Episode, two: Episode) -> bool:
+    for name, frames in two.images.items():
+        assert one.images[name].shape == frames.shape
+        assert one.images[name].dtype == np.uint8
+        apart = np.abs(one.images[name].astype(float) - frames).mean(axis=(1, 2, 3))
+        if apart.max() > TOLERANCE:
+            return False
+    return same(one, two) and set(one.images) == set(two.images)
+
+
+def test_every_frame_comes_back_in_its_place(folder) -> None:
+    dataset = EpisodeDataset(folder)
+    assert dataset.spec == SEEN
+    for number in (3, 0, 2, 4, 1):
+        assert near(dataset.episode(number), TOLD[number])
+        assert not near(dataset.episode(number), replace(TOLD[number], images=shifted(number)))
+
+
+def shifted(number: int) -> dict[str, np.ndarray]:
+    """The images of an episode, one frame late: what a wrong count would read."""
+    return {name: np.roll(one, 1, axis=0) for name, one in TOLD[number].images.items()}
+
+
+def test_the_same_images_make_the_same_files(folder, tmp_path) -> None:
+    with DatasetWriter.create(tmp_path / "again", SEEN) as writer:
+        writer.add(TOLD[0])
+        writer.add(*TOLD[1:4])
+    assert (tmp_path / "again" / VIDEO).read_bytes() == (folder / VIDEO).read_bytes()
+
+
+def test_the_layout_is_that_of_lerobot(folder) -> None:
+    info = json.loads((folder / "meta/info.json").read_text())
+    feature = info["features"]["observation.images.front"]
+    assert (feature["dtype"], feature["shape"]) == ("video", [48, 64, 3])
+    assert feature["info"]["video.fps"] == 50
+    path = info["video_path"].format(
+        video_key="observation.images.wrist", chunk_index=0, file_index=1
+    )
+    assert Path(path) == VIDEO
+    table = read_all(folder / "meta/episodes/chunk-000/file-001.parquet")
+    since = table["videos/observation.images.wrist/from_timestamp"]
+    until = table["videos/observation.images.wrist/to_timestamp"]
+    np.testing.assert_allclose(since, [0.0, 0.12, 0.26])  # 6, 7 and 8 frames at 50 Hz
+    np.testing.assert_allclose(until, [0.12, 0.26, 0.42])
+    assert list(table["videos/observation.images.wrist/file_index"]) == [1, 1, 1]
+
+
+def test_without_images_nothing_is_decoded(folder) -> None:
+    (folder / VIDEO).rename(folder / "elsewhere.mp4")
+    dataset = EpisodeDataset(folder, images=False)
+    assert dataset.episode(0).images == {}
+    with pytest.raises(DatasetError, match="is missing"):
+        dataset.episode(1)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest) -> None:
+    content = bytearray((folder / VIDEO).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / VIDEO).write_bytes(content)
+    with pytest.raises(DatasetError, match="SHA-256"):
+        EpisodeDataset(folder).episode(2)
+    if not manifest:
+        (folder / MANIFEST).unlink()
+    done = repair(folder)
+    assert (done.episodes, len(done.lost)) == (2, 1)
+    assert f"the video {folder / VIDEO} is damaged" in done.lost[0]
+    saved = EpisodeDataset(done.folder)
+    assert near(saved.episode(0), TOLD[0])
+    assert near(saved.episode(1), TOLD[4])
+
+
+def test_a_video_that_was_never_counted_is_tidied_up(folder) -> None:
+    stray = folder / "videos/observation.images.wrist/chunk-000/file-003.mp4"
+    stray.write_bytes(b"half")
+    assert len(EpisodeDataset(folder)) == 5
+    DatasetWriter.append_to(folder).close()
+    assert not stray.exists()
+    assert (folder / VIDEO).exists()
+
+
+def write_for_ever(folder: Path, first: int, reports) -> None:
+    with DatasetWriter.append_to(folder) as writer:
+        for number in range(first, 1000):
+            writer.add(seen(number, 4))
+            reports.send(number)
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path) -> None:
+    fork, delays = multiprocessing.get_context("fork"), random.Random(0)
+    folder = tmp_path / "set"
+    DatasetWriter.create(folder, SEEN).close()
+    held = left = 0
+    for _ in range(12):
+        reports, child_end = fork.Pipe(duplex=False)
+        child = fork.Process(target=write_for_ever, args=(folder, held, child_end))
+        child.start()
+        child_end.close()
+        assert reports.poll(20)
+        child.join(timeout=delays.uniform(0, 0.1))
+        child.kill()
+        child.join()
+        dataset = EpisodeDataset(folder)
+        left += bool(strays(folder, dataset.manifest))
+        assert all(near(one, seen(i, 4)) for i, one in enumerate(dataset))
+        assert len(dataset) > held
+        held = len(dataset)
+    assert left > 0, "some kills came between the files and the manifest"
+    done = repair(folder)
+    assert (done.folder, done.episodes, done.lost) == (folder, held, [])
+    assert strays(folder, EpisodeDataset(folder).manifest) == []
+
+
+def test_a_video_that_is_too_short_is_told(folder) -> None:
+    short = folder / "videos/observation.images.wrist/chunk-000/file-000.mp4"
+    assert len(decode(short, SEEN.rate, 3, 2)) == 2
+    with pytest.raises(DatasetError, match="ends 7 frames too early"):
+        decode(short, SEEN.rate, 3, 9)
+
+
+def test_merged_images_are_still_near(folder, tmp_path) -> None:
+    merge([folder], tmp_path / "merged")
+    merged = list(EpisodeDataset(tmp_path / "merged"))
+    assert all(near(one, told) for one, told in zip(merged, TOLD, strict=True))
+
+
+def test_other_formats_take_the_episodes_without_their_images(command_convert, folder, tmp_path):
+    told = command_convert(folder, tmp_path / "set.npz")
+    assert "the images of front, wrist are left out" in told
+    command_convert(tmp_path / "set.npz", tmp_path / "back")
+    back = EpisodeDataset(tmp_path / "back")
+    assert back.spec == SPEC
+    assert all(same(one, told) for one, told in zip(back, TOLD, strict=True))
+
+
+@pytest.fixture
+def command_convert(monkeypatch, capsys):
+    """`data.py convert`."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+    def run(*paths: Path) -> str:
+        importlib.import_module("data").main(["convert", *map(str, paths)])
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"front": np.zeros((5, 48, 64, 3), np.float32)}, "are float32 of shape"),
+        (
+            {"front": np.zeros((4, 48, 64, 3), np.uint8)},
+            r"expected uint8 of shape \(5, 48, 64, 3\)",
+        ),
+        ({"back": np.zeros((5, 48, 64, 3), np.uint8)}, "the cameras"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(folder, changes, words) -> None:
+    wrong = replace(TOLD[0], images={**TOLD[0].images, **changes})
+    with DatasetWriter.append_to(folder) as writer, pytest.raises(DatasetError, match=words):
+        writer.add(wrong)
+
+
+@pytest.mark.parametrize("shape", [(47, 64, 3), (48, 63, 3), (48, 64, 1), (48, 64), (0, 2, 3)])
+def test_sizes_that_a_video_cannot_have_are_refused(shape) -> None:
+    with pytest.raises(DatasetError, match="an even height and an even width"):
+        replace(SPEC, images={"front": shape})
+
+
+def test_images_of_a_live_environment_are_recorded(tmp_path) -> None:
+    world = LinearWorld(groups={
+        "actor": GroupSpec(shape=(4,)),
+        "image/wrist": GroupSpec(shape=(16, 16, 3), dtype=torch.uint8),
+        "image/odd": GroupSpec(shape=(15, 16, 3), dtype=torch.uint8),
+        "image/past": GroupSpec(shape=(2, 16, 16, 3), dtype=torch.uint8, stack=2),
+    })  # fmt: skip
+    env = ToyEnv(world, num_envs=2, limit=4)
+    spec = spec_of(env.spec)
+    assert dict(spec.images) == {"wrist": (16, 16, 3)}
+    assert list(left_out(env.spec)) == ["image/odd", "image/past"]
+    recorder = EpisodeRecorder(spec)
+    obs = env.reset(seed=0)
+    recorder.begin(obs)
+    frames = [obs["image/wrist"][1].clone().numpy()]
+    found = []
+    for _ in range(4):
+        step = env.step(torch.zeros(2, 2))
+        frames.append(step.next_obs["image/wrist"][1].clone().numpy())
+        found += recorder.add(step)
+    one = next(each.episode for each in found if each.world == 1)
+    np.testing.assert_array_equal(one.images["wrist"], np.stack(frames[: one.num_steps + 1]))
+    with DatasetWriter.create(tmp_path / "set", spec) as writer:
+        writer.add(one)
+    (again,) = EpisodeDataset(tmp_path / "set")
+    assert again.images["wrist"].shape == (one.num_steps + 1, 16, 16, 3)

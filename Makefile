@@ -52,7 +52,7 @@ help:  ## List the verbs
 	@echo '  PYTHON=...      the Python that .venv is made with (>= 3.11)'
 
 setup: $(DEV_READY)  ## Only install, for working on the code
-	@echo "Ready: .venv holds what every verb but bench needs."
+	@echo "Ready: .venv holds what every verb but bench and adapters needs."
 
 train: $(TRAIN_READY)  ## Train a policy: quadrotor hover, or what ARGS says
 	@$(PY) scripts/train.py $(ARGS)

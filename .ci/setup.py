@@ -1,9 +1,10 @@
-"""Make or mend an environment, `.venv` or another, and install this project into it; called by the Makefile.
+"""Make or mend an environment and install this project into it; called by the Makefile.
 
 Usage: python .ci/setup.py STAMP EXTRA [EXTRA ...]
 
 Runs before anything is installed, so it uses the standard library only. STAMP lies in the
-environment's folder and is written last: an interrupted or failed set-up leaves none, and the next call finishes the work.
+environment's folder, such as `.venv`, and is written last: an interrupted or failed set-up leaves
+none, and the next call finishes the work.
 """
 
 import fcntl
@@ -41,9 +42,8 @@ def main(stamp: Path, extras: list[str]) -> int:
             others = []
             if not _create():
                 return 1
-        _say(
-            f"installing robot_rl[{','.join(extras)}] (a minute or two; log: {VENV.name}/{LOG.name})"
-        )
+        log = LOG.relative_to(ROOT)
+        _say(f"installing robot_rl[{','.join(extras)}] (a minute or two; log: {log})")
         if not _install(extras, lock):
             return 1
         for path in _contained(stamp) + others:
@@ -68,7 +68,7 @@ def _only_one() -> Iterator[int]:
 
 
 def _is_whole() -> bool:
-    """Whether the pip of the environment runs and lives here (false: half made, moved or copied)."""
+    """Whether the environment's pip runs and lives here (false: half made, moved or copied)."""
     try:
         reply = subprocess.run([VENV / "bin" / "pip", "--version"], capture_output=True, text=True)
     except OSError:

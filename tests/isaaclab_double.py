@@ -116,7 +116,7 @@ class Episodes(gymnasium.Env[Any, Any]):
         w, z, o = (0.5 * self.turn).cos(), (0.5 * self.turn).sin(), torch.zeros_like(self.turn)
         return torch.stack([o, o, z, w] if self.modern else [w, o, o, z], dim=-1)
 
-    def step(self, action: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, dict[str, Any]]:
+    def step(self, action: Tensor) -> Any:
         self.place += 0.4 * action[:, :2]
         self.turn += 0.1 * action[:, 0]
         self.episode_length_buf += 1
@@ -207,7 +207,9 @@ class ManagerBasedRLEnv(Episodes):
             }
         )
 
-    def reset(self, seed: Any = None, env_ids: Any = None, options: Any = None) -> tuple[Any, Any]:
+    def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  as the original takes it
+        self, seed: Any = None, env_ids: Any = None, options: Any = None
+    ) -> tuple[Any, Any]:
         if seed is not None:
             self.seed(seed)
         self._reset_idx(self.all_ids() if env_ids is None else env_ids)
@@ -234,7 +236,9 @@ class DirectRLEnv(Episodes):
             {"policy": Box(-INF, INF, (6,)), "critic": Box(-INF, INF, (3,))}
         )
 
-    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, Any]:
+    def reset(  # pyright: ignore[reportIncompatibleMethodOverride]  as the original takes it
+        self, seed: Any = None, options: Any = None
+    ) -> tuple[Any, Any]:
         if seed is not None:
             self.seed(seed)
         self._reset_idx(self.all_ids())

@@ -29,13 +29,14 @@ def make_sim_env(
     Raises:
         ConfigError: The run was made in a foreign environment.
     """
-    env = make_env(config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation)
-    if not isinstance(env, SimEnv):
-        env.close()
+    component = component_of(config.env)
+    if not component.needs:  # before such an environment is started for nothing
         raise ConfigError(
             f"this needs a robot and worlds of our own; the run's environment is "
-            f"'{component_of(config.env).name}', which describes no robot"
+            f"'{component.name}', which describes no robot"
         )
+    env = make_env(config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation)
+    assert isinstance(env, SimEnv)
     return env
 
 

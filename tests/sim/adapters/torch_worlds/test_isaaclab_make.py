@@ -157,7 +157,7 @@ def test_first_episodes_of_training_end_at_different_times_also_after_an_evaluat
             {"groups": {"actor": ["critic/place", "image"]}},
             "known: critic, critic/place, critic/st",
         ),
-        ({"success": ["ot"]}, "did you mean 'out'"),
+        ({"success": ["outt"]}, "did you mean 'out'"),
         ({"quaternions": ["policy/root:0"]}, "env.quaternions"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from sim.adapters.torch_worlds.settings import put_settings
 CPU = torch.device("cpu")
 
 
-def box(*shape, low=-math.inf, high=math.inf, dtype="float32"):
+def box(*shape: int, low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Any:
     """A box as mjlab has it: plain numbers for bounds, a word for the type."""
     return SimpleNamespace(shape=shape, low=low, high=high, dtype=dtype)
 
@@ -91,7 +92,8 @@ def test_actions_that_cannot_be_learned_are_refused(space, low, high, told):
 def test_settings_reach_nested_objects_and_dicts_and_keep_their_types():
     cfg = SimpleNamespace(
         sim=SimpleNamespace(dt=0.01, gravity=(0.0, -9.81)),
-        terms={"fell": SimpleNamespace(angle=1)}, light=SimpleNamespace(on=True), name="x", seconds=5,
+        terms={"fell": SimpleNamespace(angle=1)},
+        light=SimpleNamespace(on=True), name="x", seconds=5,
     )  # fmt: skip
     put_settings(
         cfg,

@@ -135,7 +135,9 @@ class MultirotorWorlds:
         tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
         tree.geom("floor").pos[2] = _FLOOR
         plant = simulation.config.model
-        order = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
+        order, scale = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
+        tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
+        tree.geom("floor").size[:2] *= scale
         self.model = tree.compile()
         self._blades = 7 + order
         self._data = mujoco.MjData(self.model)
@@ -162,7 +164,7 @@ class MultirotorWorlds:
         self._simulation.engine.state[world, first + self.push_axes.index(axis)] += speed
 
 
-def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> NDArray[np.int64]:
+def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:
     """Bring the drawing of a multirotor to the size of another one.
 
     Args:
@@ -170,7 +172,8 @@ def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> NDArray[np.int64]:
         rotors: x and y of the other's rotors, (4, 2), [m].
 
     Returns:
-        Which rotor of the drawing is each of the other's, (4,): the one on the same side.
+        Which rotor of the drawing is each of the other's, (4,): the one on the same side; and by
+        how much the other is larger.
     """
     drawn = np.array([rotor.pos[:2] for rotor in body.bodies])
     scale = float(np.linalg.norm(rotors, axis=1).mean() / np.linalg.norm(drawn, axis=1).mean())
@@ -179,7 +182,7 @@ def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> NDArray[np.int64]:
             geom.pos, geom.size = scale * geom.pos, scale * geom.size
     for rotor in body.bodies:
         rotor.pos = scale * rotor.pos
-    return (rotors @ drawn.T).argmax(axis=1)
+    return (rotors @ drawn.T).argmax(axis=1), scale
 
 
 def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:

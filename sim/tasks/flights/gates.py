@@ -21,10 +21,9 @@ from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.terms import closeness, square_sum
 
 REWARD_NAMES = (
-    "alive", "progress", "passed", "waiting", "off_axis", "crash", "heading", "rates", "effort",
-    "smoothness",
+    "alive", "progress", "passed", "waiting", "crash", "heading", "rates", "effort", "smoothness",
 )  # fmt: skip
-"""Reward terms, in order; those from off_axis on are costs, weighted negatively."""
+"""Reward terms, in order; those from crash on are costs, weighted negatively."""
 
 METRIC_NAMES = ("gates_passed", "distance", "speed")
 
@@ -48,8 +47,6 @@ class GatesConfig:
     """Body rate beyond which an episode terminates [rad/s]: who tumbles so is lost."""
     pace: float = 1.5
     """Speed towards the next gate that is paid at most [m/s]: who hurries hits frames."""
-    approach: float = 1.0
-    """Distance from the next gate's plane within which being off its axis costs [m]."""
     close: float = 0.2
     """Distance from the place behind the last gate at which `waiting` is one half [m]."""
     course: CourseConfig = field(default_factory=CourseConfig)
@@ -76,7 +73,6 @@ class GatesConfig:
             "radius",
             "max_rates",
             "pace",
-            "approach",
             "close",
         )
         checks.reward(self.reward, REWARD_NAMES)
@@ -178,7 +174,6 @@ class GatesTask:
                 ((was - distance) / self._dt).clamp(max=config.pace),  # [m/s]
                 through.float(),
                 closeness(distance, config.close) * arrived,
-                self._off_axis(position, next_gate) * ~arrived,
                 crashed.float(),
                 1 - truth.orientation_w[:, 0] ** 2,  # sin^2 of half the angle to level, heading 0
                 square_sum(rates),  # [rad^2/s^2]
@@ -218,18 +213,6 @@ class GatesTask:
         self._before.copy_(state["before"])
         for name, value in state["goal"].items():
             self.goal[name].copy_(value)
-
-    def _off_axis(self, position: Tensor, gate: Tensor) -> Tensor:
-        """1 in the plane of a gate and far from its axis, 0 on the axis or far away, (N,).
-
-        As the safety reward of Song et al. 2021, "Autonomous Drone Racing with Deep Reinforcement
-        Learning" (IROS), but of one width, a quarter of the opening, at every distance.
-        """
-        way = position - self._courses.centre[self._worlds, gate]
-        ahead = (way * self._courses.normal[self._worlds, gate]).sum(-1)
-        off = (square_sum(way) - ahead**2).clamp(min=0)  # squared [m^2]
-        near = (1 - ahead.abs() / self.config.approach).clamp(min=0)
-        return near**2 * (1 - (-0.5 * off / (0.25 * self.config.course.opening) ** 2).exp())
 
     def _look(self) -> dict[str, Tensor]:
         """What the next two gates ask for; behind the last, normals are zero."""

@@ -32,7 +32,9 @@ REWARD_NAMES = (
 )  # fmt: skip
 """Reward terms, in order; the first six pay at most 1 each, the last three are costs."""
 
-METRIC_NAMES = ("anchor_error", "body_error", "joint_error", "mean_body_error")
+METRIC_NAMES = (
+    "anchor_error", "body_error", "joint_error", "mean_body_error", "mean_velocity_error",
+)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -59,7 +61,7 @@ class WidthsConfig:
 
 @dataclass(kw_only=True)
 class MotionTaskConfig(LegTaskConfig):
-    """The motion task: success is a mean error of the bodies over the episode."""
+    """The motion task: success is mean errors of bodies and velocity over the episode."""
 
     motion: MotionConfig = field(default_factory=MotionConfig)
     """Which clip is followed."""
@@ -83,21 +85,19 @@ class MotionTaskConfig(LegTaskConfig):
     """Share of a joint's range outside of which `joint_limit` costs."""
     success_error: float = 0.1
     """Largest mean distance of the bodies from where they should be, over the episode [m]."""
+    success_velocity: float = 0.2
+    """Largest mean error of the base's velocity over the episode [m/s]: bodies are compared where
+    the robot is, and somebody may follow all of them and stay where he is."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
         checks.positive(
             self, "episode_length", "max_height_error", "max_gravity_error", "max_end_error",
-            "soft_limit", "success_error",
+            "soft_limit", "success_error", "success_velocity",
         )  # fmt: skip
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "soft_limit")
         checks.reward(self.reward, REWARD_NAMES)
-        if not self.scene.bodies:
-            raise ConfigError("task.scene.bodies is empty; name the bodies that follow the motion")
-        for name in self.ends:
-            if name not in self.scene.bodies:
-                raise ConfigError(unknown_name("task.ends: watched body", name, self.scene.bodies))
         if self.scene.terrain is not None:
             raise ConfigError("task motion has a level floor; leave task.scene.terrain out")
 
@@ -132,8 +132,16 @@ class MotionTask:
             evaluation: Begin anywhere in the motion alike.
 
         Raises:
+            ConfigError: No body is watched, or an end that is not.
             SpecMismatchError: The model lacks a sensor.
         """
+        if not config.scene.bodies:
+            raise ConfigError("task.scene.bodies is empty; name the bodies that follow the motion")
+        for name in config.ends:
+            if name not in config.scene.bodies:
+                raise ConfigError(
+                    unknown_name("task.ends: watched body", name, config.scene.bodies)
+                )
         for name in (*BODY_FIELDS, "body_contact"):
             if name not in sensors:
                 told = unknown_name(f"task motion, robot '{robot.name}': sensor", name, sensors)
@@ -217,7 +225,8 @@ class MotionTask:
             dim=-1,
         )
         body_error = bodies.distance.mean(-1)
-        self._record.add(body_error, body_error, episode_step)
+        velocity_error = (truth.linear_velocity_w - asked["linear_velocity_w"]).norm(dim=-1)
+        self._record.add(body_error, velocity_error, episode_step)
         vertical = quaternion.rotation_matrix(truth.orientation_w)[:, 8]
         expected = quaternion.rotation_matrix(asked["orientation_w"])[:, 8]
         lost = position_error[:, 2].abs() > config.max_height_error
@@ -225,16 +234,18 @@ class MotionTask:
         if self._ends:
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
-        mean_error = self._record.mean_distance
+        mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
         return Judgement(
             reward_terms=torch.cat([(-errors / self._widths**2).exp(), costs], dim=-1),
             terminated=lost,
-            success=mean_error < config.success_error,
+            success=(mean_error < config.success_error)
+            & (mean_velocity_error < config.success_velocity),
             metrics={
                 "anchor_error": position_error.norm(dim=-1),
                 "body_error": body_error,
                 "joint_error": (joints - asked["joint_position"]).square().mean(-1).sqrt(),
                 "mean_body_error": mean_error,
+                "mean_velocity_error": mean_velocity_error,
             },
         )
 

@@ -112,27 +112,6 @@ def test_waiting_is_paid_only_behind_the_last_gate():
 
 
 @pytest.mark.parametrize(
-    ("place", "cost"),
-    [
-        ((0.8, 0.0, 0.0), 0.0),
-        ((0.8, 0.125, 0.0), 0.64 * (1 - math.exp(-0.5))),  # a quarter of the opening of 0.5 m
-        ((0.8, 0.0, -0.125), 0.64 * (1 - math.exp(-0.5))),
-        ((0.5, 1.0, 0.0), 0.25),
-        ((0.0, 1.0, 0.0), 0.0),  # a metre away
-    ],
-)
-def test_being_off_the_axis_of_a_near_gate_costs(place, cost):
-    assert term(move(make_task(approach=1.0), *place), "off_axis") == pytest.approx(cost, abs=1e-6)
-
-
-def test_behind_the_last_gate_there_is_no_axis():
-    task = make_task()
-    move(task, 1.1, 0.0, 0.0)
-    assert term(move(task, 2.1, 0.1, 0.0), "off_axis") > 0
-    assert term(move(task, 2.2, 0.5, 0.0), "off_axis") == 0
-
-
-@pytest.mark.parametrize(
     ("place", "rate", "ends"),
     [
         ((0.9, 0.0, 0.0), 0.0, False),

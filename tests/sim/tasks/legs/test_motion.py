@@ -8,6 +8,7 @@ import torch
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
+from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS
 from sim.scenes.scene import SceneConfig
@@ -33,7 +34,7 @@ def judged(env: SimEnv, **changes: Any) -> Judgement:
     Args:
         env: The worlds.
         changes: `shift` (3,) moves the whole robot [m], `turn` turns it about the vertical [rad],
-            `lift` raises the first watched foot [m].
+            `lift` raises the first watched foot [m], `faster` is the base, along x [m/s].
     """
     task = env.task
     assert isinstance(task, MotionTask)
@@ -58,6 +59,7 @@ def judged(env: SimEnv, **changes: Any) -> Judgement:
     fields = {name: asked[name] for name in ("linear_velocity_w", "angular_velocity_b",
                                              "joint_position", "joint_velocity")}  # fmt: skip
     fields["position_w"] = base + shift
+    fields["linear_velocity_w"][:, 0] += float(changes.get("faster", 0.0))
     fields["orientation_w"] = quaternion.multiply(turn, asked["orientation_w"])
     actions = torch.zeros(COUNT, 12)
     return task.judge(RobotState(fields), actions, actions, torch.ones(COUNT, dtype=torch.int64))
@@ -112,6 +114,23 @@ def test_success_is_a_mean_over_the_episode(env):
     assert verdict.metrics["mean_body_error"].tolist() == pytest.approx([0.07] * COUNT, abs=1e-3)
     assert verdict.success.all()
     assert not judged(env, shift=(0.0, 0.0, 0.24)).success.all()  # 0.1125 m
+
+
+def test_following_all_bodies_on_the_spot_is_no_success(env):
+    """A Go2 that shuffled through half of a trot was 3.7 cm off in its bodies, and a success."""
+    verdict = judged(env, faster=-0.19)
+    assert verdict.metrics["mean_velocity_error"].tolist() == pytest.approx([0.19] * COUNT)
+    assert verdict.success.all()
+    verdict = judged(env, faster=-0.23)  # mean of 0.21 m/s
+    assert float(verdict.metrics["mean_body_error"].max()) < 0.01
+    assert not verdict.success.any()
+
+
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_doing_nothing_is_no_success(robot):
+    env = worlds("motion", 4, f"robot={robot}", "task.episode_length=2.0")
+    outcome = evaluate(env, lambda obs: torch.zeros(4, env.spec.action_size), seed=2)
+    assert not outcome.success.any()
 
 
 def test_angle_between_quaternions_does_not_care_about_their_sign():
@@ -179,8 +198,6 @@ def test_what_is_seen_of_a_motion_has_a_mirror(robot):
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"scene": SceneConfig()}, "scene.bodies is empty"),
-        ({"ends": ["tail"]}, "tail"),
         ({"max_end_error": 0.0}, "max_end_error"),
         ({"soft_limit": 1.5}, "soft_limit"),
         ({"reward": {"bodies": 1.0}}, "bodies"),
@@ -190,6 +207,18 @@ def test_what_is_seen_of_a_motion_has_a_mirror(robot):
 def test_tasks_that_cannot_be_judged_are_refused(bad, said):
     with pytest.raises(ConfigError, match=said):
         motion_config(**bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"scene": SceneConfig(), "ends": []}, "scene.bodies is empty"),
+        ({"ends": ["FL_foot"]}, "watched body 'FL_foot' is unknown"),
+    ],
+)
+def test_worlds_whose_bodies_are_not_named_are_refused(bad, said):
+    with pytest.raises(ConfigError, match=said):
+        motion_worlds(1, **bad)
 
 
 def test_widths_without_extent_are_refused():

@@ -22,10 +22,10 @@ from policies.gaussian_actor import GaussianActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.fast_products import FastProducts
+from robot_rl.core.learner import Learner
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import Precision
-from robot_rl.learners.sac import SAC
 
 OBS, ACTION = 17, 6
 """Those of HalfCheetah-v5."""
@@ -104,7 +104,7 @@ def bf16_units() -> str:
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
-def own_learner(size: Size, precision: Precision) -> SAC:
+def own_learner(size: Size, precision: Precision) -> Learner:
     """Our SAC as the peers have it by default."""
     spec = EnvSpec(
         num_envs=1, device=torch.device("cpu"), groups={"actor": GroupSpec(shape=(OBS,))},

@@ -13,6 +13,7 @@ CPU = torch.device("cpu")
 ROBOTS = {
     "hover": "crazyflie", "tracking": "crazyflie", "reach": "panda", "lift": "panda",
     "peg": "panda", "drawer": "panda", "velocity": "go2", "velocity_rough": "go2",
+    "velocity_hidden": "go2",
     "stand_up": "go2",
 }  # fmt: skip
 """A robot for every task of configs/task; a new task gets a line, and is filmed."""

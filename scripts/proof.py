@@ -32,8 +32,8 @@ proofs:
               minutes of training each)
   velocity    2 seeds walk a quadruped as fast as asked, with pushes (bar: mean velocity error
               <= 0.15 m/s each, falls counted with 1 m/s; at most an hour of training each)
-  history     5 seeds of a teacher that sees hidden dynamics, and of its students with and
-              without history (bar: history saves error in every seed)
+  history     5 seeds of students with and without history, whose teacher sees the hidden
+              dynamics (bar: history saves error in every seed)
   offline_to_online
               WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one data set of half
               trained arms (bar: WSRL's mean success online >= that of its offline phase)

@@ -27,7 +27,8 @@ class Group:
     bears_bars: bool = False
     """Its number of seeds is what a person chooses; other groups keep at most theirs."""
     teacher: str = ""
-    """Group, an earlier one, whose run of the same seed teaches; empty for none."""
+    """Group, an earlier one, whose run of the same seed teaches, where it has fewer seeds its last
+    one; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,8 @@ class Proof:
             jobs[group.name] = []
             own = [text.format(runs=runs) for text in group.overrides]
             for seed in range(count):
-                after = jobs[group.teacher][seed] if group.teacher else None
+                known = jobs.get(group.teacher, [])
+                after = known[min(seed, len(known) - 1)] if known else None
                 taught = () if after is None else (f"learner.teacher={after.runs}",)
                 alone = runs / f"{self.name}_{group.name}s" / f"seed_{seed}"
                 jobs[group.name].append(

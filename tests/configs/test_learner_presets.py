@@ -12,6 +12,7 @@ from configs.catalog import CONFIGS
 from configs.compose import compose
 from configs.learner_builders import build_dsac_t, build_sac
 from robot_rl.core.errors import ConfigError
+from robot_rl.learners.dsac_t import DSACT
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import evaluate
 from tests.fakes import LinearWorld, ToyEnv, random_batch
@@ -100,6 +101,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
         batch = random_batch(env.spec, 8, seed)
         metrics, error = learner.update(replace(batch, extra={"monte_carlo_return": batch.reward}))
         assert all(value.isfinite() for value in metrics.values())
+        assert error is not None
         assert error.shape == (8,)
     assert {"critic_loss", "q_mean", "actor_loss", "entropy", "temperature"} <= set(metrics)
     assert torch.isfinite(evaluate(env, learner.policy(), seed=0).returns).all()
@@ -122,7 +124,9 @@ REACHED: dict[str, Callable[[SAC], bool]] = {
 @pytest.mark.parametrize("override", REACHED)
 def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
     config = compose(["learner=sac_paper", override]).config.learner
-    assert REACHED[override](build_sac(config, ToyEnv(LinearWorld()).spec, seed=0))
+    learner = build_sac(config, ToyEnv(LinearWorld()).spec, seed=0)
+    assert isinstance(learner, SAC)
+    assert REACHED[override](learner)
 
 
 def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
@@ -148,5 +152,6 @@ def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
     assert (config.num_envs, training.updates_per_step, training.random_steps) == (20, 1, 10_000)
     env = ToyEnv(LinearWorld(), 4)
     dsac = build_dsac_t(config.learner, env.spec, seed=0)
+    assert isinstance(dsac, DSACT)
     assert dsac.scale.shape == (2,)
     assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())

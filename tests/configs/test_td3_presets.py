@@ -62,6 +62,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
     learner.update(random_batch(env.spec, 8, seed=0))
     metrics, priority = learner.update(random_batch(env.spec, 8, seed=1))
     assert all(value.isfinite() for value in metrics.values())
+    assert priority is not None
     assert priority.shape == (8,)
     assert set(metrics) == {"critic_loss", "q_mean", "actor_loss"}
     assert learner.act(env.reset(seed=0), explore=True).shape == (4, 2)
@@ -73,7 +74,8 @@ def test_overrides_reach_what_is_made_of_them() -> None:
         "learner.critic.members=5", "learner.exploration_max=0.1", "learner.exploration_min=0.1",
         "learner.actor.hidden=[7]", "learner.actor.last_layer_std=1e-6",
     ]  # fmt: skip
-    td3: TD3 = build_td3(compose(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
+    td3 = build_td3(compose(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
+    assert isinstance(td3, TD3)
     critic, actor = td3.critic.state_dict(), td3.actor.state_dict()
     assert critic["network.0.weight"].shape[0] == 5
     assert critic["network.4.weight"].shape[-1] == 9

@@ -222,5 +222,5 @@ def test_shell_sees_exit_code_and_sentence(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: task 'hovr' is unknown (did you mean 'hover'?); known: drawer, gates, hover, lift, "
-        "motion, peg, reach, stand_up, tracking, velocity, velocity_rough\n"
+        "motion, peg, reach, stand_up, tracking, velocity, velocity_hidden, velocity_rough\n"
     )

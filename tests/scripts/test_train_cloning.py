@@ -36,9 +36,8 @@ def states(run: Path) -> dict[str, torch.Tensor]:
     return tensors(CheckpointStore(run / "checkpoints", read_only=True).load("latest").state)
 
 
-@pytest.mark.parametrize("learner", ["flow", "act"])
-def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data, learner) -> None:
-    assert command("train", *SMALL[learner], *SHORT, data).code == 0
+def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -> None:
+    assert command("train", *SMALL["act"], *SHORT, data).code == 0
     run = next((here / "runs").iterdir())
     records = read_metrics(run / "metrics.jsonl")
     losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
@@ -51,7 +50,7 @@ def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data, l
     assert float(differ[0].split()[-1]) < 1e-4
 
 
-@pytest.mark.parametrize("learner", ["bc", "flow", "act"])
+@pytest.mark.parametrize("learner", ["flow", "act"])
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner) -> None:
     average = "learner.average=0.9"
     train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)

@@ -1,13 +1,17 @@
 """A small proof that all of it together learns: a point mass is brought to rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from configs.residual_builder import ResidualLearnerConfig, build_residual
 from policies.trunks.kinds import NetworkKind
-from robot_rl.core.env import EnvSpec
+from robot_rl.core.base_action import BaseActionEnv
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import Precision
@@ -89,3 +93,51 @@ def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
     # A good controller costs about 5 per episode and reaches 100 %.
     assert after.success_rate >= 0.95
     assert float(after.returns.mean()) > -10
+
+
+class WeakSpring:
+    """A base that pulls to the origin and never brakes: it is not frozen in a file, nor plans."""
+
+    def next(self, obs: Obs) -> Tensor:
+        return (-0.5 * obs["actor"][:, :1]).clamp(-1.0, 1.0)
+
+    def restart(self, mask: Tensor, obs: Obs) -> Tensor:
+        return self.next(obs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+@pytest.mark.slow
+def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> None:
+    env, evaluation_env = (
+        BaseActionEnv(worlds(count, seed=seed), WeakSpring()) for count, seed in ((16, 0), (100, 1))
+    )
+    config = ResidualLearnerConfig(
+        batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3, critic_lr=3e-3, temperature_lr=3e-3,
+        init_temperature=0.1, critic_updates=100,
+    )  # fmt: skip
+    config.actor.hidden = config.critic.hidden = [32, 32]
+    config.actor.scale, config.actor.initial_std = 0.5, 0.2
+    learner = build_residual(config, env.spec, seed=0)
+    before = evaluate(evaluation_env, learner.policy(), seed=5)
+    swings = evaluate(worlds(100, seed=1), WeakSpring().next, seed=5)
+    assert torch.equal(before.returns, swings.returns)  # it begins as its base
+    segments = SegmentStore(tmp_path / "segments")
+    trainer = Trainer(
+        TrainerConfig(
+            total_steps=8_000, random_steps=0, acting_steps=800, updates_per_step=2,
+            replay_capacity=16_000, evaluation_interval=8_000, evaluation_episodes=100,
+            save_replay=False,
+        ),
+        env=env, evaluation_env=evaluation_env, learner=learner,
+        checkpoints=CheckpointStore(tmp_path / "checkpoints", segments=segments),
+        segments=segments, record=lambda record: None, interval_seconds=1e9, seed=0,
+    )  # fmt: skip
+    trainer.run()
+    after = evaluate(evaluation_env, learner.policy(), seed=5)
+    assert before.success_rate < 0.5
+    assert after.success_rate >= 0.95

@@ -5,7 +5,7 @@ initial weights, another seed of exploration and sampled actions where several p
 weights, and what joins the processes' gradients.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.off_policy import RewardScaling
 from robot_rl.learners.offline.cql import Conservatism, ConservatismConfig
+from robot_rl.learners.offline.critic_penalty import CriticPenalty
+from robot_rl.learners.offline.h2o import DynamicsGap, DynamicsGapConfig
 from robot_rl.learners.offline.iql import IQL, IQLConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
@@ -47,10 +49,19 @@ class SACLearnerConfig(SACConfig):
     """How an encoder learns beside the actor's loss."""
     conservatism: ConservatismConfig = field(default_factory=ConservatismConfig)
     """How low values of actions are kept that nobody has tried: CQL, Cal-QL."""
+    dynamics_gap: DynamicsGapConfig = field(default_factory=DynamicsGapConfig)
+    """How simulated rows are weighed beside real ones: H2O."""
 
     def __post_init__(self) -> None:
         """Refuse a target of more members than there are, and penalties on what is no mean."""
         super().__post_init__()
+        gap = self.dynamics_gap.weight > 0
+        if gap and (self.conservatism.weight > 0 or self.n_step > 1 or self.values.atoms):
+            raise ConfigError(
+                "learner.dynamics_gap.weight above 0 judges single steps and mean values: set "
+                "learner.n_step=1, learner.values.atoms=0 and learner.conservatism.weight=0, got "
+                f"{self.n_step}, {self.values.atoms} and {self.conservatism.weight:g}"
+            )
         scaled = self.reward_scale is not RewardScaling.none
         if self.conservatism.weight > 0 and (self.values.atoms or scaled):
             raise ConfigError(
@@ -83,14 +94,30 @@ def build_sac(
     if low.calibrated:
         wanted = ReturnsWanted(failure_reward=low.failure_reward, online=low.online)
 
-    def conservatism(generator: torch.Generator) -> Conservatism:
-        return Conservatism(low, config, device=spec.device, generator=generator, reduce=reduce)
+    def penalty(generator: torch.Generator) -> CriticPenalty:
+        around: dict[str, Any] = {
+            "device": spec.device, "generator": generator, "reduce": reduce
+        }  # fmt: skip
+        if low.weight > 0:
+            return Conservatism(low, config, **around)
+        return DynamicsGap(config.dynamics_gap, config, *_discriminators(config, spec), **around)
 
     learner = SAC(
         config, actor, critic, **surroundings(spec, seed, stream_seed, reduce),
-        penalty=conservatism if low.weight > 0 else None, returns_wanted=wanted,
+        penalty=penalty if low.weight > 0 or config.dynamics_gap.weight > 0 else None,
+        returns_wanted=wanted,
     )  # fmt: skip
     return estimating(learner, actor, config, spec, reduce)
+
+
+def _discriminators(config: SACLearnerConfig, spec: EnvSpec) -> tuple[QEnsemble, QEnsemble]:
+    """Shaped as the critics: of observation and action, and of these and the successor."""
+    group = "critic" if "critic" in spec.groups else "actor"
+    size, shape = spec.groups[group].shape[0], replace(config.critic, members=1, normalize=False)
+    return (
+        QEnsemble(shape, group, size, spec.action_size, 2),
+        QEnsemble(shape, group, size, spec.action_size + size, 2),
+    )
 
 
 @dataclass(kw_only=True)

@@ -41,7 +41,7 @@ _SMALL = (
 )  # fmt: skip
 """The same networks, batches, steps and updates per step for all."""
 _OFFLINE = (
-    "training.offline.updates=10_000", "training.offline.evaluation_interval=5_000",
+    "training.offline.updates=20_000", "training.offline.evaluation_interval=5_000",
     "learner.conservatism.actions=4", "learner.conservatism.next_actions=4",
     "training.warm_up_steps=2_000",
 )  # fmt: skip
@@ -120,7 +120,7 @@ OFFLINE_TO_ONLINE = Proof(
     name="offline_to_online",
     title="Offline to online",
     about="A Panda arm learns from 60,000 transitions of another arm's training, then in 20,000 "
-    "steps of its own. Steps count the 10,000 updates of the offline phase, where there is one. "
+    "steps of its own. Steps count the 20,000 updates of the offline phase, where there is one. "
     "An episode of 3 s succeeds if the mean distance over its last 0.5 s is below 2 cm.",
     groups=(
         _group(

@@ -53,6 +53,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "critics": (2, 0, False), "actor": ("min", -1.0, False),
         "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-5.0, 2.0),
     },
+    "h2o": {
+        "critics": (2, 0, False), "actor": ("min", -1.0, False),
+        "temperature": ("log_alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
+    },
     "fast_sac": {
         "critics": (2, 0, False), "actor": ("mean", 0.0, True),
         "temperature": ("alpha", 1e-3, "next_obs"), "log_std": (-5.0, 0.0),
@@ -99,7 +103,8 @@ def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
     metrics = {}
     for seed in range(config.actor_interval + 1):
         batch = random_batch(env.spec, 8, seed)
-        metrics, error = learner.update(replace(batch, extra={"monte_carlo_return": batch.reward}))
+        extra = {"monte_carlo_return": batch.reward, "source": torch.arange(8) % 2}
+        metrics, error = learner.update(replace(batch, extra=extra))
         assert all(value.isfinite() for value in metrics.values())
         assert error is not None
         assert error.shape == (8,)

@@ -85,7 +85,8 @@ class LearnerContract:
                 batch,
                 obs={name: batch.obs[name] for name in named},
                 next_obs={name: batch.next_obs[name] for name in named},
-                extra={"monte_carlo_return": batch.reward} if asks else {},
+                extra={"source": torch.arange(len(batch.reward), device=batch.reward.device) % 2}
+                | ({"monte_carlo_return": batch.reward} if asks else {}),
             )
             for batch in batches
         ]

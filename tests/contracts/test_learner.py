@@ -25,7 +25,7 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
-from tests.robot_rl.learners.offline.small import small_cql, small_iql
+from tests.robot_rl.learners.offline.small import small_cql, small_h2o, small_iql
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
@@ -52,6 +52,10 @@ def td3(**settings: Any) -> Callable[[EnvSpec, int], TD3]:
 
 def cql(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
     return lambda spec, seed: small_cql(spec, seed, **settings)
+
+
+def h2o(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
+    return lambda spec, seed: small_h2o(spec, seed, **settings)
 
 
 def iql(**settings: Any) -> Callable[[EnvSpec, int], IQL]:
@@ -128,6 +132,7 @@ CASES = (
         "cql with a tuned weight", cql(conservatism={"wanted_gap": 0.8, "next_actions": 3})
     ),
     LearnerCase("cal_ql", cql(conservatism={"calibrated": True})),
+    LearnerCase("h2o", h2o()),
     LearnerCase("iql", iql()),
     LearnerCase("iql without a group for the critic", iql(), privileged=False),
     LearnerCase("iql with a late actor", iql(actor_interval=2, n_step=3, target_members=2)),

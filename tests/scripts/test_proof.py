@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -326,3 +327,45 @@ def test_tiny_proof_from_training_to_page(command, here):
 def test_mistake_in_an_override_is_told_before_anything_is_trained(proofs):
     with pytest.raises(ConfigError, match="did you mean"):
         proofs.hover.HOVER.jobs(seeds=1, overrides=("learner.gama=1",), runs=Path("runs"))
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdicts"),
+    [
+        ({"WSRL": 0.8, "Cal-QL with its data": 0.7, "offline only": 0.5}, [True, True, True]),
+        ({"WSRL": 0.6, "Cal-QL with its data": 0.7, "offline only": 0.5}, [True, True, False]),
+        ({"WSRL": 0.4, "Cal-QL with its data": 0.3, "offline only": 0.5}, [True, False, True]),
+    ],
+)
+def test_going_online_is_judged_beside_staying_offline_and_keeping_the_data(
+    proofs, rates, verdicts
+):
+    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
+    record = made_up(proofs, proof, [0.9] * 5)
+    for name, rate in rates.items():
+        seeds = [
+            replace(seed, trials={n: trial(proofs, rate) for n in seed.trials})
+            for seed in record.groups[name].seeds
+        ]
+        record.groups[name] = replace(record.groups[name], seeds=seeds)
+    assert [bar.passed for bar in proof.bars(record)] == verdicts
+
+
+def test_methods_of_offline_to_online_differ_in_their_phases_alone(proofs):
+    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
+    jobs = proof.jobs(seeds=1, overrides=(), runs=Path("there"))
+    told = {name: one[0].config for name, one in jobs.items()}
+    for config in told.values():
+        assert config.training.prior.run == "there/data/reach_half_trained"
+        assert config.learner.actor.hidden == config.learner.critic.hidden == [64, 64]
+        assert (config.num_envs, config.training.updates_per_step) == (8, 8)
+    phases = {
+        name: (c.training.offline.updates > 0, c.training.total_steps > 0, c.training.prior.share)
+        for name, c in told.items()
+    }
+    assert phases == {
+        "WSRL": (True, True, 0.0), "Cal-QL with its data": (True, True, 0.25),
+        "RLPD": (False, True, 0.5), "offline only": (True, False, 0.0),
+    }  # fmt: skip
+    assert not told["WSRL"].learner.conservatism.online
+    assert told["Cal-QL with its data"].learner.conservatism.online

@@ -19,6 +19,7 @@ from robot_rl.learners.td3 import ClimbedValue
 from robot_rl.learners.values import ValueConfig
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.evaluation import evaluate
+from robot_rl.training.phases.config import StartConfig
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
 from robot_rl.training.trainer_config import TrainerConfig
@@ -129,7 +130,7 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> N
     segments = SegmentStore(tmp_path / "segments")
     trainer = Trainer(
         TrainerConfig(
-            total_steps=8_000, random_steps=0, acting_steps=800, updates_per_step=2,
+            total_steps=8_000, start=StartConfig(acts=True), warm_up_steps=800, updates_per_step=2,
             replay_capacity=16_000, evaluation_interval=8_000, evaluation_episodes=100,
             save_replay=False,
         ),

@@ -11,8 +11,9 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import CheckpointError, ConfigError, DatasetError, SpecMismatchError
+from robot_rl.core.learner import ReturnsWanted
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.training.prior import PriorConfig, open_prior
+from robot_rl.training.prior import PriorConfig, Weighting, open_prior
 from tests.fakes import ToyEnv
 from tests.robot_rl.datasets.samples import SPEC, episode, write
 from tests.robot_rl.training.loop import WORLD, Loop
@@ -123,3 +124,53 @@ def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path: Path
     other = PriorConfig(run=str(demonstrations(tmp_path / "more", 5)))
     with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
         Loop(tmp_path / "run", prior=other).resume()
+
+
+@pytest.mark.parametrize("weighting", Weighting)
+def test_episodes_are_drawn_by_their_return_or_their_success(
+    tmp_path: Path, weighting: Weighting
+) -> None:
+    """Four episodes with returns 0, 1, 2, 4 of four rows each; the second has success."""
+    told = []
+    for i, total in enumerate((0.0, 1.0, 2.0, 4.0)):
+        success = np.arange(4) == (3 if i == 1 else 9)
+        one = episode(i, 4, PLAIN, valid=np.ones(4, bool), success=success)
+        told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
+    prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
+    prior.favour(PriorConfig(run="x", weighting=weighting, weighting_temperature=0.5))
+    counts = torch.bincount(prior.replay.sample(20_000).extra["index"] // 4, minlength=4)
+    good = {
+        Weighting.none: [0.0] * 4, Weighting.returns: [0.0, 0.25, 0.5, 1.0],
+        Weighting.success: [0.0, 1.0, 0.0, 0.0],
+    }[weighting]  # fmt: skip
+    chance = torch.softmax(torch.tensor(good) / 0.5, 0)
+    assert counts / 20_000 == pytest.approx(chance.numpy(), abs=0.015)  # four standard errors
+
+
+def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
+    spec = replace(PLAIN, judges_success=False)
+    told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]
+    prior = opened(write(tmp_path / "set", *told, spec=spec), WORLDS)
+    with pytest.raises(ConfigError, match="does not say which episodes succeeded"):
+        prior.favour(PriorConfig(run="x", weighting=Weighting.success))
+    wanted = ReturnsWanted(failure_reward=-1.0, online=False)
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
+    config = PriorConfig(run=str(tmp_path / "set"))
+    with pytest.raises(ConfigError, match="needs to know which episodes failed"):
+        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, returns=wanted)
+
+
+def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path) -> None:
+    valid = np.ones(4, bool)
+    told = [
+        episode(i, 4, PLAIN, valid=valid, success=np.arange(4) == (3 if i == 1 else 9))
+        for i in range(2)
+    ]
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
+    prior = open_prior(
+        PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN))), own, WORLDS,
+        tuple(WORLDS.groups), seed=0, returns=ReturnsWanted(failure_reward=-1.0, online=False),
+    )  # fmt: skip
+    known = prior.replay.spread(8).extra["monte_carlo_return"]
+    assert known[:4].tolist() == [-2.0] * 4  # -1 / (1 - 0.5)
+    assert known[4:].tolist() != [-2.0] * 4

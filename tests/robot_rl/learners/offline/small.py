@@ -12,6 +12,7 @@ from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.offline.cql import MONTE_CARLO, ConservatismConfig
+from robot_rl.learners.offline.h2o import DynamicsGapConfig
 from robot_rl.learners.offline.iql import IQL
 from robot_rl.learners.sac import SAC
 from tests.fakes import LinearWorld, ToyEnv, random_batch
@@ -35,6 +36,19 @@ def small_cql(
     return build_sac(config, spec, seed=seed)
 
 
+def small_h2o(
+    spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None, **settings: Any
+) -> SAC:
+    """SAC with the weights and the penalty of H2O; networks of sixteen units."""
+    config = SACLearnerConfig(
+        **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
+        actor=GaussianActorConfig(hidden=[16]),
+        critic=QEnsembleConfig(hidden=[16]),
+        dynamics_gap=DynamicsGapConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),
+    )
+    return build_sac(config, spec, seed=seed)
+
+
 def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
     """IQL with networks of sixteen units."""
     shapes: dict[str, Any] = {
@@ -53,7 +67,9 @@ def stored(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:
     reached[0] = -torch.inf
     weight = torch.tensor([0.5, 2.0, 1.0, 1.5]).repeat(rows // 4)
     batch = random_batch(spec, rows, seed)
-    return replace(batch, weight=weight, extra={MONTE_CARLO: reached})
+    return replace(
+        batch, weight=weight, extra={MONTE_CARLO: reached, "source": torch.arange(rows) % 2}
+    )
 
 
 def warmed(make: Any, **settings: Any) -> tuple[Any, EnvSpec]:

@@ -137,6 +137,6 @@ def _within_limits(joints: Floats, robot: RobotSpec, owner: str) -> Floats:
     if beyond[frame, joint] > _LIMIT_TOLERANCE:
         raise ConfigError(
             f"{owner}: joint '{robot.joint_names[joint]}' is at {joints[frame, joint]:.3f} rad in "
-            f"frame {frame}, expected {list(limits[joint])}; is it degrees, or another robot?"
+            f"frame {frame}, expected {limits[joint].tolist()}; is it degrees, or another robot?"
         )
     return np.clip(joints, limits[:, 0], limits[:, 1])

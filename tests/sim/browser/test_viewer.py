@@ -175,3 +175,25 @@ def test_port_that_is_taken_is_told_and_not_replaced_by_another():
         assert listening() == before
     with pytest.raises(ConfigError, match=r"0\.\.65535"):
         BrowserViewer(player, title="hover", port=70_000)
+
+
+def test_gates_are_frames_that_stand_anew_with_every_course():
+    import viser
+
+    from sim.browser.viewer import BrowserViewer
+
+    player = player_of("gates", 1)
+    viewer = BrowserViewer(player, title="gates", port=0)
+    try:
+        marks = viewer._scene._marks
+        gates = [mark for mark in marks.values() if isinstance(mark, viser.LineSegmentsHandle)]
+        assert len(gates) == 5
+        before = [(node.position.copy(), node.points.copy()) for node in gates]
+        assert all(points.shape == (4, 2, 3) for _, points in before)
+        player.env.reset(seed=8)
+        viewer._draw(0.0)
+        for node, (place, points) in zip(gates, before, strict=True):
+            assert abs(node.position - place).max() > 0.01
+            assert abs(node.points - points).max() > 0.01
+    finally:
+        viewer.close()

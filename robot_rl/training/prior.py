@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
 
@@ -25,12 +25,10 @@ from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.lookout import Lookout
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
-
-if TYPE_CHECKING:
-    from robot_rl.datasets.episode import Episode
 
 _DATASET = "dataset.json"
 _FORMAT = 1
@@ -86,19 +84,6 @@ class Prior:
                 "copy of the old ones with training.prior.run=..."
             )
         self.replay.generator.set_state(state["generator"])
-
-
-class Lookout(Protocol):
-    """Adds groups to the observations of episodes that were stored without them."""
-
-    @property
-    def widths(self) -> Mapping[str, int]:
-        """Groups that it adds."""
-        ...
-
-    def __call__(self, episode: "Episode") -> "Episode":
-        """The episode with them."""
-        ...
 
 
 def open_prior(

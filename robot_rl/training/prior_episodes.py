@@ -23,7 +23,7 @@ from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 
 if TYPE_CHECKING:
-    from robot_rl.training.prior import Lookout
+    from robot_rl.training.lookout import Lookout
 
 
 def read_episodes(

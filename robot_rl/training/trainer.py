@@ -30,8 +30,9 @@ from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
+from robot_rl.training.lookout import Lookout
 from robot_rl.training.parallel import Ranks
-from robot_rl.training.prior import Lookout, Prior, PriorConfig, open_prior
+from robot_rl.training.prior import Prior, PriorConfig, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 
 VALIDATION_SEED = 1_000_003

@@ -14,7 +14,7 @@ from policies.residual_actor import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.training.base_actions import BaseActions
-from robot_rl.training.prior import Lookout
+from robot_rl.training.lookout import Lookout
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 

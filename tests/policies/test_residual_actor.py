@@ -1,6 +1,7 @@
 """A residual actor: its base in the beginning, within its scale ever after."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 B, D, A = 4000, 5, 3
 
 
-def actor(**config: float) -> ResidualActor:
+def actor(**config: Any) -> ResidualActor:
     torch.manual_seed(0)
     return ResidualActor(ResidualActorConfig(hidden=[16], **config), D, A)
 

@@ -7,6 +7,7 @@ from policies.deterministic_actor import DeterministicActor, DeterministicActorC
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.history.encoder import EncoderConfig, EncoderKind
 from policies.history.estimator import PRIVILEGED, Estimator, estimated_columns
+from policies.normal_actor import NormalActor, NormalActorConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.learner import Learner
@@ -23,6 +24,21 @@ def gaussian_actor(config: GaussianActorConfig, spec: EnvSpec) -> GaussianActor:
 def deterministic_actor(config: DeterministicActorConfig, spec: EnvSpec) -> DeterministicActor:
     """An actor of one action for an observation."""
     return DeterministicActor(config, *_sizes(config.groups, spec), **_sight(config, spec))
+
+
+def normal_actor(config: NormalActorConfig, spec: EnvSpec) -> NormalActor:
+    """An actor that says how likely an action is.
+
+    Raises:
+        ConfigError: Its encoder is asked for an estimate, which nobody would train.
+    """
+    if config.encoder.estimate:
+        raise ConfigError(
+            f"learner.actor.encoder.estimate={list(config.encoder.estimate)} has no loss in this "
+            "learner; leave it out, or choose one of the family of SAC and TD3"
+        )
+    sight = _sight(config, spec)
+    return NormalActor(config, *_sizes(config.groups, spec), terms=sight["terms"])
 
 
 def estimating(

@@ -10,10 +10,15 @@ from typing import Any
 
 import torch
 
-from configs.actor_builders import deterministic_actor, estimating, gaussian_actor
+from configs.actor_builders import (
+    deterministic_actor,
+    estimating,
+    gaussian_actor,
+    normal_actor,
+)
 from policies.deterministic_actor import DeterministicActorConfig
 from policies.gaussian_actor import GaussianActorConfig, LogStdBound
-from policies.normal_actor import NormalActor, NormalActorConfig
+from policies.normal_actor import NormalActorConfig
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
@@ -147,7 +152,7 @@ def build_iql(
 ) -> IQL:  # fmt: skip
     """IQL for an environment."""
     _begin(seed)
-    actor = NormalActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
+    actor = normal_actor(config.actor, spec)
     critic = make_critic(config.critic, spec, 1)
     group = critic.group
     value = QEnsemble(config.value, group, spec.groups[group].shape[0], 0)

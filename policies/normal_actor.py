@@ -5,13 +5,14 @@ made likely as they are. What is drawn beyond the range is cut off.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from robot_rl.core.env import Obs
+from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
@@ -39,19 +40,25 @@ class NormalActorConfig(DeterministicActorConfig):
 
 
 class NormalActor(nn.Module):
-    """Reads the group `actor`; hands out samples, densities of given actions, and the mode."""
+    """Hands out samples, densities of given actions, and the mode."""
 
-    def __init__(self, config: NormalActorConfig, obs_size: int, action_size: int) -> None:
+    def __init__(
+        self, config: NormalActorConfig, obs_size: int, action_size: int, *,
+        terms: Sequence[TermSpec] = (),
+    ) -> None:  # fmt: skip
         """Build the network.
 
         Args:
             config: Shape of the network.
-            obs_size: D, width of the group `actor`.
+            obs_size: D, width of the groups that are seen.
             action_size: A.
+            terms: What these groups consist of, where the network must know it.
         """
         super().__init__()
         self.config = config
-        self.mode = DeterministicActor(config, obs_size, action_size)
+        self.mode = DeterministicActor(config, obs_size, action_size, terms=terms)
+        self.groups = self.mode.groups
+        """Observation groups that are seen."""
         self.log_std = nn.Parameter(torch.full((action_size,), config.log_std_start))
 
     def forward(self, obs: Obs) -> Tensor:
@@ -71,7 +78,7 @@ class NormalActor(nn.Module):
         return (-0.5 * z * z - log_std - _HALF_LOG_TAU).sum(-1)
 
     def update_statistics(self, obs: Obs) -> None:
-        """Take the group `actor`, (N, D), into the normaliser."""
+        """Take the groups that are seen, (N, ...), into the normaliser."""
         self.mode.update_statistics(obs)
 
     def constrain(self) -> None:

@@ -115,6 +115,7 @@ SEVERAL_FILES = {
         "sim.viewing.shapes",
         "sim.viewing.worlds",
     },
+    ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",

@@ -90,7 +90,7 @@ class StochasticActor(Actor, Protocol):
         ...
 
 
-class LikelihoodActor(Network, Protocol):
+class LikelihoodActor(Actor, Protocol):
     """A policy that says how likely a given action is; called, it returns its mode."""
 
     def __call__(self, obs: Obs) -> Tensor:

@@ -1,4 +1,4 @@
-"""What adds observation groups to stored episodes, as worlds add them to live ones."""
+"""What worlds observe beyond what episodes of before were stored with."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol

@@ -1,6 +1,7 @@
 """A residual actor: its base in the beginning, within its scale ever after."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from robot_rl.core.errors import ConfigError
 B, D, A = 4000, 5, 3
 
 
-def actor(**config: float) -> ResidualActor:
+def actor(**changes: Any) -> ResidualActor:
     torch.manual_seed(0)
-    return ResidualActor(ResidualActorConfig(hidden=[16], **config), D, A)
+    config: dict[str, Any] = {"hidden": [16], **changes}
+    return ResidualActor(ResidualActorConfig(**config), D, A)
 
 
 def observed(count: int = B, span: float = 1.0) -> dict[str, torch.Tensor]:

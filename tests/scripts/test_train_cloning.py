@@ -1,6 +1,7 @@
 """`scripts/train.py learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"training.demonstrations.data={folder}"
 
 
-def states(run: Path) -> dict[str, torch.Tensor]:
+def states(run: Path) -> Any:
     return tensors(CheckpointStore(run / "checkpoints", read_only=True).load("latest").state)
 
 

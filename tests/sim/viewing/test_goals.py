@@ -31,7 +31,7 @@ def test_preview_is_a_row_of_lesser_points():
 
 
 def test_corners_are_squares_around_their_middle():
-    corners = [0, 0, 0, 2, 0, 0, 2, 0, 2, 0, 0, 2]
+    corners = [0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 2.0]
     first, second = marks(gate_corners_w=corners + [number + 5 for number in corners])
     assert first.outline is not None
     np.testing.assert_allclose(first.outline[2], [2, 0, 2])

@@ -34,12 +34,14 @@ _SMALL = (
     "learner.actor.hidden=[64,64]", "learner.critic.hidden=[64,64]", "learner.critic.members=4",
     "learner.actor.layer_norm=true", "learner.critic.layer_norm=true",
     "learner.actor.normalize=true", "learner.critic.normalize=true",
-    "learner.actor_lr=3.0e-4", "learner.critic_lr=3.0e-4", "learner.temperature_lr=3.0e-4",
+    "learner.actor_lr=1.0e-3", "learner.critic_lr=1.0e-3", "learner.temperature_lr=1.0e-3",
+    "learner.init_temperature=0.1", "learner.tau=0.01",
     "training.prior.run={runs}/" + _DATA, "training.total_steps=20_000",
     "training.updates_per_step=8", "training.replay_capacity=20_000",
     "training.evaluation_interval=4_000", "training.evaluation_episodes=64",
 )  # fmt: skip
-"""The same networks, batches, steps and updates per step for all."""
+"""The same networks, batches, steps and updates per step for all; rates and temperature are those
+of configs/learner/sac.yaml."""
 _OFFLINE = (
     "training.offline.updates=20_000", "training.offline.evaluation_interval=5_000",
     "learner.conservatism.actions=4", "learner.conservatism.next_actions=4",

@@ -115,7 +115,6 @@ SEVERAL_FILES = {
         "sim.viewing.shapes",
         "sim.viewing.worlds",
     },
-    ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",

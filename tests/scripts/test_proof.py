@@ -2,14 +2,15 @@
 
 import importlib
 import json
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.trainer import VALIDATION_SEED
+from tests.scripts.made_up_proofs import made_up, proofs
+
+__all__ = ["proofs"]  # a fixture
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 TINY = (
@@ -23,65 +24,6 @@ TINY = (
     "learner.batch_size=16",
     "logging.tensorboard=false",
 )
-
-
-@pytest.fixture
-def proofs(monkeypatch):
-    """The modules of `scripts/proofs`."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    names = (
-        "flights",
-        "history",
-        "hover",
-        "page",
-        "reach",
-        "record",
-        "results",
-        "tracking",
-        "velocity",
-    )
-    return SimpleNamespace(**{name: importlib.import_module(f"proofs.{name}") for name in names})
-
-
-def trial(proofs, success=0.9, *, rms=0.1):
-    spread = {"mean": rms, "median": rms, "p95": 2 * rms, "max": 3 * rms}
-    names = (
-        "mean_distance", "mean_speed", "rms_distance_all", "joint_speed", "mean_velocity_error",
-        "mean_velocity_error_all", "mean_turn_error", "gait_kept",
-    )  # fmt: skip
-    return proofs.record.TrialResult(
-        episodes=1000, success=success, low=success - 0.02, high=success + 0.01, ended=0.01,
-        metrics=dict.fromkeys(names, spread),
-    )  # fmt: skip
-
-
-def made_up(proofs, proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
-    """Results with these success rates in every group."""
-    groups = {}
-    for group in proof.groups:
-        seeds = [
-            proofs.record.SeedResult(
-                seed=seed, run=f"run_s{seed}", commit="0123456789ab", training_seconds=seconds,
-                world_steps=6_000_000, learner_share=0.7, checkpoint_step=5_000_000,
-                trials={name: trial(proofs, rate, rms=rms) for name in group.trials},
-            )
-            for seed, rate in enumerate(rates)
-        ]  # fmt: skip
-        groups[group.name] = proofs.record.GroupResult(
-            command="python scripts/train.py",
-            config_sha256=(hashes or {}).get(group.name, "0" * 64),
-            seeds=seeds,
-        )
-    origin = {
-        "date": "2026-01-31T14:05+00:00", "git": "0123456789ab", "python": "3.11",
-        "packages": {"torch": "2.13.0"}, "processor": "a processor", "processors": 2,
-        "load_average": 0.1, "jobs": 2,
-    }  # fmt: skip
-    expert = {one.name: trial(proofs, 0.97, rms=rms) for one in proof.conditions if proof.expert}
-    return proofs.record.ProofRecord(
-        name=proof.name, command="python scripts/proof.py", overrides=[], origin=origin,
-        groups=groups, expert=expert,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -264,40 +206,6 @@ def test_flight_that_leaves_the_box_is_lost(proofs):
     assert boxed.ended == pytest.approx(1 - boxed.success, abs=1 - calm.success)
 
 
-@pytest.mark.parametrize(
-    ("without", "verdicts"),
-    [
-        ([0.2] * 5, [True, True, True]),
-        ([0.2] * 4, [False, True, True]),
-        ([0.2] * 4 + [0.09], [True, False, True]),
-        ([0.09] * 5, [True, False, False]),
-        ([0.2] * 4 + [float("nan")], [True, False, False]),
-    ],
-)
-def test_history_is_judged_seed_by_seed_against_the_student_without(proofs, without, verdicts):
-    history = proofs.history.HISTORY
-    record = made_up(proofs, history, [0.5] * len(without), rms=0.1)
-    for seed, error in zip(record.groups["student without"].seeds, without, strict=True):
-        (condition,) = seed.trials
-        seed.trials[condition] = trial(proofs, 0.5, rms=error)
-    assert [bar.passed for bar in history.bars(record)] == verdicts
-    assert proofs.page.write_page(history, record, picture=None).count("**FAIL**") == sum(
-        not passed for passed in verdicts
-    )
-
-
-def test_all_students_learn_from_the_one_teacher(proofs):
-    plan = proofs.history.HISTORY.jobs(seeds=2, overrides=(), runs=Path("runs"))
-    (teacher,) = plan["teacher"]
-    assert teacher.runs == Path("runs/history_teachers/seed_0")
-    for group in ("student with history", "student without"):
-        assert [job.seed for job in plan[group]] == [0, 1]
-        for job in plan[group]:
-            assert job.after is teacher
-            assert f"learner.teacher={teacher.runs}" in job.arguments()
-            assert job.runs == Path("runs")
-
-
 @pytest.mark.slow
 def test_tiny_proof_from_training_to_page(command, here):
     arguments = ("hover", *TINY, "seeds=1", "episodes=4", "out=new/folder")
@@ -327,45 +235,3 @@ def test_tiny_proof_from_training_to_page(command, here):
 def test_mistake_in_an_override_is_told_before_anything_is_trained(proofs):
     with pytest.raises(ConfigError, match="did you mean"):
         proofs.hover.HOVER.jobs(seeds=1, overrides=("learner.gama=1",), runs=Path("runs"))
-
-
-@pytest.mark.parametrize(
-    ("rates", "verdicts"),
-    [
-        ({"WSRL": 0.8, "Cal-QL with its data": 0.7, "offline only": 0.5}, [True, True, True]),
-        ({"WSRL": 0.6, "Cal-QL with its data": 0.7, "offline only": 0.5}, [True, True, False]),
-        ({"WSRL": 0.4, "Cal-QL with its data": 0.3, "offline only": 0.5}, [True, False, True]),
-    ],
-)
-def test_going_online_is_judged_beside_staying_offline_and_keeping_the_data(
-    proofs, rates, verdicts
-):
-    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
-    record = made_up(proofs, proof, [0.9] * 5)
-    for name, rate in rates.items():
-        seeds = [
-            replace(seed, trials={n: trial(proofs, rate) for n in seed.trials})
-            for seed in record.groups[name].seeds
-        ]
-        record.groups[name] = replace(record.groups[name], seeds=seeds)
-    assert [bar.passed for bar in proof.bars(record)] == verdicts
-
-
-def test_methods_of_offline_to_online_differ_in_their_phases_alone(proofs):
-    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
-    jobs = proof.jobs(seeds=1, overrides=(), runs=Path("there"))
-    told = {name: one[0].config for name, one in jobs.items()}
-    for config in told.values():
-        assert config.training.prior.run == "there/data/reach_half_trained"
-        assert config.learner.actor.hidden == config.learner.critic.hidden == [64, 64]
-        assert (config.num_envs, config.training.updates_per_step) == (8, 8)
-    phases = {
-        name: (c.training.offline.updates > 0, c.training.total_steps > 0, c.training.prior.share)
-        for name, c in told.items()
-    }
-    assert phases == {
-        "WSRL": (True, True, 0.0), "Cal-QL with its data": (True, True, 0.25),
-        "RLPD": (False, True, 0.5), "offline only": (True, False, 0.0),
-    }  # fmt: skip
-    assert not told["WSRL"].learner.conservatism.online
-    assert told["Cal-QL with its data"].learner.conservatism.online

@@ -18,6 +18,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim import draws
+from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
 from sim.task import Judgement, Start
 from sim.tasks import checks
@@ -204,7 +205,7 @@ class MotionTask:
     ) -> Judgement:
         """Pay for being where the motion is; terminate where base or ends have lost it."""
         config, asked = self.config, self._asked()
-        bodies = self._bodies(truth, asked)
+        bodies = compare(self._sensors, truth, asked)
         position_error = truth.position_w - asked["position_w"]
         errors = torch.stack(
             [
@@ -283,55 +284,8 @@ class MotionTask:
             "body_preview_w": asked["body_position_w"].flatten(1),  # to be drawn
         }
 
-    def _bodies(self, truth: RobotState, asked: Mapping[str, Tensor]) -> "_Bodies":
-        """The watched bodies beside the motion's, which is put where the robot stands."""
-        found = {
-            name: self._sensors[name].unflatten(-1, (-1, width))
-            for name, width in BODY_FIELDS.items()
-        }
-        turn = quaternion.from_yaw(yaw(truth.orientation_w) - yaw(asked["orientation_w"]))[:, None]
-        arm = asked["body_position_w"] - asked["position_w"][:, None]
-        anchor = torch.cat([truth.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
-        place = anchor[:, None] + quaternion.rotate(turn, arm)
-        facing = quaternion.multiply(turn.expand_as(asked["body_orientation_w"]),
-                                     asked["body_orientation_w"])  # fmt: skip
-        way = found["body_position_w"] - place  # (N, B, 3)
-        return _Bodies(
-            distance=way.norm(dim=-1),
-            height=way[..., 2],
-            errors=(
-                square_sum(way).mean(-1),
-                angle(found["body_orientation_w"], facing).square().mean(-1),
-                square_sum(found["body_velocity_w"] - asked["body_velocity_w"]).mean(-1),
-                square_sum(found["body_rates_w"] - asked["body_rates_w"]).mean(-1),
-            ),
-        )
-
 
 _STATE = (
     "position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b", "joint_position",
     "joint_velocity",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Bodies:
-    """How the watched bodies differ from the motion."""
-
-    distance: Tensor
-    """(N, B), [m]."""
-    height: Tensor
-    """(N, B), [m], positive where the robot's is higher."""
-    errors: tuple[Tensor, ...]
-    """Mean squares of position, orientation, velocity and rates, (N,) each."""
-
-
-def angle(one: Tensor, other: Tensor) -> Tensor:
-    """Angle of the rotation between unit quaternions, (..., 4) -> (...), [rad]."""
-    return 2 * (one * other).sum(-1).abs().clamp(max=1.0).acos()
-
-
-def yaw(orientation: Tensor) -> Tensor:
-    """Heading of a base, (N, 4) -> (N,), [rad]."""
-    ahead = quaternion.heading(quaternion.rotation_matrix(orientation))
-    return torch.atan2(ahead[:, 1], ahead[:, 0])

@@ -10,11 +10,12 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
+from sim.motions.body_errors import angle
 from sim.motions.reference import BODY_FIELDS
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import Judgement
-from sim.tasks.legs.motion import REWARD_NAMES, MotionTask, WidthsConfig, angle
+from sim.tasks.legs.motion import REWARD_NAMES, MotionTask, WidthsConfig
 from tests.sim.legs import BODIES, motion_config, motion_worlds
 from tests.sim.viewing.shown import worlds
 

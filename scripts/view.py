@@ -1,6 +1,7 @@
 """Looks at a task: `python scripts/view.py task=hover agent=random`; `--help` says more."""
 
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,8 @@ class ViewOptions:
 
 
 def _help() -> str:
-    return _HELP.format(tasks=", ".join(choices("task")), robots=", ".join(choices("robot")))
+    tasks = textwrap.fill(", ".join(choices("task")), 90, subsequent_indent=" " * 7)
+    return _HELP.format(tasks=tasks, robots=", ".join(choices("robot")))
 
 
 @exit_with_sentence()

@@ -10,8 +10,13 @@ from policies.history.estimator import PRIVILEGED, Estimator, estimated_columns
 from policies.normal_actor import NormalActor, NormalActorConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.learner import Learner
-from robot_rl.learners.estimation import Algorithm, Estimating, EstimationConfig
+from robot_rl.core.learner import Learner, OfflineLearner
+from robot_rl.learners.estimation import (
+    Algorithm,
+    Estimating,
+    EstimatingOffline,
+    EstimationConfig,
+)
 from robot_rl.learners.off_policy import DescentConfig
 from robot_rl.learners.optimization import Reduce
 
@@ -70,7 +75,10 @@ def estimating(
     columns = _estimated(encoder, spec)
     estimator = Estimator(actor, columns, next_obs=estimation.next_obs, device=spec.device)
     groups = (PRIVILEGED,) if columns else ()
-    return Estimating(learner, estimator, estimation, descent=descent, groups=groups, reduce=reduce)
+    around: dict[str, Any] = {"descent": descent, "groups": groups, "reduce": reduce}
+    if isinstance(learner, OfflineLearner):
+        return EstimatingOffline(learner, estimator, estimation, **around)
+    return Estimating(learner, estimator, estimation, **around)
 
 
 def _sizes(groups: Sequence[str], spec: EnvSpec) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, GroupSpec, Obs, WeighsRewards
 from robot_rl.core.errors import SpecMismatchError
 
 BASE_ACTION = "base_action"
@@ -136,3 +136,23 @@ class BaseActionEnv:
     def _load_base(self, state: Mapping[str, Any]) -> None:
         self.base.load_state_dict(state["base"])
         self._action = state["action"].to(self._action.device, copy=True)
+
+
+class WeighedBaseActionEnv(BaseActionEnv):
+    """The same around worlds that say what their reward terms weigh."""
+
+    @property
+    def reward_weights(self) -> Tensor:
+        """The newest weights, (K,)."""
+        assert isinstance(self.env, WeighsRewards)
+        return self.env.reward_weights
+
+
+def with_base_action(env: BatchEnv, base: BasePolicy) -> BaseActionEnv:
+    """Worlds that say what a base would do, and all that they said without it.
+
+    Raises:
+        SpecMismatchError: They have the group already.
+    """
+    kind = WeighedBaseActionEnv if isinstance(env, WeighsRewards) else BaseActionEnv
+    return kind(env, base)

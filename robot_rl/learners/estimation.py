@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, OfflineLearner, Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce
@@ -62,6 +62,10 @@ class Algorithm(Learner, Protocol):
 
     products: FastProducts
     """Entered by every update."""
+
+
+class OfflineAlgorithm(Algorithm, OfflineLearner, Protocol):
+    """One that may begin with stored experience alone."""
 
 
 class Estimating:
@@ -139,3 +143,32 @@ class Estimating:
         self.inner.load_state_dict(state)
         self._estimator.load_state_dict(state["estimator"])
         self._optimizer.load_state_dict(state["estimator_optimizer"])
+
+
+class EstimatingOffline(Estimating):
+    """The same around a learner that may begin with stored experience alone."""
+
+    inner: OfflineAlgorithm
+
+    @property
+    def learns_offline(self) -> bool:
+        """As the algorithm."""
+        return self.inner.learns_offline
+
+    @property
+    def returns_wanted(self) -> ReturnsWanted | None:
+        """As the algorithm."""
+        return self.inner.returns_wanted
+
+    def begin_phase(self, phase: Phase) -> None:
+        """The run enters a phase."""
+        self.inner.begin_phase(phase)
+
+    def see(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into all normalisers."""
+        self.inner.see(obs)
+        self._estimator.update_statistics(obs)
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """What the algorithm says of a batch."""
+        return self.inner.inspect(batch)

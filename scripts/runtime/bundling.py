@@ -22,7 +22,7 @@ from robot_rl.core.errors import BundleError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
-from runtime.parts import load_policy, make_sim_env
+from runtime.parts import load_policy, make_sim_env, seen_groups
 from sim.env import SimEnv
 from sim.task import clocks_of
 
@@ -68,7 +68,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         evaluation=True,
     )
     policy = load_policy(run, config, env.spec, which)
-    _check_measurable(config.learner.actor.groups)
+    _check_measurable(seen_groups(config))
     origin = run.provenance()
     network: nn.Module = policy.module
     chunks: dict[str, Any] = {}

@@ -64,18 +64,35 @@ def make_policy(config: RunConfig, spec: EnvSpec) -> nn.Module:
     return make_learner(config, spec).policy()
 
 
+def seen_groups(config: RunConfig) -> tuple[str, ...]:
+    """Observation groups of the worlds that a run's policy sees.
+
+    Policies that clone, and residuals, have no choice.
+    """
+    return tuple(getattr(config.learner.actor, "groups", ("actor",)))
+
+
 def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
     """The best policy of the run that a learner names as its teacher.
 
     Args:
         config: The student's run.
         spec: The student's environment.
+
+    Raises:
+        ConfigError: It plans, or corrects a base: what it does depends on more than what it sees.
     """
     run = open_teacher(config.learner.teacher)
     teacher = from_plain(run.config())
-    groups = tuple(teacher.learner.actor.groups)
-    check_teacher(str(run.path), teacher, config, groups)
-    return load_policy(run, teacher, spec, "best").module
+    check_teacher(str(run.path), teacher, config, seen_groups(teacher))
+    module = load_policy(run, teacher, spec, "best").module
+    if not hasattr(module, "groups"):
+        raise ConfigError(
+            f"learner.teacher={run.path}: a policy of learner="
+            f"{component_of(teacher.learner).name} cannot teach; expected one of an actor that "
+            "answers each observation by itself, such as sac, td3, dsac_t or iql"
+        )
+    return module
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv
+from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv, with_base_action
+from robot_rl.core.env import WeighsRewards
 from robot_rl.core.errors import SpecMismatchError
 from tests.bases import ByHand, frozen, write_base
 from tests.equality import assert_same
@@ -102,6 +103,16 @@ def test_another_base_is_refused(tmp_path: Path) -> None:
         other.load_state_dict(state)
     with pytest.raises(SpecMismatchError, match="observe 'base_action' already"):
         BaseActionEnv(env, env.base)
+
+
+def test_worlds_that_weigh_their_rewards_still_do_and_others_do_not(tmp_path: Path) -> None:
+    """They were forgotten: stored rewards were valued by ones until the first step."""
+    env = ToyEnv(LinearWorld(), WORLDS)
+    base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
+    wrapped = with_base_action(env, base)
+    assert isinstance(wrapped, WeighsRewards)
+    assert torch.equal(wrapped.reward_weights, env.reward_weights)
+    assert not isinstance(BaseActionEnv(env, base), WeighsRewards)
 
 
 def test_several_are_mixed_by_their_weights(tmp_path: Path) -> None:

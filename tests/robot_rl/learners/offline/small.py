@@ -21,12 +21,13 @@ ROWS = 16
 
 def small_cql(
     spec: EnvSpec, seed: int = 0, *, critic: dict[str, Any] | None = None,
-    conservatism: dict[str, Any] | None = None, **settings: Any,
+    conservatism: dict[str, Any] | None = None, actor: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Any:  # fmt: skip
     """SAC with a conservative penalty; networks of sixteen units."""
     config = SACLearnerConfig(
         **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
-        actor=GaussianActorConfig(hidden=[16]),
+        actor=GaussianActorConfig(hidden=[16], **(actor or {})),
         critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
         conservatism=ConservatismConfig(
             **{"weight": 5.0, "actions": 3, "next_actions": 1, **(conservatism or {})}

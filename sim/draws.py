@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,8 +21,14 @@ def box(
 ) -> Tensor:
     """Points uniform in a box between two corners, (count, len(low))."""
     unit = torch.rand((count, len(low)), generator=generator, device=generator.device)
-    corner = torch.tensor(low, device=unit.device)
-    return corner + (torch.tensor(high, device=unit.device) - corner) * unit
+    corner = _corner(tuple(low), unit.device)
+    return corner + (_corner(tuple(high), unit.device) - corner) * unit
+
+
+@lru_cache(maxsize=64)
+def _corner(place: tuple[float, ...], device: torch.device) -> Tensor:
+    """Handed to the device once: it would be waited for in every beginning."""
+    return torch.tensor(place, device=device)
 
 
 def normal(shape: Sequence[int], deviation: float, generator: torch.Generator) -> Tensor:

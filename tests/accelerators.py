@@ -16,6 +16,8 @@ _WAITING = ("_local_scalar_dense", "nonzero", "equal", "unique", "masked_select"
 """Operations after which the host knows numbers of the device."""
 _READING = ("numpy", "tolist", "cpu", "item", "__array__")
 """The same as methods."""
+_HANDING = ("tensor", "as_tensor", "from_numpy")
+"""What hands the host's numbers over, which waits too."""
 
 
 def as_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,4 +49,11 @@ def nothing_waits() -> Iterator[None]:
                 raise AssertionError(f"Tensor.{name} waits for the device")
 
             patch.setattr(torch.Tensor, name, refuse)
+        for name in _HANDING:
+
+            def hand(value: Any, *rest: Any, real: Any = getattr(torch, name), **more: Any) -> Any:
+                assert isinstance(value, torch.Tensor), "numbers are handed over in every step"
+                return real(value, *rest, **more)
+
+            patch.setattr(torch, name, hand)
         yield

@@ -13,7 +13,7 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.run_folder import RunFolder
 from runtime.bundling import BundlePolicy
-from runtime.parts import load_policy
+from runtime.parts import load_policy, seen_groups
 from sim.env import SimEnv
 from sim.experts.catalog import scripted_expert
 from sim.viewing.player import Agent
@@ -127,7 +127,11 @@ def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
 def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
     """Refuse a policy that would see or move something else than it was trained with."""
     one, two = to_plain(run), to_plain(config)
-    for name in ("env", "robot.spec", "robot.action", "task.actor", "task.action"):
+    names = ["env", "robot.spec", "robot.action", "task.actor", "task.action",
+             "robot.physics_dt", "robot.decimation"]  # fmt: skip
+    if seen_groups(run) != ("actor",):  # what a critic sees are parts of ranges, too
+        names += ["task.critic", "task.randomization"]
+    for name in names:
         group, _, field = name.partition(".")
         theirs, ours = (
             (plain[group] or {}).get(field) if field else plain[group] for plain in (one, two)

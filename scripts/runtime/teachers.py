@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 from configs.schema import RunConfig, component_of
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -15,6 +16,8 @@ _PLANT = "sensed/plant"
 def open_teacher(name: str) -> RunFolder:
     """The run that `learner.teacher` names: its folder, or a folder of runs, whose newest it is.
 
+    Runs that are taught themselves do not count: the student's own may lie there.
+
     Raises:
         ConfigError: Nothing is named, or there is no run.
     """
@@ -24,13 +27,21 @@ def open_teacher(name: str) -> RunFolder:
             "may see more than the student, such as one of learner.actor.groups=[critic]"
         )
     path = Path(name)
-    found = [] if (path / "config.yaml").is_file() else find_runs(path)
+    found = [] if (path / "config.yaml").is_file() else _possible(path)
     if not found and not (path / "config.yaml").is_file():
         raise ConfigError(
             f"learner.teacher={name} is neither a run nor a folder of runs; train one with: "
             "python scripts/train.py ... learner.actor.groups=[critic]"
         )
     return RunFolder.open(found[-1] if found else path)
+
+
+def _possible(folder: Path) -> list[Path]:
+    return [path for path in find_runs(folder) if "teacher" not in _learner(path)]
+
+
+def _learner(path: Path) -> dict[str, Any]:
+    return RunFolder.open(path).config().get("learner") or {}
 
 
 def check_teacher(

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, DeviceError
 from sim.env import SimEnv
 from sim.experts.drawer import DrawerExpert
 from sim.experts.lift import LiftExpert
@@ -57,7 +57,13 @@ def scripted_expert(env: SimEnv) -> Expert:
 
     Raises:
         ConfigError: The task has none, or it does not move the robot as the actions do.
+        DeviceError: The worlds do not live on the CPU.
     """
+    if env.spec.device.type != "cpu":
+        raise DeviceError(
+            f"a scripted expert was asked for in worlds on {env.spec.device}; experts plan on the "
+            "CPU: use device=cpu"
+        )
     for task, make in _EXPERTS.values():
         if type(env.task) is task:
             return make(env.simulation, env.task, env.action_map)

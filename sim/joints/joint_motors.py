@@ -75,6 +75,12 @@ class JointMotors:
         self._control = engine.control[:, :count]
         self._finger_control = engine.control[:, count:]
         self._ramp = TargetRamp(robot, engine) if limit_target_speed else None
+        # On the device from the start: handing them over in every beginning would wait for it.
+        model = engine.model
+        self._physics_dt = float(model.opt.timestep)
+        self._effort_limits = torch.tensor(model.actuator_forcerange[:count]).to(engine.qpos)
+        self._resistances = torch.tensor(model.actuator_gainprm[:count, RESISTANCE]).to(engine.qpos)
+        self._delays = torch.tensor([j.actuator_delay for j in robot.joints]).to(engine.qpos)
         self._coulomb = torch.zeros(0, device=device)
         if any(joint.static_friction > 0 for joint in robot.joints):
             coulomb = torch.tensor(engine.model.dof_frictionloss[joints]).to(engine.qvel)
@@ -150,18 +156,15 @@ class JointMotors:
                 f"'{self._robot.name}' has none; give its joints an effort_limit"
             )
         field = self._engine.model_field("actuator_forcerange")[:, :count]
-        limits = torch.tensor(model.actuator_forcerange[:count]).to(field)  # (J, 2)
-        rows.put(field, limits * factor[..., None])
+        rows.put(field, self._effort_limits * factor[..., None])
         for run in self._lined:
             field = self._engine.model_field("actuator_gainprm")[:, run, RESISTANCE]
-            nominal = torch.tensor(model.actuator_gainprm[run, RESISTANCE]).to(field)
-            rows.put(field, nominal / factor[:, run])
+            rows.put(field, self._resistances[run] / factor[:, run])
 
     def add_delay(self, rows: Rows, delay: Tensor) -> None:
         """Time that the motors' delay exceeds the spec's by, (count, 1), [s]."""
-        own = torch.tensor([joint.actuator_delay for joint in self._robot.joints]).to(delay)
         field = self._engine.model_field("actuator_delay")[:, : self._robot.num_joints]
-        rows.put(field, delay_times(own + delay, float(self._engine.model.opt.timestep)))
+        rows.put(field, delay_times(self._delays + delay, self._physics_dt))
 
     def set_friction(self, rows: Rows, coulomb: Tensor) -> None:
         """Coulomb friction of the joints, (count, J), [N m]."""
@@ -178,9 +181,7 @@ class JointMotors:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._coulomb.copy_(state["coulomb"])
-        self._asked_gains.fill_(
-            math.nan
-        )  # equal to no gains: those of the next command are written
+        self._asked_gains.fill_(math.nan)  # equal to none: those of the next command are written
         if self.gripper is not None:
             self.gripper.load_state_dict(state["gripper"])
         if self._ramp is not None:

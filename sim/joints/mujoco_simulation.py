@@ -191,7 +191,7 @@ class MujocoSimulation:
                 (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
         """
         columns = slice(0, 6) if self.layout.floating else self.layout.velocity
-        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel.dtype)
+        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel)
 
     def fallen(self, config: FallenConfig) -> Tensor:
         """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""

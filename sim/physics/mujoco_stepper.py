@@ -2,7 +2,7 @@
 
 After its last substep MuJoCo has computed everything at the state before it. What positions and
 velocities decide must be computed once more, and of that a third to a half is for contacts and
-constraints, which no sensor of this kind asks for (except one that lists contacts).
+constraints, which few sensors of this kind ask for.
 """
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
@@ -18,7 +18,14 @@ from sim.physics.mujoco_sensors import stage_of_sensors
 
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
 _VELOCITY = mujoco.mjtStage.mjSTAGE_VEL.value
-_CONTACT = int(mujoco.mjtSensor.mjSENS_CONTACT)
+_KINDS = mujoco.mjtSensor
+_OF_CONSTRAINTS = [
+    int(kind) for kind in (
+        _KINDS.mjSENS_CONTACT, _KINDS.mjSENS_JOINTLIMITPOS, _KINDS.mjSENS_JOINTLIMITVEL,
+        _KINDS.mjSENS_TENDONLIMITPOS, _KINDS.mjSENS_TENDONLIMITVEL,
+    )
+]  # fmt: skip
+"""Sensors of positions and velocities that ask for contacts or constraints after all."""
 _LEFT_OUT = mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
 
 
@@ -64,7 +71,7 @@ class MujocoStepper:
         return refused + self._look()
 
     def _looks_apart(self, model: mujoco.MjModel) -> bool:
-        return self._stage != _NOTHING and _CONTACT not in model.sensor_type
+        return self._stage != _NOTHING and not np.isin(model.sensor_type, _OF_CONSTRAINTS).any()
 
     def _look_again(self, model: mujoco.MjModel) -> Callable[[], list[np.ndarray]]:
         """What brings sensors up to date without contacts.

@@ -105,10 +105,9 @@ def make_mjlab_env(
     """
     if not config.id:
         raise ConfigError("env.id is empty; say which task: env.id=Mjlab-Velocity-Flat-Unitree-Go1")
-    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn; GL may be missing
     warp_start.start()
     streams = RandomStreams(device)
-    with streams.entered(), _quiet():
+    with streams.entered(), _quiet(), _without_gl():
         make, registry = _mjlab()
         module, _, task = config.id.rpartition(":")
         import_tasks(module)
@@ -125,6 +124,18 @@ def make_mjlab_env(
     return TorchWorldsEnv(
         worlds, layout, config, device=device, seed=seed, stagger=not evaluation, streams=streams
     )
+
+
+@contextlib.contextmanager
+def _without_gl() -> Iterator[None]:
+    """Nothing is drawn here, and GL may be missing; whoever draws later finds what was said."""
+    before = os.environ.get("MUJOCO_GL")
+    os.environ.setdefault("MUJOCO_GL", "disabled")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MUJOCO_GL"]
 
 
 def _mjlab() -> tuple[Any, Any]:

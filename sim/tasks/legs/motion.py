@@ -153,11 +153,12 @@ class MotionTask:
         self._reference = {name: value.to(device) for name, value in reference.fields.items()}
         self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
         self._widths = torch.tensor(list(vars(config.widths).values()), device=device)
-        self._ends = [config.scene.bodies.index(name) for name in config.ends]
+        ends = [config.scene.bodies.index(name) for name in config.ends]
+        self._ends = torch.tensor(ends, dtype=torch.int64, device=device)
         self._legs = Legs(robot, device)
         self._phases = Phases(
             config.phases, starts=reference.starts, control_dt=control_dt,
-            adaptive=not evaluation, device=device,
+            adaptive=not evaluation, repeats=config.motion.repeat, device=device,
         )  # fmt: skip
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
         half = 0.5 * config.soft_limit * (limits[:, 1] - limits[:, 0])
@@ -232,7 +233,7 @@ class MotionTask:
         expected = quaternion.rotation_matrix(asked["orientation_w"])[:, 8]
         lost = position_error[:, 2].abs() > config.max_height_error
         lost |= (vertical - expected).abs() > config.max_gravity_error
-        if self._ends:
+        if len(self._ends):
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
         mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed

@@ -41,7 +41,7 @@ class Phases:
 
     def __init__(
         self, config: PhaseConfig, *, starts: int, control_dt: float, adaptive: bool,
-        device: torch.device,
+        device: torch.device, repeats: bool = True,
     ) -> None:  # fmt: skip
         """Begin with all bins alike.
 
@@ -51,9 +51,11 @@ class Phases:
             control_dt: Time of a frame [s].
             adaptive: Follow failures; else draw uniformly.
             device: Where the counts live.
+            repeats: Frames behind those to choose from are the first ones again; else the last one
+                is held.
         """
         self.config, self._adaptive = config, adaptive
-        self._starts = starts
+        self._starts, self._repeats = starts, repeats
         self._width = min(starts, max(1, round(config.bin / control_dt)))  # frames of a bin
         self._failures = torch.zeros(-(-starts // self._width), device=device)
 
@@ -83,7 +85,8 @@ class Phases:
         if not self._adaptive:
             return
         now = torch.zeros_like(self._failures)
-        now.index_add_(0, (frame % self._starts) // self._width, failed.float())
+        at = frame % self._starts if self._repeats else frame.clamp(max=self._starts - 1)
+        now.index_add_(0, at // self._width, failed.float())
         self._failures.lerp_(now, self.config.decay)
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from configs.schema import make_env
 from robot_rl.core.env import BatchEnv, EnvStep
-from scripts.runtime.parts import make_sim_env
 from tests.accelerators import as_on_an_accelerator, nothing_waits
 from tests.compositions import composed
 
@@ -20,9 +20,7 @@ TASKS = (
 def worlds(task: str) -> Any:
     config = composed([f"task={part}" if i == 0 else part for i, part in enumerate(task.split())]
                       + ["robot.engine=warp"]).config  # fmt: skip
-    return make_sim_env(
-        config, num_envs=WORLDS, device=torch.device("cpu"), seed=0, evaluation=False
-    )
+    return make_env(config, num_envs=WORLDS, device=torch.device("cpu"), seed=0, evaluation=False)
 
 
 def played(env: BatchEnv, actions: torch.Tensor) -> list[EnvStep]:

@@ -14,6 +14,7 @@ from sim.physics.mujoco_stepper import MujocoStepper
 WORLDS = 20
 """More than threads and their shares: each thread computes several, one after another."""
 CONTACTS = '<contact name="touched" geom1="ball" data="found"/>'
+LIMIT = '<jointlimitpos name="limit" joint="turn"/>'
 SPEED = '<framelinvel name="speed" objtype="site" objname="tip"/>'
 ARM = f"""
 <mujoco>
@@ -21,7 +22,7 @@ ARM = f"""
   <worldbody>
     <geom type="plane" size="5 5 0.1"/>
     <body pos="0 0 0.2">
-      <joint name="turn" axis="0 1 0" damping="0.05"/>
+      <joint name="turn" axis="0 1 0" damping="0.05" limited="true" range="-60 60"/>
       <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.15" mass="0.2"/>
       <geom name="ball" size="0.03" pos="0 0 -0.18" mass="0.1"/>
       <site name="tip" pos="0 0 -0.2"/>
@@ -33,6 +34,7 @@ ARM = f"""
     <framepos name="tip" objtype="site" objname="tip"/>
     {SPEED}
     {CONTACTS}
+    {LIMIT}
   </sensor>
 </mujoco>
 """
@@ -57,7 +59,11 @@ def stepped_by_hand(
 
 @pytest.mark.parametrize("ramped", [False, True])
 @pytest.mark.parametrize("decimation", [1, 3])
-@pytest.mark.parametrize("left_out", [(), (CONTACTS,), (CONTACTS, SPEED)], ids=str)
+@pytest.mark.parametrize(
+    "left_out",
+    [(LIMIT,), (CONTACTS,), (CONTACTS, LIMIT), (CONTACTS, LIMIT, SPEED)],
+    ids=["contacts", "limit", "neither", "positions alone"],
+)
 def test_every_world_feels_what_it_would_feel_alone(
     left_out: tuple[str, ...], decimation: int, ramped: bool
 ) -> None:
@@ -82,12 +88,13 @@ def test_every_world_feels_what_it_would_feel_alone(
         np.testing.assert_array_equal(forces[world], force)
         for name, columns in sensor_columns(model).items():
             np.testing.assert_array_equal(sensors[world, columns], seen[name], err_msg=name)
-    if not left_out:
-        assert 0 < sensors[:, sensor_columns(model)["touched"]].sum() < WORLDS
+    for part, name in ((CONTACTS, "touched"), (LIMIT, "limit")):
+        if part not in left_out:  # some worlds do, others do not
+            assert 0 < np.count_nonzero(sensors[:, sensor_columns(model)[name]]) < WORLDS
 
 
 def test_flags_of_the_model_are_its_own_again_after_a_step() -> None:
-    model = mujoco.MjModel.from_xml_string(ARM.replace(CONTACTS, ""))
+    model = mujoco.MjModel.from_xml_string(ARM.replace(CONTACTS, "").replace(LIMIT, ""))
     model.opt.disableflags = mujoco.mjtDisableBit.mjDSBL_GRAVITY.value
     batch = Batch(model, WORLDS, 2)
     MujocoStepper(batch, 2).step(None)

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from configs.schema import make_env
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import ConfigError, LimitError, ShapeError
 from robot_rl.core.rows import Rows
-from scripts.runtime.parts import make_sim_env
 from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.mujoco_batch import MujocoEngine
 from sim.physics.mujoco_model import load_model
@@ -317,9 +317,9 @@ def test_memory_is_known_before_it_is_taken() -> None:
 
 def test_thousands_of_humanoids_and_the_replay_of_their_run_fit_into_24_gib() -> None:
     config = composed(["task=velocity", "robot=g1"]).config
-    env = make_sim_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
+    env = make_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
     row = 4 * RowLayout(env.spec, tuple(env.spec.groups)).width
-    model = env.simulation.engine.model
+    model = getattr(env, "simulation").engine.model  # noqa: B009
     needed = 1.5 * Room.of(model).memory(model, 4096) + row * config.training.replay_capacity
     assert needed < 24 * 2**30
 

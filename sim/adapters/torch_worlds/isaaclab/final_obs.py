@@ -60,9 +60,11 @@ class ObservationMemory:
         """Keep copies of what the manager remembers now."""
         buffers = getattr(manager, "_group_obs_term_history_buffer", {})
         filters = getattr(manager, "_group_obs_class_instances", [])
-        remembering = [*(b for group in buffers.values() for b in group.values()), *filters]
+        histories = [buffer for group in buffers.values() for buffer in group.values()]
         self._kept = [
-            (one, {name: _copy(value) for name, value in vars(one).items()}) for one in remembering
+            (one, axis, {name: _copy(value) for name, value in vars(one).items()})
+            for remembering, axis in ((histories, 1), (filters, 0))
+            for one in remembering
         ]
         self._count = int(manager.num_envs)
 
@@ -72,14 +74,14 @@ class ObservationMemory:
         Args:
             but: Worlds, int64, that keep what they have now.
         """
-        for one, kept in self._kept:
+        for one, axis, kept in self._kept:
             now = vars(one)
             for name, before in kept.items():
                 after = now[name]
                 if but is not None and isinstance(after, Tensor):
                     if before is None:  # the first frame ever
                         continue
-                    rows = _rows_of(before, self._count, but)
+                    rows = _rows_of(before, self._count, but, axis)
                     if rows is not None:
                         before[rows] = after[rows]
                 now[name] = before
@@ -96,8 +98,8 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def _rows_of(value: Tensor, count: int, ids: Tensor) -> Any:
-    """Index of some worlds' rows: the first axis, or in histories (frames, N, ...) the second."""
-    if value.ndim > 1 and value.shape[1] == count:
-        return slice(None), ids
+def _rows_of(value: Tensor, count: int, ids: Tensor, axis: int) -> Any:
+    """Index of some worlds' rows, on the axis of a history (frames, N, ...), or on the first."""
+    if axis < value.ndim and value.shape[axis] == count:
+        return (slice(None),) * axis + (ids,)
     return ids if value.ndim and value.shape[0] == count else None

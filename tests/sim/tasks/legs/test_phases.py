@@ -9,10 +9,10 @@ from sim.tasks.legs.phases import PhaseConfig, Phases
 CPU = torch.device("cpu")
 
 
-def phases(*, adaptive: bool = True, starts: int = 25, **config) -> Phases:
+def phases(*, adaptive: bool = True, starts: int = 25, repeats: bool = True, **config) -> Phases:
     """Bins of 1 s with ten frames each; the last has five."""
     return Phases(PhaseConfig(**config), starts=starts, control_dt=0.1, adaptive=adaptive,
-                  device=CPU)  # fmt: skip
+                  device=CPU, repeats=repeats)  # fmt: skip
 
 
 def test_all_bins_are_alike_at_first():
@@ -29,6 +29,12 @@ def test_failures_count_by_hand():
     one.follow(frame, torch.zeros(4, dtype=torch.bool))
     expected = torch.tensor([0.25 + 0.1, 0.5 + 0.1, 0.1])
     torch.testing.assert_close(one.chances, expected / expected.sum())
+
+
+def test_a_failure_while_the_last_pose_is_held_counts_at_the_end():
+    one = phases(decay=0.9, uniform=1e-6, repeats=False)
+    one.follow(torch.tensor([40]), torch.tensor([True]))  # it was counted in the first bins
+    torch.testing.assert_close(one.chances, torch.tensor([0.0, 0.0, 1.0]), atol=1e-5, rtol=0)
 
 
 def test_starts_follow_the_chances_and_stay_within_the_motion():

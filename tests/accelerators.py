@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,6 +40,11 @@ class _NothingWaits(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _hand(real: Any, value: Any, *rest: Any, **more: Any) -> Any:
+    assert isinstance(value, torch.Tensor), "numbers are handed over in every step"
+    return real(value, *rest, **more)
+
+
 @contextmanager
 def nothing_waits() -> Iterator[None]:
     """Fail where the host would wait for an accelerator, or take its numbers."""
@@ -50,10 +56,5 @@ def nothing_waits() -> Iterator[None]:
 
             patch.setattr(torch.Tensor, name, refuse)
         for name in _HANDING:
-
-            def hand(value: Any, *rest: Any, real: Any = getattr(torch, name), **more: Any) -> Any:
-                assert isinstance(value, torch.Tensor), "numbers are handed over in every step"
-                return real(value, *rest, **more)
-
-            patch.setattr(torch, name, hand)
+            patch.setattr(torch, name, partial(_hand, getattr(torch, name)))
         yield

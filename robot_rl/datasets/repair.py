@@ -18,8 +18,11 @@ from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.reader import read_images
 from robot_rl.datasets.spec import IMAGES, DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, write_new
-from robot_rl.training.storage.durable import sha256
+from robot_rl.training.storage.durable import replace_file, sha256, storage_errors
 from robot_rl.training.storage.lock import is_locked
+
+COLLECTED = "collected_{}.json"
+"""Notes beside the tables of `meta`: what a digest in the sources of episodes stands for."""
 
 
 @dataclass(kw_only=True)
@@ -92,6 +95,9 @@ def _rebuild(folder: Path, manifest: Manifest | None, wrong: list[str]) -> Repai
     ]
     spec = manifest.spec if manifest is not None else _spec(folder)
     done.episodes = write_new(done.folder, spec, _some(folder, spec, known, done.lost))
+    for note in sorted((folder / "meta").glob(COLLECTED.format("*"))):
+        with storage_errors("keep a note", done.folder):
+            replace_file(done.folder / "meta" / note.name, note.read_bytes())
     return done
 
 

@@ -16,6 +16,7 @@ from collecting.experts import Expert
 from collecting.options import CollectOptions, Share
 from configs.compose import to_plain
 from configs.schema import RunConfig
+from robot_rl.datasets.repair import COLLECTED
 from robot_rl.training.provenance import config_hash, git_state, package_versions
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
@@ -52,7 +53,7 @@ class Stream:
         Raises:
             StorageError: The disk refused.
         """
-        path = folder / "meta" / f"collected_{self.name}.json"
+        path = folder / "meta" / COLLECTED.format(self.name)
         if path.exists():
             return
         content = {

@@ -180,7 +180,11 @@ def test_sources_survive_a_merge_and_a_repair_without_a_manifest(tmp_path) -> No
     merge([folder, folder], tmp_path / "twice")
     assert EpisodeDataset(tmp_path / "twice").sources == told + told
     (folder / MANIFEST).unlink()
-    assert EpisodeDataset(repair(folder).folder).sources == told
+    note = "meta/collected_0123.json"
+    (folder / note).write_text("{}")
+    saved = repair(folder).folder
+    assert EpisodeDataset(saved).sources == told
+    assert (saved / note).read_text() == "{}", "what the sources mean"
 
 
 def test_data_sets_from_before_there_were_sources_are_read(tmp_path) -> None:

@@ -15,7 +15,7 @@ from policies.history.encoded import (
 from policies.history.encoder import EncoderConfig
 from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape
 from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs, TermSpec
@@ -85,8 +85,7 @@ class DeterministicActor(nn.Module):
         self.config = config
         self.groups = tuple(config.groups)
         """Observation groups that are seen."""
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = make_actor_network(config, obs_size, action_size, terms, estimated)
         self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization)

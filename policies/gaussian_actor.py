@@ -16,7 +16,7 @@ from policies.history.encoded import (
 from policies.history.encoder import EncoderConfig
 from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.squashed_normal import squashed_normal
 from policies.trunks.kinds import NetworkKind, check_shape
 from policies.trunks.layers import constrained_layers
@@ -104,8 +104,7 @@ class GaussianActor(nn.Module):
         self.groups = tuple(config.groups)
         """Observation groups that are seen."""
         self.action_size = action_size
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = make_actor_network(config, obs_size, 2 * action_size, terms, estimated)
         self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization, heads=2)

@@ -63,3 +63,8 @@ class IdentityNormalizer(nn.Module):
 
     def update(self, x: Tensor) -> None:
         """Keep no statistics."""
+
+
+def make_normalizer(size: int, *, wanted: bool) -> RunningNormalizer | IdentityNormalizer:
+    """What a config's `normalize` asks for, for observations of `size` entries."""
+    return RunningNormalizer(size) if wanted else IdentityNormalizer()

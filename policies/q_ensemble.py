@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
 from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
@@ -63,8 +63,7 @@ class QEnsemble(nn.Module):
         """
         super().__init__()
         self.group = group
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         inputs = obs_size + action_size
         self.network = make_network(config, inputs, outputs, members=config.members)
         self._constrained = constrained_layers(self.network)

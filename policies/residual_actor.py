@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize, zero_last
 from policies.mlp import Activation, mlp
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.squashed_normal import squashed_normal
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import Obs
@@ -81,8 +81,7 @@ class ResidualActor(nn.Module):
         super().__init__()
         self.config = config
         self.action_size = action_size
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         sizes = [obs_size + action_size, *config.hidden, 2 * action_size]
         self.network = mlp(sizes, config.activation, layer_norm=config.layer_norm)
         initialize(self.network, config.initialization, heads=2)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -72,8 +72,7 @@ class ACTPolicy(nn.Module):
         super().__init__()
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         width = config.width
         self.see = nn.Linear(obs_size, width)
         self.encoder = nn.ModuleList([Block(config) for _ in range(config.encoder_blocks)])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
@@ -67,8 +67,7 @@ class ClonedMLP(nn.Module):
         super().__init__()
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = make_network(config, obs_size, 2 * chunk_length * action_size)
         initialize(self.network, config.initialization, heads=2)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
-from policies.normalizer import IdentityNormalizer, RunningNormalizer
+from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
@@ -72,8 +72,7 @@ class FlowPolicy(nn.Module):
         super().__init__()
         self.config = config
         self.chunk_length, self.action_size = chunk_length, action_size
-        normalizer = RunningNormalizer(obs_size) if config.normalize else IdentityNormalizer()
-        self.normalizer: RunningNormalizer | IdentityNormalizer = normalizer
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         chunk = chunk_length * action_size
         self.network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
         initialize(self.network, config.initialization)

@@ -124,9 +124,8 @@ class JointPlants:
             for name in ("dof_damping", "geom_friction", "pair_friction")
         }
         # Drawn ahead, (M, W), the level of the curriculum then, and what follows from them.
-        self._ahead = np.zeros((0, len(columns)), dtype=np.float32)
+        self._ahead = self.drawn[:0]
         self._ahead_level, self._given = 1.0, 0
-        self._ahead_units = self.drawn[:0]
         self._ahead_values: dict[str, Tensor] = {}
         self._ahead_fields: list[tuple[Tensor, Tensor]] = []
         self._counting_is_free = counting_is_free(self.drawn)
@@ -146,7 +145,7 @@ class JointPlants:
             All parameters of the picked worlds, as of `_values`.
         """
         given = self._next(rows.count, generator)
-        rows.put(self.drawn, self._ahead_units[given])
+        rows.put(self.drawn, self._ahead[given])
         for field, ahead in self._ahead_fields:
             rows.put(field, ahead[given])
         values = self._same | {name: self._ahead_values[name][given] for name in self._widths}
@@ -189,7 +188,7 @@ class JointPlants:
         return {
             "drawn": self.drawn.clone(),
             "motors": self._motors.state_dict(),
-            "ahead": torch.from_numpy(self._ahead[self._given :].copy()),
+            "ahead": self._ahead[self._given :].clone(),
             "ahead_level": self._ahead_level,
         }
 
@@ -202,7 +201,7 @@ class JointPlants:
         self._motors.scale_gains(every, *(self._on_device(values[n]) for n in _GAINS))
         self.forget()
         if "ahead" in state:  # older states drew nothing ahead
-            self._prepare(state["ahead"].numpy().copy(), state["ahead_level"])
+            self._prepare(state["ahead"].cpu().numpy().copy(), state["ahead_level"])
 
     def _next(self, count: int, generator: torch.Generator) -> slice | Tensor:
         """Which of the plants drawn ahead are given to `count` worlds."""
@@ -229,9 +228,8 @@ class JointPlants:
 
     def _prepare(self, ahead: NDArray[np.float32], level: float) -> None:
         """Compute what follows from draws, (M, W)."""
-        self._ahead, self._ahead_level, self._given = ahead, level, 0
+        self._ahead, self._ahead_level, self._given = self._on_device(ahead), level, 0
         values = self._values(ahead)
-        self._ahead_units = self._on_device(ahead)
         self._ahead_values = {name: self._on_device(values[name]) for name in self._widths}
         self._ahead_fields = []
         if not len(ahead):

@@ -33,7 +33,7 @@ from sim.physics.compiled_model import compiled
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord
 from sim.physics.mujoco_motor import waiting_columns
 from sim.physics.mujoco_sensors import named_sensor, quaternions, sensor_columns
-from sim.physics.mujoco_stepper import MujocoStepper
+from sim.physics.mujoco_stepper import MujocoStepper, writeable_output
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 """Positions, velocities and their sensors belong to the new state, not to the last substep."""
@@ -109,7 +109,7 @@ class MujocoEngine:
         self.fault_records: list[FaultRecord] = []
         """The first few worlds that were given up, before that; take them and clear the list."""
         self._before = self._batch.state.copy()
-        self.sensordata = torch.from_numpy(self._readable("sensordata"))
+        self.sensordata = torch.from_numpy(writeable_output(self._batch, "sensordata"))
         """All sensors, (N, columns): positions and velocities of the present state, forces and
         accelerations of the last substep."""
         self.sensor_columns = sensor_columns(model)
@@ -119,7 +119,7 @@ class MujocoEngine:
         """First entries of the unit quaternions in each sensor, by name."""
         self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
         """Sensors of the model by name, (N, width)."""
-        self.actuator_force = torch.from_numpy(self._readable("actuator_force"))
+        self.actuator_force = torch.from_numpy(writeable_output(self._batch, "actuator_force"))
         """Forces of the actuators in the last substep, (N, nu)."""
         self._stepper = MujocoStepper(self._batch, decimation)
         self._fields: dict[str, Tensor] = {}
@@ -287,11 +287,6 @@ class MujocoEngine:
             decimation=self.decimation, state=self._before[world].copy(),
             model=compiled(self._batch.get_model(world)),
         )  # fmt: skip
-
-    def _readable(self, name: str) -> np.ndarray:
-        values = self._batch.bind(name).view()
-        values.flags.writeable = True  # a load puts back what a forward does not compute
-        return values
 
 
 def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:

@@ -84,9 +84,10 @@ class MujocoStepper:
         usual = flags.copy()
         fewer = usual | _LEFT_OUT
         later = np.repeat(model.sensor_needstage > _VELOCITY, model.sensor_dim)
-        felt = [(batch.bind("actuator_force"), np.True_)]
-        felt += [(batch.bind("sensordata"), later)] * bool(later.any())
-        felt = [(_writeable(values), values.copy(), which) for values, which in felt]
+        felt = [("actuator_force", np.True_)] + [("sensordata", later)] * bool(later.any())
+        felt = [
+            (values := writeable_output(batch, name), values.copy(), which) for name, which in felt
+        ]
 
         def look() -> list[np.ndarray]:
             for values, kept, _ in felt:
@@ -109,7 +110,8 @@ def _refused(call: Callable[[], object]) -> list[np.ndarray]:
     return []
 
 
-def _writeable(values: np.ndarray) -> np.ndarray:
-    view = values.view()
+def writeable_output(batch: Batch, name: str) -> np.ndarray:
+    """What a batch computes, (N, ...), live, to put back what its next call does not compute."""
+    view = batch.bind(name).view()
     view.flags.writeable = True
     return view

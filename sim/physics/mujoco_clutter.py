@@ -6,9 +6,8 @@
 import mujoco
 
 from robot_rl.core.errors import ConfigError, unknown_name
-from sim.scenes.clutter.corridor import CorridorConfig
+from sim.scenes.clutter.corridor import PARKED, CorridorConfig
 from sim.scenes.clutter.field import FORCES, OBSTACLES, POINTS, WAY
-from sim.scenes.clutter.layouts import PARKED
 
 _NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
 """A contact sensor's data, how many contacts become one (their sum, world axes), and how many it

@@ -15,6 +15,8 @@ PARTS = ("left", "right", "pillar", "beam")
 """Boxes of a station, of which one or two stand there: panels, pillar, bar or hurdle."""
 BEAM_HEIGHT = 0.3
 """Of a bar, and of a hurdle, which is sunk into the ground [m]."""
+PARKED = -5.0
+"""Height of boxes that do not stand in a corridor, far below its ground [m]."""
 REAR, FRONT = 1.0, 1.0
 """From the start back to the rear wall, from the goal on to the front wall [m]."""
 _WALL = 0.1

@@ -8,10 +8,7 @@ from torch import Tensor
 from robot_rl.core.rows import Rows
 from sim import draws
 from sim.curriculum import WorldLevels
-from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
-
-PARKED = -5.0
-"""Height of boxes that do not stand in a corridor, far below its ground [m]."""
+from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, PARKED, CorridorConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,8 @@ class Pull(NamedTuple):
     """(N, P), [m]."""
     force: Tensor
     """Its steepest descent, level, 1 long or shorter near the goal, (N, P, 3)."""
+    place: Tensor
+    """Next place of the way, on the ground, (N, P, 2), [m]."""
 
 
 def signed_distance(point: Tensor, centre: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +86,8 @@ def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
     passed = (place[:, None, :-1, 0] <= point[:, :, None, 0]).sum(-1)  # (N, P), in [0, W)
     legs = (place[:, 1:] - place[:, :-1]).norm(dim=-1)  # (N, W - 1)
     rest = pad(legs.flip(-1).cumsum(-1).flip(-1), (0, 1))  # (N, W), from each place to the goal
-    step = place.gather(1, passed[..., None].expand(-1, -1, 2)) - point[..., :2]
+    ahead = place.gather(1, passed[..., None].expand(-1, -1, 2))
+    step = ahead - point[..., :2]
     distance = step.norm(dim=-1)
     left = distance + rest.gather(1, passed)
     share = (left / near).clamp(max=1)
@@ -93,4 +96,5 @@ def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
         left=left,
         potential=share * (left - 0.5 * near * share),  # a parabola, then a cone
         force=pad(force, (0, 1)),
+        place=ahead,
     )

@@ -41,9 +41,9 @@ REWARD_NAMES = (
 """Reward terms in order: the first four pay, the others are costs, weighted negatively."""
 
 METRIC_NAMES = ("progress", "way_left", "touching", "collisions_per_metre", "level")
-TRAVERSE, CLOCK = "traverse", "clock"
-"""What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; and sine and
-cosine of the gait's clock, zeros for standing still."""
+TRAVERSE, CLOCK, PLACE = "traverse", "clock", "position_w"
+"""What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
+cosine of the gait's clock, zeros for standing still; and the next place of its way."""
 _SHORTEST = 0.5
 """Collisions are divided by no shorter way [m]."""
 
@@ -161,7 +161,7 @@ class ClutterTask:
         self.goal: Mapping[str, Tensor] = {
             TRAVERSE: torch.ones(num_worlds, 1, device=device),
             CLOCK: torch.zeros(num_worlds, 2, device=device),
-            "position_w": torch.zeros(num_worlds, 3, device=device),  # to be drawn
+            PLACE: torch.zeros(num_worlds, 3, device=device),
         }
 
     @property
@@ -183,7 +183,7 @@ class ClutterTask:
         return {
             TRAVERSE: robot.kind(Mirrored.same, 1),
             CLOCK: self._gait.mirror(robot.feet.source),
-            "position_w": robot.kind(Mirrored.vector, 3),
+            PLACE: robot.kind(Mirrored.vector, 3),
         }
 
     def start(self, rows: Rows, generator: torch.Generator) -> Start:
@@ -198,10 +198,10 @@ class ClutterTask:
         base = config.start_place * unit[:, size + 6 : size + 9]
         base[:, 2] = config.start_height
         phase = draws.uniform((count,), 0.0, 1.0, generator)
+        pulled = self._pull(base, layout.way)
         for kept, values in (
-            (self._first_phase, phase), (self._phase, phase),
-            (self._whole_way, self._pull(base, layout.way).left[:, 0]),
-            (self.goal[TRAVERSE], 1.0), (self.goal["position_w"], layout.way[:, -1]),
+            (self._first_phase, phase), (self._phase, phase), (self._whole_way, pulled.left[:, 0]),
+            (self.goal[TRAVERSE], 1.0), (self.goal[PLACE][:, :2], pulled.place[:, 0]),
         ):  # fmt: skip
             rows.put(kept, values)
         self._set_clock()
@@ -262,7 +262,8 @@ class ClutterTask:
             ],
             dim=-1,
         )
-        # Who is to stand sees it in the next observation.
+        # What the next observation asks for.
+        self.goal[PLACE][:, :2].copy_(pulled.place[:, 0])
         self.goal[TRAVERSE].copy_((left > 0.5 * config.radius)[:, None])
         self._set_clock()
         covered = self._whole_way - left

@@ -1,0 +1,130 @@
+"""Corridors: everybody of the stated size comes through, and levels mean what they say."""
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
+from sim.scenes.clutter.layouts import Layouts
+from tests.compositions import composed
+
+CPU = torch.device("cpu")
+COUNT = 600
+
+
+def drawn(config: CorridorConfig, level: int, seed: int = 0):
+    levels = torch.full((COUNT,), level, dtype=torch.int64)
+    return Layouts(config, CPU).draw(levels, torch.Generator().manual_seed(seed))
+
+
+def passes(config: CorridorConfig, obstacles: torch.Tensor) -> torch.Tensor:
+    """Where a box of the hardest sizes comes through, (count, S, Y): found by trying places.
+
+    It is as wide as the hardest gap, reaches from the hardest hurdle to the hardest bar, and is
+    moved straight through a station, at any y within the walls.
+    """
+    half_width = config.gap[1] / 2
+    room = config.width / 2 - half_width
+    tried = torch.linspace(-room, room, 401)
+    low, high = config.hurdle[1], config.bar[1]
+    size = torch.tensor(config.obstacle_sizes).unflatten(0, (config.stations, 4))  # (S, 4, 3)
+    box = obstacles.unflatten(1, (config.stations, 4))  # (count, S, 4, 3)
+    beside = (box[..., 1, None] - tried).abs() - size[..., 1, None] - half_width
+    above = box[..., 2] - size[..., 2] - high
+    below = low - box[..., 2] - size[..., 2]
+    clear = 1e-3  # the grid of places is this coarse, and so is float32
+    free = (beside > -2 * room / 400 - clear) | ((above > -clear) | (below > -clear))[..., None]
+    return free.all(2)
+
+
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_every_corridor_of_every_level_has_a_passage_of_the_stated_size(robot: str) -> None:
+    config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
+    assert config is not None
+    size = torch.tensor(config.obstacle_sizes).unflatten(0, (config.stations, 4))
+    for level in range(config.levels):
+        layout = drawn(config, level)
+        assert bool(passes(config, layout.obstacles).any(-1).all())
+        box = layout.obstacles.unflatten(1, (config.stations, 4))
+        # Between two stations, and before the first, the whole width is free for as long.
+        front, back = box[..., 0] - size[..., 0], box[..., 0] + size[..., 0]
+        assert float(front[:, 0].min()) > config.gap[1]
+        between = front[:, 1:].amin(-1) - back[:, :-1].amax(-1)
+        assert float(between.min()) >= config.gap[1] - 1e-5
+        assert float(back.max()) < config.length
+
+
+def test_the_search_for_a_passage_finds_none_where_there_is_none() -> None:
+    config = CorridorConfig(kinds=["gap"])
+    layout = drawn(config, config.levels - 1)
+    layout.obstacles[:, 0::4, 1] -= 0.25  # left panels move to the right
+    layout.obstacles[:, 1::4, 1] += 0.25
+    assert not bool(passes(config, layout.obstacles).any(-1).all(-1).any())
+
+
+def test_the_way_leads_through_passages_with_room_to_both_sides() -> None:
+    config = CorridorConfig(gap=[0.6, 0.6])
+    layout = drawn(config, config.levels - 1)
+    free = passes(config, layout.obstacles)
+    room = (config.width - config.gap[1]) / 2
+    tried = ((layout.way[:, :-1, 1] + room) / (2 * room) * 400).round().long()
+    assert 0 <= int(tried.min()) < int(tried.max()) <= 400
+    assert bool(free.gather(-1, tried[..., None]).all())
+    assert layout.way[:, -1].tolist() == [[pytest.approx(config.length), 0.0, 0.0]] * COUNT
+
+
+def test_levels_ask_for_more_stations_and_harder_ones() -> None:
+    config = CorridorConfig(stations=3, levels=5)
+    used, narrowest, lowest, highest = [], [], [], []
+    for level in range(5):
+        box = drawn(config, level).obstacles.unflatten(1, (3, 4))
+        stands = (box[..., 2] > -1).any(-1)
+        assert len(set(stands.sum(-1).tolist())) == 1
+        used.append(int(stands[0].sum()))
+        gaps = (box[..., 0, 1] - box[..., 1, 1] - config.width)[box[..., 0, 2] > 0]
+        narrowest.append(float(gaps.min()))
+        beam = box[..., 3, 2]
+        lowest.append(float(beam[beam > 0.2].min()) - BEAM_HEIGHT / 2)
+        highest.append(float(beam[(beam > -1) & (beam < 0.2)].max()) + BEAM_HEIGHT / 2)
+    assert used == [1, 2, 2, 3, 3]
+    hard = torch.arange(1, 6) / 5  # the hardest of 100 and more is near to what a level may ask
+    assert narrowest == pytest.approx((1.0 - 0.45 * hard).tolist(), abs=0.03)
+    assert lowest == pytest.approx((0.6 - 0.28 * hard).tolist(), abs=0.02)
+    assert highest == pytest.approx((0.03 + 0.05 * hard).tolist(), abs=0.005)
+
+
+def test_equal_seeds_draw_equal_corridors_and_all_kinds_come() -> None:
+    config = CorridorConfig()
+    one, two, other = (drawn(config, 4, seed) for seed in (1, 1, 2))
+    assert torch.equal(one.obstacles, two.obstacles)
+    assert torch.equal(one.way, two.way)
+    assert not torch.equal(one.obstacles, other.obstacles)
+    box = one.obstacles.unflatten(1, (3, 4))
+    beam = box[..., 3, 2]
+    counts = [(box[..., 0, 2] > 0).sum(), (box[..., 2, 2] > 0).sum(), (beam > 0.2).sum(),
+              ((beam > -1) & (beam < 0.2)).sum()]  # fmt: skip
+    assert sum(map(int, counts)) == 3 * COUNT
+    assert min(map(int, counts)) > 0.2 * 3 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"kinds": ["gab"]}, "kind of obstacle 'gab' is unknown"),
+        ({"kinds": []}, "known: gap, pillar, bar, hurdle"),
+        ({"stations": 0}, "stations must be >= 1, got 0"),
+        ({"gap": [0.5, 0.6]}, r"\[easiest, hardest\], both > 0 and the larger first"),
+        ({"gap": [0.5]}, "got \\[0.5\\]"),
+        ({"gap": [1.8, 0.5]}, "at most as wide as the corridor"),
+        ({"hurdle": [0.1, 0.4]}, "must not exceed 0.3 m"),
+        ({"hurdle": [0.0, 0.1]}, "both > 0"),
+        ({"pillar": 0.6}, "leaves 0.5 m, expected at least 0.55 m: beside it"),
+        ({"spacing": [0.7, 1.0]}, "between two stations"),
+        ({"width": float("nan")}, "clutter.width must be > 0"),
+        ({"offset": -0.1}, "offset must be >= 0"),
+    ],
+)
+def test_corridors_that_cannot_be_passed_or_built_are_refused(wrong: dict, told: str) -> None:
+    assert len(KINDS) == 4
+    with pytest.raises(ConfigError, match=told):
+        CorridorConfig(**wrong)

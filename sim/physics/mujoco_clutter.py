@@ -12,8 +12,8 @@ from sim.scenes.clutter.field import FORCES, OBSTACLES, POINTS, WAY
 _NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
 """A contact sensor's data, how many contacts become one (their sum, world axes), and how many it
 tells of."""
-_WALL, _OBSTACLE = (0.62, 0.66, 0.72, 0.18), (0.86, 0.55, 0.28, 1.0)
-"""Colours; one looks through walls."""
+_WALL, _OBSTACLE = (0.62, 0.66, 0.72, 0.18), (0.86, 0.55, 0.28, 0.6)
+"""Colours; one looks through, at the robot behind."""
 
 
 def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:

@@ -119,6 +119,7 @@ class CorridorConfig:
         narrowest = self.gap[1]
         ways = (
             ("gap", self.width - self.gap[0], 0.0, "a gap is at most as wide as the corridor"),
+            ("gap", self.panel, _WALL, "beside it panels must stand"),
             ("pillar", (self.width - self.pillar) / 2, narrowest, "beside it a gap must be left"),
             ("spacing", self.spacing[0] - max(self.depth, self.pillar), narrowest,
              "between two stations a gap's width must be free"),
@@ -136,6 +137,12 @@ class CorridorConfig:
         return (self.stations + 1) * self.spacing[1]
 
     @property
+    def panel(self) -> float:
+        """Width of a panel, which reaches the wall from any gap, or beyond it [m]."""
+        narrowest = self.gap[1]
+        return self.width / 2 + min(self.offset, (self.width - narrowest) / 2) - narrowest / 2
+
+    @property
     def obstacles(self) -> list[str]:
         """Names of all boxes that stand anew in every episode, station by station."""
         return [f"obstacle_{part}_{k}" for k in range(self.stations) for part in PARTS]
@@ -143,7 +150,7 @@ class CorridorConfig:
     @property
     def obstacle_sizes(self) -> list[Triple]:
         """Half the edges of `obstacles` [m]."""
-        panel = (self.depth / 2, self.width / 2, self.height / 2)
+        panel = (self.depth / 2, self.panel / 2, self.height / 2)
         pillar = (self.pillar / 2, self.pillar / 2, self.height / 2)
         beam = (self.depth / 2, self.width / 2, BEAM_HEIGHT / 2)
         return [panel, panel, pillar, beam] * self.stations

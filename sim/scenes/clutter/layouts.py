@@ -61,7 +61,7 @@ class Layouts:
         beside = min(config.offset, (config.width - config.pillar) / 2) * side
         tall = torch.full_like(x, config.height / 2)
         zero = torch.zeros_like(x)
-        away = (gap + config.width) / 2
+        away = (gap + config.panel) / 2
         bar = _between(config.bar, hardness) + BEAM_HEIGHT / 2
         hurdle = _between(config.hurdle, hardness) - BEAM_HEIGHT / 2
         parts = (

@@ -1,11 +1,14 @@
 """Corridors: everybody of the stated size comes through, and levels mean what they say."""
 
+import math
+
 import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
-from sim.scenes.clutter.layouts import Layouts
+from sim.scenes.clutter.layouts import Layout, Layouts
+from sim.scenes.clutter.potential import pull, push, signed_distance
 from tests.compositions import composed
 
 CPU = torch.device("cpu")
@@ -73,6 +76,16 @@ def test_the_way_leads_through_passages_with_room_to_both_sides() -> None:
     assert layout.way[:, -1].tolist() == [[pytest.approx(config.length), 0.0, 0.0]] * COUNT
 
 
+@pytest.mark.parametrize("gap", [[1.0, 0.55], [0.5, 0.5], [1.4, 1.3]])
+def test_panels_reach_from_the_gap_to_the_walls(gap: list[float]) -> None:
+    config = CorridorConfig(kinds=["gap"], gap=gap, spacing=[2.0, 2.0], pillar=0.1, width=2.8)
+    for level in (0, config.levels - 1):
+        box = drawn(config, level).obstacles.unflatten(1, (3, 4))
+        stands = box[..., 0, 2] > 0
+        ends = (box[..., 0, 1] + config.panel / 2, -box[..., 1, 1] + config.panel / 2)
+        assert all(float(end[stands].min()) >= config.width / 2 - 1e-5 for end in ends)
+
+
 def test_levels_ask_for_more_stations_and_harder_ones() -> None:
     config = CorridorConfig(stations=3, levels=5)
     used, narrowest, lowest, highest = [], [], [], []
@@ -81,7 +94,7 @@ def test_levels_ask_for_more_stations_and_harder_ones() -> None:
         stands = (box[..., 2] > -1).any(-1)
         assert len(set(stands.sum(-1).tolist())) == 1
         used.append(int(stands[0].sum()))
-        gaps = (box[..., 0, 1] - box[..., 1, 1] - config.width)[box[..., 0, 2] > 0]
+        gaps = (box[..., 0, 1] - box[..., 1, 1] - config.panel)[box[..., 0, 2] > 0]
         narrowest.append(float(gaps.min()))
         beam = box[..., 3, 2]
         lowest.append(float(beam[beam > 0.2].min()) - BEAM_HEIGHT / 2)
@@ -116,6 +129,7 @@ def test_equal_seeds_draw_equal_corridors_and_all_kinds_come() -> None:
         ({"gap": [0.5, 0.6]}, r"\[easiest, hardest\], both > 0 and the larger first"),
         ({"gap": [0.5]}, "got \\[0.5\\]"),
         ({"gap": [1.8, 0.5]}, "at most as wide as the corridor"),
+        ({"gap": [1.6, 1.58]}, "leaves 0.02 m, expected at least 0.1 m: beside it panels"),
         ({"hurdle": [0.1, 0.4]}, "must not exceed 0.3 m"),
         ({"hurdle": [0.0, 0.1]}, "both > 0"),
         ({"pillar": 0.6}, "leaves 0.5 m, expected at least 0.55 m: beside it"),
@@ -128,3 +142,38 @@ def test_corridors_that_cannot_be_passed_or_built_are_refused(wrong: dict, told:
     assert len(KINDS) == 4
     with pytest.raises(ConfigError, match=told):
         CorridorConfig(**wrong)
+
+
+def followed(config: CorridorConfig, layout: Layout, way: torch.Tensor, height: float):
+    """Points that follow the field for 14 m at most: how far from the goal, how near to boxes."""
+    walls = torch.tensor([centre for centre, _ in config.walls.values()])
+    half = torch.tensor([*config.obstacle_sizes, *(size for _, size in config.walls.values())])
+    centre = torch.cat([layout.obstacles, walls.expand(len(way), 4, 3)], dim=1)
+    point = torch.zeros(len(way), 1, 3)
+    point[..., 2] = height
+    clearance = torch.full((len(way),), math.inf)
+    for _ in range(700):
+        distance, outward = signed_distance(point, centre, half)
+        clearance = torch.minimum(clearance, distance.amin((1, 2)))
+        field = config.field
+        force = push(distance, outward, reach=field.reach, strength=field.strength)[1]
+        force = force + pull(point, way, near=field.near).force
+        force[..., 2] = 0
+        point = point + 0.02 * force / force.norm(dim=-1, keepdim=True).clamp_min(1.0)
+    return (point[:, 0] - layout.way[:, -1])[:, :2].norm(dim=-1), clearance
+
+
+@pytest.mark.parametrize(("robot", "height"), [("go2", 0.2), ("g1", 0.9)])
+def test_a_point_that_follows_the_field_arrives_and_touches_nothing(robot, height) -> None:
+    """At the height of the hips: under the bars and over the hurdles of the last level."""
+    config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
+    assert config is not None
+    layout = Layouts(config, CPU).draw(
+        torch.full((100,), config.levels - 1), torch.Generator().manual_seed(0)
+    )
+    away, clearance = followed(config, layout, layout.way, height)
+    assert float(away.max()) < 0.2
+    assert float(clearance.min()) > 0.1
+    # Pulled straight at the goal, many stop before walls.
+    away, _ = followed(config, layout, layout.way[:, -1:], height)
+    assert float((away > 0.2).float().mean()) > 0.1

@@ -1,6 +1,7 @@
 """Clutter: what a way, a touch and an arrival are worth, with numbers by hand; and its mirror."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -182,7 +183,7 @@ def standing(scene: dict[str, Tensor], height: float = 0.3) -> Start:
     return Start(robot=robot, scene=scene)
 
 
-def pose(*places: tuple[float, float, float]) -> Tensor:
+def pose(*places: Sequence[float]) -> Tensor:
     return torch.tensor([[*place, 1.0, 0.0, 0.0, 0.0] for place in places])
 
 
@@ -286,7 +287,7 @@ def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
         ({"scene": SceneConfig()}, "give task.scene.clutter"),
         ({"scene": SceneConfig(clutter=CORRIDOR, terrain=TerrainConfig())}, "leave .*terrain out"),
         ({"success_window": 99.0}, "longer than the episode"),
-        ({"reward": {"progres": 1.0}}, "reward term 'progres' is unknown"),
+        ({"reward": {"speed": 1.0}}, "reward term 'speed' is unknown"),
         ({"pace": 0.0}, "task.pace must be > 0"),
     ],
 )

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.rows import Rows
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
-from sim.scenes.clutter.layouts import Layout, Layouts
+from sim.scenes.clutter.layouts import Corridors, Layout, Layouts
 from sim.scenes.clutter.potential import pull, push, signed_distance
 from tests.compositions import composed
 
 CPU = torch.device("cpu")
-COUNT = 600
+COUNT = 400
 
 
 def drawn(config: CorridorConfig, level: int, seed: int = 0):
@@ -104,6 +105,17 @@ def test_levels_ask_for_more_stations_and_harder_ones() -> None:
     assert narrowest == pytest.approx((1.0 - 0.45 * hard).tolist(), abs=0.03)
     assert lowest == pytest.approx((0.6 - 0.28 * hard).tolist(), abs=0.02)
     assert highest == pytest.approx((0.03 + 0.05 * hard).tolist(), abs=0.005)
+
+
+def test_evaluation_draws_all_levels_alike_and_training_begins_on_the_first() -> None:
+    config = CorridorConfig(levels=4)
+    for evaluation, expected in ((True, [0, 1, 2, 3]), (False, [0])):
+        corridors = Corridors(config, num_worlds=99, device=CPU, evaluation=evaluation)
+        layout = corridors.begin(Rows(torch.ones(99, dtype=torch.bool)), torch.Generator())
+        assert corridors.levels.level.unique().tolist() == expected
+        stands = (layout.obstacles[..., 2] > -1).unflatten(1, (3, 4)).any(-1).sum(-1)
+        needed = ((corridors.levels.level + 1) * 3 / 4).ceil()  # level k has (k + 1) / 4 of three
+        assert torch.equal(stands.float(), needed)
 
 
 def test_equal_seeds_draw_equal_corridors_and_all_kinds_come() -> None:

@@ -212,13 +212,20 @@ def test_whoever_leans_on_a_pillar_feels_it(env: SimEnv) -> None:
 
 
 @pytest.mark.slow
-def test_both_engines_see_the_same_corridor() -> None:
+def test_both_engines_see_and_feel_the_same_corridor() -> None:
     seen = []
     for engine in PhysicsEngine:
         one = clutter_worlds(2, noise=False, engine=engine, randomization=JointRandomization())
         one.reset(seed=5)
-        seen.append({n: one.simulation.privileged[n].clone() for n in (FIELD, WAY, POINTS)})
-    torch.testing.assert_close(seen[0], seen[1], rtol=0, atol=1e-4)
+        found = one.simulation.privileged
+        seen.append([found[name].clone() for name in (FIELD, WAY, POINTS)])
+        begin(one, standing({"obstacle_pillar_0": pose((0.455, 0.0, 0.3), (0.05, 0.17, 0.635))}))
+        seen[-1].append(found[FORCES].clone())
+    # In single and in double precision; the solver ends before it has converged.
+    (*c, force), (*warp, other) = seen
+    torch.testing.assert_close(warp, c, rtol=0, atol=1e-4)
+    assert bool((force.norm(dim=-1) > 10.0).all())
+    torch.testing.assert_close(other, force, rtol=0.02, atol=1.0)
 
 
 def test_mirrored_robots_among_mirrored_obstacles_see_and_do_the_mirror_image(env: SimEnv) -> None:

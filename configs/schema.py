@@ -58,6 +58,7 @@ from sim.tasks.arms.reach import ReachConfig, ReachTask
 from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
@@ -144,6 +145,7 @@ COMPONENTS = (
     Component("task", "peg", PegConfig, PegTask),
     Component("task", "drawer", DrawerConfig, DrawerTask),
     Component("task", "velocity", VelocityConfig, VelocityTask),
+    Component("task", "clutter", ClutterConfig, ClutterTask),
     Component("task", "motion", MotionTaskConfig, MotionTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
     Component("learner", "sac", SACLearnerConfig, build_sac),

@@ -14,6 +14,7 @@ from sim.joints.gripper import Gripper
 from sim.joints.joint_robot import JointRobotConfig
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
+from sim.scenes.clutter.field import FIELD, PotentialField
 from sim.scenes.height_scan import SCAN, HeightScan
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain
@@ -49,7 +50,7 @@ class JointTruth:
             scene: What stands around the robot.
 
         Raises:
-            ConfigError: A terrain was asked for under a fixed base.
+            ConfigError: A terrain or clutter was asked for under a fixed base.
             SpecMismatchError: The spec declares a sensor that the model lacks.
         """
         self._config, self._engine, self._layout, self._gripper = config, engine, layout, gripper
@@ -70,10 +71,13 @@ class JointTruth:
         """The true state, live."""
         self.sensors = {name: view for name, view in views.items() if name not in STATE_FIELDS}
         """Sensors of the model that are no fields of `RobotState`, (N, width) each, and the height
-        scan where there is a terrain."""
+        scan and the potential field where there is terrain and clutter."""
         self._scan = self._make_scan(scene)
         if self._scan is not None:
             self.sensors[SCAN] = self._scan.values
+        self._field = self._make_field(scene)
+        if self._field is not None:
+            self.sensors[FIELD] = self._field.values
         self.look()
 
     def look(self) -> None:
@@ -84,6 +88,8 @@ class JointTruth:
             self._copy(copy, source)
         if self._scan is not None:
             self._scan.look(self.robot)
+        if self._field is not None:
+            self._field.look(self.robot)
 
     def columns(self, names: Iterable[str]) -> Tensor:
         """Where fields of the robot's state stand, one after another, for `joined`."""
@@ -103,13 +109,22 @@ class JointTruth:
     def _make_scan(self, scene: SceneConfig) -> HeightScan | None:
         if scene.terrain is None:
             return None
-        if not self._layout.floating:
-            raise ConfigError(
-                f"scene.terrain was asked for under robot '{self._config.spec.name}', whose base "
-                "is fixed; leave it out or choose a robot with a floating base, such as robot=go2"
-            )
+        self._check_floating("terrain")
         device = self._qpos.device
         return HeightScan(Terrain(scene.terrain, device), self._engine.num_worlds, device)
+
+    def _make_field(self, scene: SceneConfig) -> PotentialField | None:
+        if scene.clutter is None:
+            return None
+        self._check_floating("clutter")
+        return PotentialField(scene.clutter, self.sensors, self._qpos.device)
+
+    def _check_floating(self, asked: str) -> None:
+        if not self._layout.floating:
+            raise ConfigError(
+                f"scene.{asked} was asked for under robot '{self._config.spec.name}', whose base "
+                "is fixed; leave it out or choose a robot with a floating base, such as robot=go2"
+            )
 
     def _state_views(self, sensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Fields of the true state."""

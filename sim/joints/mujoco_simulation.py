@@ -28,6 +28,7 @@ from sim.physics.make_engine import make_engine
 from sim.physics.mujoco_model import load_model
 from sim.physics.mujoco_settle import settle
 from sim.pushes import PushConfig, Pushes
+from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
@@ -151,6 +152,8 @@ class MujocoSimulation:
         found = mirror_model_sensors(self.engine.model, robot)
         if self._scene.terrain is not None:
             found[SCAN] = mirror_scan(self._scene.terrain.scan)
+        if self._scene.clutter is not None:
+            found |= mirror_clutter(self._scene.clutter, robot)
         return {**found, "plant": self._plants.mirror(robot)}
 
     def step(self, command: RobotCommand) -> None:

@@ -1,4 +1,4 @@
-"""Puts what a scene declares into a robot's model: a tool, objects and fixtures, the ground."""
+"""Puts what a scene declares into a robot's model: a tool, objects, ground, clutter."""
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import mujoco
 
 from robot_rl.core.errors import ConfigError, unknown_name
+from sim.physics.mujoco_clutter import add_clutter
 from sim.physics.mujoco_terrain import add_terrain
 from sim.scenes.scene import SceneConfig
 
@@ -24,7 +25,7 @@ _WATCHED = (
 def furnish(
     tree: mujoco.MjSpec, scene: SceneConfig, read: Callable[[str, str], mujoco.MjSpec]
 ) -> None:
-    """Put tool, surroundings and ground into a robot's model, in this order, then the sensors.
+    """Put tool, surroundings, ground and clutter into a robot's model, in this order, then sensors.
 
     Sensors of the surroundings may name all that is there before them.
 
@@ -34,7 +35,7 @@ def furnish(
         read: Reads an MJCF of a name, for an owner who is named in errors.
 
     Raises:
-        ConfigError: A file or a site is missing, a tool has joints, or joints have no name.
+        ConfigError: A file, a site or a body is missing, a tool has joints, or joints have no name.
     """
     if scene.tool:
         tool = read(scene.tool, "tool")
@@ -52,6 +53,8 @@ def furnish(
         tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
     if scene.terrain is not None:
         add_terrain(tree, scene.terrain)
+    if scene.clutter is not None:
+        add_clutter(tree, scene.clutter)
     _watch(tree, scene.bodies)
 
 

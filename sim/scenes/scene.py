@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from robot_rl.core.robot_parts import SensorSpec
+from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.terrain import TerrainConfig
 
 
@@ -24,6 +25,9 @@ class SceneConfig:
     position: name -> noise and latency. Actors see them as `sensed/<name>`."""
     terrain: TerrainConfig | None = None
     """Uneven ground instead of the model's geom `floor`; none for that floor."""
+    clutter: CorridorConfig | None = None
+    """A corridor with obstacles that stand anew in every episode, and the potential field in it;
+    none for open ground."""
     bodies: list[str] = field(default_factory=list)
     """Bodies of the model whose pose and velocities the task reads, as the sensors
     `body_position_w`, `body_orientation_w`, `body_velocity_w` and `body_rates_w` (world axes)."""

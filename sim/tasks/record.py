@@ -1,4 +1,4 @@
-"""The end of an episode, which success is judged by."""
+"""What is counted through an episode: its end, which success is judged by, and touches."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,3 +56,37 @@ class EndRecord:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         self._sums.copy_(state["sums"].T)
+
+
+class TouchCount:
+    """How often every world's robot began to touch something in this episode."""
+
+    def __init__(self, num_worlds: int, device: torch.device) -> None:
+        """Start at zero, touching nothing.
+
+        Args:
+            num_worlds: N.
+            device: Where the counts live.
+        """
+        self.count = torch.zeros(num_worlds, device=device)
+        """(N,); overwritten in place."""
+        self._touching = torch.zeros(num_worlds, dtype=torch.bool, device=device)
+
+    def add(self, touching: Tensor) -> None:
+        """Count one step of all worlds, (N,) bool."""
+        self.count += touching & ~self._touching
+        self._touching.copy_(touching)
+
+    def clear(self, rows: Rows) -> None:
+        """Forget the picked worlds."""
+        rows.put(self.count, 0.0)
+        rows.put(self._touching, False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, and who touches now."""
+        return {"count": self.count.clone(), "touching": self._touching.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.count.copy_(state["count"])
+        self._touching.copy_(state["touching"])

@@ -26,9 +26,11 @@ from tests.sim.legs import (
     endless_climb,
     endless_follow,
     endless_get_up,
+    endless_traverse,
     endless_walk,
     follow,
     get_up,
+    traverse,
     walk,
 )
 
@@ -151,6 +153,11 @@ ON_THE_CPU_ONLY = (
         "motion without noise", follow(noise=False), STEPS, endless_follow(noise=False),
         lift_limit, noiseless=True,
     ),
+    EnvCase("clutter", traverse(), STEPS, endless_traverse(), lift_limit),
+    EnvCase(
+        "clutter without noise", traverse(noise=False), STEPS, endless_traverse(noise=False),
+        lift_limit, noiseless=True,
+    ),
     EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
     EnvCase(
         "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
@@ -189,6 +196,9 @@ ON_WARP = (
     EnvCase(
         "velocity on hills on Warp", climb(engine=_WARP), STEPS, endless_climb(engine=_WARP),
         lift_limit,
+    ),
+    EnvCase(
+        "clutter on Warp", traverse(engine=_WARP), STEPS, endless_traverse(engine=_WARP), lift_limit
     ),
 )  # fmt: skip
 

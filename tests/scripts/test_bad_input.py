@@ -221,6 +221,7 @@ def test_shell_sees_exit_code_and_sentence(tmp_path):
     done = shell(str(SCRIPTS / "train.py"), "task=hovr", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: task 'hovr' is unknown (did you mean 'hover'?); known: drawer, gates, hover, lift, "
-        "motion, peg, reach, stand_up, tracking, velocity, velocity_hidden, velocity_rough\n"
+        "error: task 'hovr' is unknown (did you mean 'hover'?); known: clutter, drawer, gates, "
+        "hover, lift, motion, peg, reach, stand_up, tracking, velocity, velocity_hidden, "
+        "velocity_rough\n"
     )

@@ -17,8 +17,10 @@ from sim.motions.reference import MotionConfig
 from sim.motions.scripted import Script, ScriptConfig
 from sim.physics.engine import PhysicsEngine
 from sim.pushes import PushConfig
+from sim.scenes.clutter.corridor import CorridorConfig, FieldConfig, FieldPoint
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
+from sim.tasks.legs.clutter import ClutterConfig, ClutterTask
 from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
@@ -209,3 +211,62 @@ def endless_follow(*, noise: bool = True) -> Callable[[int, torch.device], SimEn
         count, noise=noise, device=device, max_height_error=1e9, max_gravity_error=9.0,
         max_end_error=1e9,
     )  # fmt: skip
+
+
+CORRIDOR = CorridorConfig(
+    stations=2,
+    levels=2,
+    field=FieldConfig(
+        points=[
+            FieldPoint(body="base", offset=[0.28, 0.0, 0.0]),
+            *(FieldPoint(body=f"{leg}_calf", offset=[0.0, 0.0, -0.2]) for leg in ("FL", "FR")),
+        ]
+    ),
+)
+
+
+def clutter_config(*, noise: bool = True, **changes: Any) -> ClutterConfig:
+    """Twelve steps at the beginning of a short corridor, seen with noise and latency."""
+    names = ("sensed/potential_field", "goal/traverse", "goal/clock", "angular_velocity_b",
+             "projected_gravity_b", "joint_position", "joint_velocity")  # fmt: skip
+    terms = [TermConfig(term=name) for name in names]
+    true = ("position_error_w", "state/position_w", "state/foot_force", "sensed/way_position_w",
+            "sensed/obstacle_force_w", "sensed/obstacle_position_w", "sensed/plant")  # fmt: skip
+    mapped = SensorSpec(rate_hz=20, noise=0.02 if noise else 0.0, latency=0.06)
+    values: dict[str, Any] = {
+        "episode_length": STEPS * 0.02,
+        "success_window": 0.1,
+        "scene": SceneConfig(clutter=CORRIDOR, measured={"potential_field": mapped}),
+        "reward": {"alive": 0.2, "progress": 1.0, "near": -0.3, "collision": -1.0, "gait": 1.0},
+        "actor": [*terms, TermConfig(term="last_action", history=2)],
+        "critic": [*terms, *(TermConfig(term=name) for name in true)],
+    }
+    return ClutterConfig(**(values | changes))
+
+
+def clutter_worlds(
+    num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
+    evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
+) -> SimEnv:  # fmt: skip
+    """Worlds of `clutter_config(**changes)`; without noise nobody is pushed either."""
+    ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
+    return build_env(
+        clutter_config(noise=noise, **({"randomization": ranges} | changes)),
+        go2(noise=noise, latency=0.02, engine=engine),
+        make_task=ClutterTask, make_simulation=MujocoSimulation,
+        num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
+    )  # fmt: skip
+
+
+def traverse(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
+    """A maker for `EnvCase.make`, as `walk`."""
+    return lambda count, seed, device: clutter_worlds(
+        count, seed=seed, device=device, lowest_height=0.31, **arguments
+    )
+
+
+def endless_traverse(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
+    """A maker for `EnvCase.endless`, as `endless_walk`."""
+    return lambda count, device: clutter_worlds(
+        count, device=device, lowest_height=-9.0, max_tilt=4.0, **arguments
+    )

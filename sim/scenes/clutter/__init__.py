@@ -1,0 +1,1 @@
+"""Cluttered corridors: how they are drawn, and the potential field that robots see in them."""

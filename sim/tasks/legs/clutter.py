@@ -1,0 +1,323 @@
+"""Clutter: go through a corridor with obstacles to its other end, led by a potential field.
+
+The field is the sensor `potential_field` of the scene (`sim/scenes/clutter/field.py`): the idea is
+that of HumanoidPF and Click-and-Traverse, terms and numbers are ours.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.mirrored import Mirrored
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.rows import Rows
+from sim import draws
+from sim.curriculum import FollowsSuccess
+from sim.scenes.clutter.corridor import CorridorConfig
+from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
+from sim.scenes.clutter.layouts import Corridors
+from sim.scenes.clutter.potential import Pull, pull
+from sim.scenes.scene import SceneConfig
+from sim.task import Judgement, Start
+from sim.tasks import checks
+from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
+from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.record import EndRecord, TouchCount
+from sim.tasks.terms import closeness, square_sum
+
+REWARD_NAMES = (
+    "alive", "progress", "arrived", "gait", "swing", "slip", "near", "collision", "sway", "tilt",
+    "height", "effort", "smoothness", "pose",
+)  # fmt: skip
+"""Reward terms in order: the first four pay, the others are costs, weighted negatively."""
+
+METRIC_NAMES = ("progress", "way_left", "touching", "collisions_per_metre", "level")
+TRAVERSE, CLOCK, PLACE = "traverse", "clock", "position_w"
+"""What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
+cosine of the gait's clock, zeros for standing still; and the next place of its way."""
+_SHORTEST = 0.5
+"""Collisions are divided by no shorter way [m]."""
+
+
+@dataclass(kw_only=True)
+class ClutterConfig(LegTaskConfig):
+    """The clutter task: success is to stand near the goal when the time is up, without a fall."""
+
+    episode_length: float = 16.0
+    """Time limit [s]."""
+    pace: float = 0.5
+    """Speed along the way up to which progress pays [m/s]."""
+    close: float = 0.5
+    """Distance from the goal at which the term `arrived` has fallen to one half [m]."""
+    radius: float = 0.4
+    """Mean distance from the goal at the end, below which the episode is a success [m]."""
+    success_window: float = 1.0
+    """Time at the episode's end over which that mean is taken [s]."""
+    start_height: float = 0.32
+    """Height of the base at an episode's start [m]."""
+    start_place: float = 0.1
+    """Half-width of the base's place at the start, along and across the corridor [m]."""
+    start_turn: float = 0.3
+    """Half-width of its heading, from the corridor's direction [rad]."""
+    start_position: float = 0.1
+    """Half-width of the joint positions that episodes begin from, around the default pose [rad]."""
+    start_velocity: float = 0.2
+    """Half-width of the base's velocity at the start, per axis [m/s] and [rad/s]."""
+    max_tilt: float = 1.0
+    """Angle between the base's and the world's vertical beyond which it has fallen [rad]."""
+    lowest_height: float = 0.14
+    """Height of the base below which it has fallen [m]."""
+    touch: float = 5.0
+    """Force between robot and obstacles from which on they touch [N]."""
+    hard_touch: float = 100.0
+    """Force at which the term `collision` is 1, its largest value [N]."""
+    gait: GaitConfig = field(default_factory=GaitConfig)
+    """When feet should stand and swing on the way."""
+    scene: SceneConfig = field(default_factory=lambda: SceneConfig(clutter=CorridorConfig()))
+    """The corridor."""
+
+    def __post_init__(self) -> None:
+        """Refuse tasks that cannot be judged."""
+        checks.positive(
+            self, "episode_length", "pace", "close", "radius", "success_window", "max_tilt",
+            "hard_touch",
+        )  # fmt: skip
+        checks.not_negative(
+            self, "start_place", "start_turn", "start_position", "start_velocity", "touch"
+        )
+        checks.window(self.success_window, self.episode_length)
+        checks.reward(self.reward, REWARD_NAMES)
+        if self.scene.clutter is None or self.scene.terrain is not None:
+            raise ConfigError(
+                "task clutter goes through a corridor on a level floor; give task.scene.clutter "
+                "and leave task.scene.terrain out"
+            )
+
+
+class ClutterTask:
+    """Go through a corridor from x = 0 to its other end."""
+
+    reward_names, metric_names = REWARD_NAMES, METRIC_NAMES
+
+    def __init__(
+        self,
+        config: ClutterConfig,
+        *,
+        num_worlds: int,
+        control_dt: float,
+        robot: RobotSpec,
+        sensors: Mapping[str, Tensor],
+        device: torch.device,
+        evaluation: bool,
+    ) -> None:
+        """Prepare N worlds.
+
+        Args:
+            config: The task.
+            num_worlds: N.
+            control_dt: Control period [s].
+            robot: Something with feet and a floating base.
+            sensors: True sensors of the worlds: those of the corridor, of feet and of its field.
+            device: Where the worlds live.
+            evaluation: Draw levels uniformly; otherwise they follow success.
+
+        Raises:
+            SpecMismatchError: The robot has no feet, or its model lacks a sensor.
+        """
+        if not robot.feet:
+            raise SpecMismatchError(
+                f"task clutter needs a robot with feet, robot '{robot.name}' has none; "
+                "name them in its spec (feet: [...]) or choose robot=go2"
+            )
+        for name in ("foot_velocity_w", "foot_position_w", FIELD, FORCES, WAY):
+            if name not in sensors:
+                told = unknown_name(f"task clutter, robot '{robot.name}': sensor", name, sensors)
+                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        corridor = config.scene.clutter
+        assert corridor is not None  # the config was checked
+        self.config, self._field = config, corridor.field
+        self.episode_steps = round(config.episode_length / control_dt)
+        self._sensors = sensors
+        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        self._legs = Legs(robot, device)
+        self._corridors = Corridors(
+            corridor, num_worlds=num_worlds, device=device, evaluation=evaluation
+        )
+        self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
+        self._phase_step = control_dt / config.gait.period
+        window = round(config.success_window / control_dt)
+        self._record = EndRecord(num_worlds, device, first_step=self.episode_steps - window)
+        self._touches = TouchCount(num_worlds, device)
+        self._first_phase, self._phase, self._whole_way = torch.zeros(3, num_worlds, device=device)
+        self.goal: Mapping[str, Tensor] = {
+            TRAVERSE: torch.ones(num_worlds, 1, device=device),
+            CLOCK: torch.zeros(num_worlds, 2, device=device),
+            PLACE: torch.zeros(num_worlds, 3, device=device),
+        }
+
+    @property
+    def curriculum(self) -> FollowsSuccess:
+        """Levels of the corridors."""
+        return self._corridors.levels
+
+    @property
+    def clocks(self) -> Mapping[str, ClockSpec]:
+        """The gait's: a robot's own side moves it on."""
+        return {CLOCK: ClockSpec(period=self.config.gait.period, moves=TRAVERSE)}
+
+    def reward_weights(self, world_steps: int) -> list[float]:
+        """Weights of the terms; they stay."""
+        return self._weights
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """What a mirror does to what is asked for."""
+        return {
+            TRAVERSE: robot.kind(Mirrored.same, 1),
+            CLOCK: self._gait.mirror(robot.feet.source),
+            PLACE: robot.kind(Mirrored.vector, 3),
+        }
+
+    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+        """Draw corridors, and robots at their beginning that look along them."""
+        config, count, size = self.config, rows.count, len(self._legs.default)
+        self._record.clear(rows)
+        self._touches.clear(rows)
+        layout = self._corridors.begin(rows, generator)
+        unit = draws.uniform((count, size + 10), -1.0, 1.0, generator)
+        joints = self._legs.default + config.start_position * unit[:, :size]
+        speed = config.start_velocity * unit[:, size : size + 6]
+        base = config.start_place * unit[:, size + 6 : size + 9]
+        base[:, 2] = config.start_height
+        phase = draws.uniform((count,), 0.0, 1.0, generator)
+        pulled = self._pull(base, layout.way)
+        for kept, values in (
+            (self._first_phase, phase), (self._phase, phase), (self._whole_way, pulled.left[:, 0]),
+            (self.goal[TRAVERSE], 1.0), (self.goal[PLACE][:, :2], pulled.place[:, 0]),
+        ):  # fmt: skip
+            rows.put(kept, values)
+        self._set_clock()
+        return Start(
+            robot=RobotState(
+                {
+                    "position_w": base,
+                    "orientation_w": quaternion.from_yaw(config.start_turn * unit[:, size + 9]),
+                    "linear_velocity_w": speed[:, :3],
+                    "angular_velocity_b": speed[:, 3:],
+                    "joint_position": self._legs.within_limits(joints),
+                    "joint_velocity": torch.zeros_like(joints),
+                }
+            ),
+            scene=self._corridors.placed(layout),
+        )
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Move the clock on."""
+        self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
+        self._set_clock()
+
+    def judge(
+        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> Judgement:
+        """Reward the way along the field and a calm gait that touches nothing; a fall ends it."""
+        config, sensors = self.config, self._sensors
+        way = sensors[WAY].unflatten(-1, (-1, 3))
+        pulled = self._pull(truth.position_w, way)
+        left, ahead = pulled.left[:, 0], pulled.force[:, 0]
+        speed = (truth.linear_velocity_w * ahead).sum(-1)
+        away = (truth.position_w - way[:, -1])[:, :2].norm(dim=-1)
+        self._record.add(away, speed, episode_step)
+        target = self._gait.target(self._phase, self._moving)
+        contact = self._gait.contact(truth.foot_force)
+        kept = (contact == target.stands).float().mean(-1)
+        force = sensors[FORCES].unflatten(-1, (-1, 3)).norm(dim=-1).sum(-1)
+        touching = force > config.touch
+        self._touches.add(touching)
+        rotation = quaternion.rotation_matrix(truth.orientation_w)  # (N, 9), row-major
+        height = truth.position_w[:, 2]
+        terms = torch.stack(
+            [
+                torch.ones_like(left),
+                speed.clamp(-config.pace, config.pace),  # [m/s]
+                closeness(away, config.close),
+                kept,
+                swing_error(target, sensors["foot_position_w"][:, 2::3]),
+                slip(contact, sensors["foot_velocity_w"]),
+                self._nearness(),
+                (force / config.hard_touch).clamp(max=1.0),
+                square_sum(truth.angular_velocity_b[:, :2]),  # [rad^2/s^2]
+                square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
+                (height - config.height) ** 2,  # [m^2]
+                square_sum(self._legs.exertion(truth)),
+                square_sum(action - last_action),
+                square_sum(self._legs.deviation(truth)),  # [rad^2]
+            ],
+            dim=-1,
+        )
+        # What the next observation asks for.
+        self.goal[PLACE][:, :2].copy_(pulled.place[:, 0])
+        self.goal[TRAVERSE].copy_((left > 0.5 * config.radius)[:, None])
+        self._set_clock()
+        covered = self._whole_way - left
+        return Judgement(
+            reward_terms=terms,
+            terminated=(rotation[:, 8] < math.cos(config.max_tilt))
+            | (height < config.lowest_height),
+            success=self._record.mean_distance < config.radius,
+            metrics={
+                "progress": covered / self._whole_way,
+                "way_left": left,
+                "touching": touching.float(),
+                "collisions_per_metre": self._touches.count / covered.clamp_min(_SHORTEST),
+                "level": self._corridors.levels.level.float(),
+            },
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals, clocks, levels and what is counted; the corridors are the engine's."""
+        return {
+            "first_phase": self._first_phase.clone(),
+            "phase": self._phase.clone(),
+            "whole_way": self._whole_way.clone(),
+            "touches": self._touches.state_dict(),
+            "record": self._record.state_dict(),
+            "levels": self._corridors.levels.state_dict(),
+            "goal": {name: value.clone() for name, value in self.goal.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._first_phase.copy_(state["first_phase"])
+        self._phase.copy_(state["phase"])
+        self._whole_way.copy_(state["whole_way"])
+        self._touches.load_state_dict(state["touches"])
+        self._record.load_state_dict(state["record"])
+        self._corridors.levels.load_state_dict(state["levels"])
+        for name, value in state["goal"].items():
+            self.goal[name].copy_(value)
+
+    @property
+    def _moving(self) -> Tensor:
+        """(N,) bool: asked to go on."""
+        return self.goal[TRAVERSE][:, 0] > 0
+
+    def _set_clock(self) -> None:
+        self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
+
+    def _pull(self, base: Tensor, way: Tensor) -> Pull:
+        """What draws bases, (N, 3), along a way, (N, W, 3)."""
+        return pull(base[:, None], way, near=self._field.near)
+
+    def _nearness(self) -> Tensor:
+        """Mean square of how deep the body's places are in the reach of obstacles, (N,)."""
+        clearance = self._sensors[FIELD][:, COLUMNS - 1 :: COLUMNS]  # (N, P)
+        share = (1 - clearance / self._field.reach).clamp(min=0)
+        return (share * share).mean(-1)

@@ -123,6 +123,7 @@ def _prove(
     """Train, fly, write; returns whether each proof has passed its bars."""
     from proofs.measurement import measure
     from proofs.results import save_results
+    from proofs.stages import Preparation
     from proofs.training import train_all
 
     load_average = os.getloadavg()[0]
@@ -136,7 +137,11 @@ def _prove(
     try:
         for proof in proofs:
             if proof.prepare is not None:
-                proof.prepare(runs, _say)
+                proof.prepare(
+                    Preparation(
+                        runs=runs, jobs=plans[proof], workers=options.jobs, say=_say
+                    )
+                )  # fmt: skip
         found = train_all(jobs, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
         _say(f"stopped; go on with: {command}")
@@ -151,7 +156,7 @@ def _prove(
     ]  # fmt: skip
     folder = Path(options.out or (runs / "tables" if changes else "docs/proofs"))
     for (proof, plan), record in zip(plans.items(), records, strict=True):
-        _draw(proof, plan, found, folder)
+        _draw(proof, plan, found, record, folder)
         bars = [{**asdict(bar), "passed": bar.passed} for bar in proof.bars(record)]
         save_results(folder / f"{proof.name}.json", replace(record, bars=bars))
     return [_write(*one, folder) for one in zip(plans, records, strict=True)]
@@ -161,17 +166,23 @@ def _draw(
     proof: "Proof",
     plan: "Mapping[str, Sequence[TrainingJob]]",
     found: "Mapping[TrainingJob, RunFolder]",
+    record: "ProofRecord",
     folder: Path,
 ) -> None:
-    """Draw the learning curves of all groups."""
+    """Draw the learning curves of all groups, or what became of every seed."""
+    from proofs.outcomes import plot_outcomes
     from robot_rl.training.reporting.curves import plot_comparison
     from robot_rl.training.reporting.metrics import read_metrics
 
+    picture = folder / f"{proof.name}.png"
+    if not proof.curve:
+        plot_outcomes(proof, record, picture)
+        return
     curves = {
         group: [read_metrics(found[job].metrics_path) for job in jobs]
         for group, jobs in plan.items()
     }
-    plot_comparison(curves, folder / f"{proof.name}.png", metric=proof.curve)
+    plot_comparison(curves, picture, metric=proof.curve)
 
 
 def _report(proof: "Proof", options: ProofOptions) -> bool:

@@ -1,9 +1,9 @@
 """Critics of a residual: they see how far the executed action is from the base's, in large.
 
 A residual moves an action by hundredths of its range, and what it is worth may turn within
-thousandths. To a network that reads executed actions alone such a step is next to nothing: the slope
-that the actor climbs is the one between actions far apart, of demonstrations and of the base. In
-units of the scale the same step is as large as any other input.
+thousandths. To a network that reads executed actions alone such a step is next to nothing: the
+slope that the actor climbs is the one between actions far apart, of demonstrations and of the base.
+In units of the scale the same step is as large as any other input.
 """
 
 import torch

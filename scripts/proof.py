@@ -37,7 +37,12 @@ proofs:
   offline_to_online
               WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one data set of half
               trained arms (bar: WSRL's mean success online >= that of its offline phase)
-  all         all of them but the last; the default
+  hybrid      H2O, SAC in the simulator, SAC on both halves and IQL on the data, 10 seeds each:
+              an arm whose joints rub twice as much as the simulator says (bar: H2O gains success
+              over each of them)
+  residual    a residual, 2 seeds, on a clone that inserts a peg at times, RLPD beside it (bar:
+              worst >= 95 % within an hour of training)
+  all         all of them but the last three; the default
   report      write the pages again from the results in their JSON; nothing is trained or flown
 
 options:
@@ -90,12 +95,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from configs.compose import read_options
     from proofs.history import HISTORY
     from proofs.hover import HOVER
+    from proofs.hybrid import HYBRID
     from proofs.offline_to_online import OFFLINE_TO_ONLINE
     from proofs.reach import REACH
+    from proofs.residual import PEG_RESIDUAL
     from proofs.tracking import TRACKING
     from proofs.velocity import VELOCITY
 
-    proofs = (HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE)
+    proofs = (
+        HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID, PEG_RESIDUAL,
+    )  # fmt: skip
     known = {proof.name: proof for proof in proofs}
     words = [text for text in overrides if "=" not in text]
     options, changes = read_options(ProofOptions, [text for text in overrides if "=" in text])

@@ -1,4 +1,4 @@
-"""The hybrid proof: H2O with little real experience and a simulator whose friction is half the real.
+"""The hybrid proof: H2O with little real data and a simulator whose friction is half the real.
 
 Fixed before any of it was run: gap, data, networks, updates, steps, conditions and bars below. The
 gap was chosen by looking at policies of the simulator and of reality alone.
@@ -29,11 +29,12 @@ _NETWORKS = (
     "learner.gamma=0.95", "learner.batch_size=256", "learner.tau=0.01",
     "learner.actor_lr=1.0e-3", "learner.critic_lr=1.0e-3", "learner.actor.hidden=[64,64]",
     "learner.critic.hidden=[64,64]", "learner.actor.normalize=true",
-    "learner.critic.normalize=true",
+    "learner.critic.normalize=true", "num_envs=16",
 )  # fmt: skip
+"""Alike for all; rates, temperature and targets are those of configs/learner/sac.yaml."""
 _ONLINE = (
     "learner=h2o", *_TASK, *_NETWORKS, "learner.temperature_lr=1.0e-3",
-    "learner.init_temperature=0.1", "num_envs=16", f"training.total_steps={_STEPS}",
+    "learner.init_temperature=0.1", f"training.total_steps={_STEPS}",
     "training.random_steps=2_000", "training.updates_per_step=4", "training.replay_capacity=64_000",
     f"training.evaluation_interval={_STEPS}", "training.evaluation_episodes=64",
 )  # fmt: skip
@@ -70,7 +71,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     gains = [
         Bar(
             what=f"success that H2O gains over {name}, lower end of the 95 % interval over seeds",
-            value=_lowest_gain(ours, groups[name].seeds), limit=0.0, unit="%",
+            value=_lowest_gain(ours, groups[name].seeds), limit=0.01, unit="%",
         )
         for name in ("simulator alone", "real data alone", "half and half")
     ]  # fmt: skip

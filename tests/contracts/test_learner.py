@@ -204,7 +204,9 @@ class TestResidual(LearnerContract):
     cases = (
         LearnerCase("residual", residual),
         LearnerCase("residual without a group for the critic", residual, privileged=False),
-        LearnerCase("residual whose critics see executed actions alone", residual_of_executed_actions),
+        LearnerCase(
+            "residual whose critics see executed actions alone", residual_of_executed_actions
+        ),
         LearnerCase("residual with a few of its critics at a time", residual_of_some_critics),
     )
 

@@ -25,7 +25,7 @@ _DEMONSTRATIONS = (
 _ONLINE = (
     "training.prior.run={runs}/" + _DATA, "training.prior.share=0.5", "num_envs=16",
     "learner.gamma=0.97", "learner.n_step=5", "learner.batch_size=256",
-    "learner.critic_lr=3.0e-4", "learner.temperature_lr=3.0e-4", "learner.max_grad_norm=10.0",
+    "learner.critic_lr=3.0e-4", "learner.temperature_lr=1.0e-3", "learner.max_grad_norm=10.0",
     "learner.critic.members=4", "learner.target_members=2", "learner.entropy_in_target=false",
     "learner.actor.hidden=[128,128]", "learner.critic.hidden=[128,128]",
     "learner.actor.normalize=true", "learner.critic.normalize=true",
@@ -93,7 +93,7 @@ PEG_RESIDUAL = Proof(
     "is paid for every step in which the peg is deep enough, and for nothing else. A scripted hand "
     "that sees the true state shows it 50 times, with independent noise of 0.03 on every action of "
     "the first two seconds. A clone of these demonstrations plans eight actions, does two of them, "
-    "and is the base: seed 0 of its group. The residual corrects it by at most 0.02 of the range; "
+    "and is the base: seed 0 of its group. The residual corrects it by at most 0.01 of the range; "
     "RLPD learns from the same demonstrations and as many steps without a base. An episode of 4 s "
     "succeeds if the peg is inserted during all of its last 0.4 s. There is one base: what another "
     "one would give is not in the spread.",
@@ -111,12 +111,13 @@ PEG_RESIDUAL = Proof(
         ),
         Group(
             name="residual",
-            about="Soft actor-critic over the base. Its noise is what the base bears: an action "
-            "that is off by 0.008 in every step misses the hole.",
+            about="Soft actor-critic over the base. Its noise is about what the base bears, and a "
+            "quarter of the farthest correction: critics have seen what the actor may choose.",
             overrides=(
                 "learner=residual", *_TASK, "learner.base.paths=[{runs}/" + _BASE + "]", *_ONLINE,
-                "learner.actor_lr=1.0e-4", "learner.actor.scale=0.02",
-                "learner.actor.initial_std=0.002", "learner.init_temperature=0.001",
+                "learner.actor_lr=3.0e-5", "learner.actor_interval=2",
+                "learner.actor.scale=0.01", "learner.actor.initial_std=0.0025",
+                "learner.target_entropy_per_action=0.0", "learner.init_temperature=0.001",
                 "learner.critic_updates=30_000", "training.warm_up_steps=4_000",
             ),
             seeds=2,

@@ -1,6 +1,6 @@
 """The learner of a residual from typed configs: soft actor-critic over a frozen base."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -8,6 +8,7 @@ from configs.learner_builders import check_members, make_critic, surroundings
 from policies.bases.frozen import FrozenBaseConfig
 from policies.q_ensemble import QEnsembleConfig
 from policies.residual_actor import ResidualActor, ResidualActorConfig
+from policies.residual_critic import WIDTHS, ResidualCritic
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.optimization import Reduce
@@ -25,6 +26,9 @@ class ResidualLearnerConfig(SACConfig):
     """Residual network."""
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks, of executed actions."""
+    critic_displacement: bool = True
+    """The critics see, beside the executed action, the base's and the distance between the two in
+    units of actor.scale; False leaves them the executed action alone."""
 
     def __post_init__(self) -> None:
         """Refuse a target of more members than there are."""
@@ -39,7 +43,12 @@ def build_residual(
     """SAC of a residual; the worlds around it add what the base would do (`BaseActionEnv`)."""
     torch.manual_seed(derive_seed(seed, "initial weights"))
     actor = ResidualActor(config.actor, spec.groups["actor"].shape[0], spec.action_size)
-    critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
+    outputs = make_values(config.values, spec.device).width
+    if config.critic_displacement:
+        widened = replace(spec, action_size=WIDTHS * spec.action_size)
+        critic = ResidualCritic(make_critic(config.critic, widened, outputs), config.actor.scale)
+    else:
+        critic = make_critic(config.critic, spec, outputs)
     learner = SAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
     learner.actor_groups = ResidualActor.groups
     return learner

@@ -37,7 +37,12 @@ proofs:
   offline_to_online
               WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one data set of half
               trained arms (bar: WSRL's mean success online >= that of its offline phase)
-  all         all of them but the last; the default
+  hybrid      H2O, SAC in the simulator, SAC on both halves and IQL on the data, 10 seeds each:
+              an arm whose joints rub twice as much as the simulator says (bar: H2O gains success
+              over each of them)
+  residual    a residual, 2 seeds, on a clone that inserts a peg at times, RLPD beside it (bar:
+              worst >= 95 % within an hour of training)
+  all         all of them but the last three; the default
   report      write the pages again from the results in their JSON; nothing is trained or flown
 
 options:
@@ -90,12 +95,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from configs.compose import read_options
     from proofs.history import HISTORY
     from proofs.hover import HOVER
+    from proofs.hybrid import HYBRID
     from proofs.offline_to_online import OFFLINE_TO_ONLINE
     from proofs.reach import REACH
+    from proofs.residual import PEG_RESIDUAL
     from proofs.tracking import TRACKING
     from proofs.velocity import VELOCITY
 
-    proofs = (HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE)
+    proofs = (
+        HOVER, TRACKING, REACH, VELOCITY, HISTORY, OFFLINE_TO_ONLINE, HYBRID, PEG_RESIDUAL,
+    )  # fmt: skip
     known = {proof.name: proof for proof in proofs}
     words = [text for text in overrides if "=" not in text]
     options, changes = read_options(ProofOptions, [text for text in overrides if "=" in text])
@@ -123,6 +132,7 @@ def _prove(
     """Train, fly, write; returns whether each proof has passed its bars."""
     from proofs.measurement import measure
     from proofs.results import save_results
+    from proofs.stages import Preparation
     from proofs.training import train_all
 
     load_average = os.getloadavg()[0]
@@ -136,7 +146,11 @@ def _prove(
     try:
         for proof in proofs:
             if proof.prepare is not None:
-                proof.prepare(runs, _say)
+                proof.prepare(
+                    Preparation(
+                        runs=runs, jobs=plans[proof], workers=options.jobs, say=_say
+                    )
+                )  # fmt: skip
         found = train_all(jobs, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
         _say(f"stopped; go on with: {command}")
@@ -151,7 +165,7 @@ def _prove(
     ]  # fmt: skip
     folder = Path(options.out or (runs / "tables" if changes else "docs/proofs"))
     for (proof, plan), record in zip(plans.items(), records, strict=True):
-        _draw(proof, plan, found, folder)
+        _draw(proof, plan, found, record, folder)
         bars = [{**asdict(bar), "passed": bar.passed} for bar in proof.bars(record)]
         save_results(folder / f"{proof.name}.json", replace(record, bars=bars))
     return [_write(*one, folder) for one in zip(plans, records, strict=True)]
@@ -161,17 +175,23 @@ def _draw(
     proof: "Proof",
     plan: "Mapping[str, Sequence[TrainingJob]]",
     found: "Mapping[TrainingJob, RunFolder]",
+    record: "ProofRecord",
     folder: Path,
 ) -> None:
-    """Draw the learning curves of all groups."""
+    """Draw the learning curves of all groups, or what became of every seed."""
+    from proofs.outcomes import plot_outcomes
     from robot_rl.training.reporting.curves import plot_comparison
     from robot_rl.training.reporting.metrics import read_metrics
 
+    picture = folder / f"{proof.name}.png"
+    if not proof.curve:
+        plot_outcomes(proof, record, picture)
+        return
     curves = {
         group: [read_metrics(found[job].metrics_path) for job in jobs]
         for group, jobs in plan.items()
     }
-    plot_comparison(curves, folder / f"{proof.name}.png", metric=proof.curve)
+    plot_comparison(curves, picture, metric=proof.curve)
 
 
 def _report(proof: "Proof", options: ProofOptions) -> bool:

@@ -4,22 +4,16 @@ Fixed before any of it was run: task, data, networks, updates, steps, conditions
 """
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from statistics import mean
 
 from proofs.flights import Condition
 from proofs.plan import Column, Group, Proof
 from proofs.record import GroupResult, ProofRecord
 from proofs.results import Bar
-from proofs.training import ProofError, TrainingJob
-from robot_rl.core.process import clean_environ
+from proofs.stages import Preparation, call, train_one
+from proofs.training import TrainingJob
 from robot_rl.datasets.files.manifest import is_dataset
-from robot_rl.training.run_folder import RunState
 
-_SCRIPTS = Path(__file__).parents[1]
 _BOX = "goals in the box"
 _DATA = "data/reach_half_trained"
 _TASK = ("task=reach", "robot=panda")
@@ -74,41 +68,25 @@ def _success(group: GroupResult) -> float:
     return mean(seed.trials[_BOX].success for seed in group.seeds)
 
 
-def prepare(runs: Path, say: Callable[[str], None]) -> None:
+def prepare(given: Preparation) -> None:
     """Train the arm whose experience is the data, and convert it; each once.
 
     Raises:
         ProofError: It failed.
     """
-    folder = runs / _DATA
+    folder = given.runs / _DATA
     if is_dataset(folder):
         return
     job = TrainingJob(
-        label="offline_to_online, data", overrides=_BEHAVIOUR, seed=1000, runs=runs / "behaviour"
-    )
-    run = job.find()
-    if run is None or run.status().state is not RunState.FINISHED:
-        say("trains the arm whose experience is the data")
-        _call("train.py", *([f"resume={run.path}"] if run else job.arguments()))
-        run = job.find()
-    assert run is not None
+        label="offline_to_online, data", overrides=_BEHAVIOUR, seed=1000,
+        runs=given.runs / "behaviour",
+    )  # fmt: skip
+    run = train_one(job, given.say, "trains the arm whose experience is the data")
     # Under another name until it is whole: a killed conversion is begun anew.
     partial = folder.with_name(f"{folder.name}_{os.getpid()}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _call("data.py", "convert", str(run.path), str(partial))
+    call("data", "convert", str(run.path), str(partial))
     partial.rename(folder)
-
-
-def _call(script: str, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(_SCRIPTS / script), *arguments], check=False,
-        env=clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}),
-    )  # fmt: skip
-    if done.returncode:
-        raise ProofError(
-            f"scripts/{script} {' '.join(arguments)} ended with exit code {done.returncode}; its "
-            "last lines say why, and the same command goes on"
-        )
 
 
 def _group(name: str, about: str, *overrides: str) -> Group:

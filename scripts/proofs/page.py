@@ -33,8 +33,10 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
     if proof.expert or len(proof.conditions) > 1:
         parts += ["## In comparison", _comparison(proof, record)]
     parts += ["## Conditions", _conditions(proof)]
-    if picture is not None:
+    if picture is not None and proof.curve:
         parts += ["## Learning curves", f"![Learning curves over seeds]({picture})"]
+    elif picture is not None:
+        parts += ["## Seed by seed", f"![Every seed, IQM and 95 % interval]({picture})"]
     parts += ["## Origin", _origin(record)]
     return "\n\n".join(parts) + "\n"
 

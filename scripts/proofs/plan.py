@@ -7,6 +7,7 @@ from pathlib import Path
 from proofs.flights import Condition
 from proofs.record import ProofRecord, TrialResult
 from proofs.results import Bar
+from proofs.stages import Preparation
 from proofs.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 
@@ -56,11 +57,11 @@ class Proof:
     columns: tuple[Column, ...]
     """Values in the tables; the first one is compared over conditions."""
     curve: str
-    """Metric of the learning curve."""
+    """Metric of the learning curves; empty draws the outcome of every seed instead."""
     bars: Callable[[ProofRecord], list[Bar]]
     expert: bool
     """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
-    prepare: Callable[[Path, Callable[[str], None]], None] | None = None
+    prepare: Callable[[Preparation], None] | None = None
     """Makes what its trainings begin with, in the folder of all runs; does nothing once it is
     there."""
     by_name_only: bool = False

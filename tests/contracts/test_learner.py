@@ -185,16 +185,29 @@ CASES = (
 )  # fmt: skip
 
 
-def residual(spec: EnvSpec, seed: int) -> SAC:
-    config = ResidualLearnerConfig(batch_size=8, critic=QEnsembleConfig(hidden=[16]))
+def residual(spec: EnvSpec, seed: int, **settings: Any) -> SAC:
+    critic = QEnsembleConfig(hidden=[16], members=4)
+    config = ResidualLearnerConfig(batch_size=8, critic=critic, **settings)
     config.actor.hidden = [16]
     return build_residual(config, spec, seed=seed)
+
+
+def residual_of_executed_actions(spec: EnvSpec, seed: int) -> SAC:
+    return residual(spec, seed, critic_displacement=False)
+
+
+def residual_of_some_critics(spec: EnvSpec, seed: int) -> SAC:
+    return residual(spec, seed, target_members=2, actor_value=ActorValue.mean)
 
 
 class TestResidual(LearnerContract):
     cases = (
         LearnerCase("residual", residual),
         LearnerCase("residual without a group for the critic", residual, privileged=False),
+        LearnerCase(
+            "residual whose critics see executed actions alone", residual_of_executed_actions
+        ),
+        LearnerCase("residual with a few of its critics at a time", residual_of_some_critics),
     )
 
     # Exported with its base: tests/policies/bases/test_corrected.py.

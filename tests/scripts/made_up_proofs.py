@@ -31,7 +31,7 @@ def trial(proofs, success=0.9, *, rms=0.1):
     spread = {"mean": rms, "median": rms, "p95": 2 * rms, "max": 3 * rms}
     names = (
         "mean_distance", "mean_speed", "rms_distance_all", "joint_speed", "mean_velocity_error",
-        "mean_velocity_error_all", "mean_turn_error", "gait_kept",
+        "mean_velocity_error_all", "mean_turn_error", "gait_kept", "depth", "beside",
     )  # fmt: skip
     return proofs.record.TrialResult(
         episodes=1000, success=success, low=success - 0.02, high=success + 0.01, ended=0.01,

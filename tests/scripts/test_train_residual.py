@@ -49,6 +49,25 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_brings_its_base(
     assert answer.code == 0, answer.err
     answer = command("export", f"run={part}", "out=bundle")
     assert answer.code == 0, answer.err
+    answer = command("critics", f"run={part}", "parts=2")
+    assert answer.code == 0, answer.err
+    _, _, early, late = answer.out.splitlines()
+    assert early.split()[:4] == ["0%", "to", "50%", "60"]  # of 6 episodes of 20 steps
+    assert late.split()[:5] == ["50%", "to", "100%", "60", "0"]  # nothing was paid
+
+
+def test_critics_that_cannot_be_asked_are_a_sentence(
+    here: Path, refused, given: tuple[Path, Path], train_only
+) -> None:
+    assert "run is empty" in refused("critics")
+    assert "is not a run" in refused("critics", "run=nowhere")
+    assert "'seed=3' changes nothing here" in refused("critics", "run=nowhere", "seed=3")
+    answer = train_only(*TINY, "learner=td3", "runs=alone")
+    assert answer.code == 0, answer.err
+    (run,) = (here / "alone").iterdir()
+    assert "learned from no stored steps" in refused("critics", f"run={run}")
+    told = refused("critics", f"run={run}", f"data={given[1]}")
+    assert "learner=td3 has no critics that could be asked here" in told
 
 
 def test_a_base_that_does_not_fit_is_a_sentence(

@@ -1,0 +1,157 @@
+"""The hybrid proof: verdicts and pages from made-up results, its plan, and a tiny one of it."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scripts.made_up_proofs import made_up, proofs, trial
+
+__all__ = ["proofs"]  # a fixture
+
+TINY = (
+    "training.replay_capacity=640", "training.evaluation_episodes=4", "learner.batch_size=16",
+    "learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "task.episode_length=0.6",
+    "task.success_window=0.2",
+)  # fmt: skip
+ONLINE = (
+    *TINY, "training.total_steps=320", "training.random_steps=64", "training.updates_per_step=1",
+    "training.evaluation_interval=320",
+)  # fmt: skip
+OFFLINE = (*TINY, "training.offline.updates=20", "training.offline.evaluation_interval=20")
+
+
+@pytest.fixture
+def hybrid(proofs) -> Any:
+    return importlib.import_module("proofs.hybrid")
+
+
+def judged(proofs, proof, rates: dict[str, dict[str, list[float]]]) -> Any:
+    """Made-up results with these success rates, by group and condition."""
+    record = made_up(proofs, proof, [0.5] * 10)
+    for group, conditions in rates.items():
+        for condition, values in conditions.items():
+            for seed, value in zip(record.groups[group].seeds, values, strict=True):
+                seed.trials[condition] = trial(proofs, value)
+    return record
+
+
+SPREAD = [0.01 * i for i in range(10)]
+
+
+def around(rate: float) -> list[float]:
+    return [rate + one for one in SPREAD]
+
+
+@pytest.mark.parametrize(
+    ("rates", "verdicts"),
+    [
+        ({}, [True, True, True, True, True]),
+        ({"H2O": {"reality": SPREAD}}, [True, True, False, False, False]),
+        ({"half and half": {"reality": [0.66] * 10}}, [True, True, True, True, False]),
+        ({"half and half": {"reality": around(0.6)}}, [True, True, True, True, False]),
+        ({"real data alone": {"reality": [0.9] * 10}}, [True, True, True, False, True]),
+        ({"simulator alone": {"simulator": [0.25] * 10, "reality": [0.2] * 10}},
+         [True, False, True, True, True]),
+        ({"H2O": {"reality": [float("nan"), *around(0.6)[1:]]}},
+         [True, True, False, False, False]),
+    ],
+)  # fmt: skip
+def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
+    proofs, hybrid, rates, verdicts
+) -> None:
+    usual = {
+        "H2O": {"reality": around(0.6)},
+        "simulator alone": {"simulator": [0.9] * 10, "reality": [0.3] * 10},
+        "half and half": {"reality": [0.5] * 10},
+        "real data alone": {"reality": [0.1] * 10},
+    }
+    told = {name: {**usual.get(name, {}), **rates.get(name, {})} for name in usual}
+    record = judged(proofs, hybrid.HYBRID, told)
+    assert [bar.passed for bar in hybrid.HYBRID.bars(record)] == verdicts
+
+
+def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path: Path) -> None:
+    proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
+    record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
+    importlib.import_module("proofs.outcomes").plot_outcomes(proof, record, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    page = proofs.page.write_page(proof, record, picture=picture.name)
+    assert "## Seed by seed\n\n![Every seed, IQM and 95 % interval](hybrid.png)" in page
+    assert "Learning curves" not in page
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| simulator")]
+    assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
+
+
+def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid) -> None:
+    jobs = hybrid.HYBRID.jobs(seeds=0, overrides=(), runs=Path("there"))
+    assert {name: len(group) for name, group in jobs.items()} == {
+        "H2O": 10, "simulator alone": 10, "half and half": 10, "real data alone": 10,
+        "trained in reality": 3,
+    }  # fmt: skip
+    told = {name: group[0].config for name, group in jobs.items()}
+    for name, config in told.items():
+        assert config.task.critic == []
+        friction = 20.0 if name == "trained in reality" else 10.0
+        assert config.task.randomization.joint_friction == [friction] * 2
+        assert config.learner.critic.hidden == config.learner.actor.hidden == [64, 64]
+        # One evaluation, at the end: nothing is chosen by the simulator.
+        length = config.training.length
+        intervals = config.training.evaluation_interval, config.training.offline.evaluation_interval
+        assert length in intervals
+    seen = {
+        name: (c.training.prior.run != "", getattr(c.learner, "dynamics_gap", None) is not None
+               and c.learner.dynamics_gap.weight > 0, c.training.total_steps > 0)
+        for name, c in told.items()
+    }  # fmt: skip
+    assert seen == {
+        "H2O": (True, True, True), "simulator alone": (False, False, True),
+        "half and half": (True, False, True), "real data alone": (True, False, False),
+        "trained in reality": (False, False, True),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_tiny_one_from_the_first_stage_to_the_page(
+    proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    stages, called = importlib.import_module("proofs.stages"), []
+
+    def call(script: str, *arguments: str) -> None:
+        called.append(script)
+        run = train_only if script == "train" else lambda *told: command(script, *told)
+        answer = run(*arguments)
+        assert answer.code == 0, answer.err
+
+    monkeypatch.setattr(stages, "call", call)
+    monkeypatch.setattr(hybrid, "_BEHAVIOUR", (*hybrid._BEHAVIOUR, *ONLINE))
+    monkeypatch.setattr(hybrid, "_EPISODES", 4)
+    small = [
+        replace(one, overrides=(
+            *one.overrides, *(OFFLINE if one.name == "real data alone" else ONLINE)
+        ), seeds=min(one.seeds, 1))
+        for one in hybrid.HYBRID.groups
+    ]  # fmt: skip
+    monkeypatch.setattr(hybrid, "HYBRID", replace(hybrid.HYBRID, groups=tuple(small)))
+    runs = Path("outputs/proofs")
+    plan = hybrid.HYBRID.jobs(seeds=1, overrides=(), runs=runs)
+    given = stages.Preparation(runs=runs, jobs=plan, workers=1, say=lambda line: None)
+    hybrid.prepare(given)
+    hybrid.prepare(given)  # it is there
+    assert called == ["train", "collect"]
+    for (job,) in plan.values():
+        answer = train_only(*job.arguments())
+        assert answer.code == 0, answer.err
+    answer = command("proof", "hybrid", "seeds=1", "episodes=4", "out=results")
+    assert answer.code == 1, answer.err
+    assert "5 of 5 trainings were finished before" in answer.out
+    assert "FAIL seeds: 1 >= 10" in answer.out
+    page = Path("results/hybrid.md").read_text()
+    assert page.startswith("# Real data and a simulator that is not quite right: FAIL")
+    assert Path("results/hybrid.png").is_file()
+    assert command("proof", "report", "hybrid", "out=results").code == 1
+    assert Path("results/hybrid.md").read_text() == page

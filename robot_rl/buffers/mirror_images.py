@@ -35,7 +35,12 @@ class MirrorImages:
             discount=batch.discount.repeat_interleave(2),
             next_obs=self._obs(batch.next_obs),
             weight=batch.weight.repeat_interleave(2),
-            extra={name: value.repeat_interleave(2, 0) for name, value in batch.extra.items()},
+            extra={
+                name: _side_by_side(value, self._action(value))
+                if name == "chunk"
+                else value.repeat_interleave(2, 0)
+                for name, value in batch.extra.items()
+            },
         )
 
     def _obs(self, obs: Mapping[str, Tensor]) -> Obs:

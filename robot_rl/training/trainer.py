@@ -19,7 +19,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv, WeighsRewards
 from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
-from robot_rl.core.learner import Learner, OfflineLearner, Phase
+from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
 from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
@@ -85,6 +85,7 @@ class Trainer:
             capacity=config.replay_capacity // ranks.count,
             gamma=learner.gamma,
             n_step=learner.n_step,
+            chunks=isinstance(learner, ChunkLearner),
             config=config.replay,
             returns=wanted if wanted is not None and wanted.online else None,
             seed=seed,

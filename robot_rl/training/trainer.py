@@ -8,7 +8,7 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.buffers.mirror_images import MirrorImages
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
-from robot_rl.core.env import BatchEnv, WeighsRewards
+from robot_rl.core.env import BatchEnv, BeginsAnywhere, WeighsRewards
 from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
 from robot_rl.core.mirror import Mirrorable
@@ -28,11 +28,15 @@ from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.lookout import Lookout
 from robot_rl.training.parallel import Ranks
+from robot_rl.training.phases.config import SnapshotConfig
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
 from robot_rl.training.prior import Prior, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 from robot_rl.training.trainer_config import Symmetry, TrainerConfig
+
+if TYPE_CHECKING:
+    from robot_rl.training.phases.snapshots import Snapshots
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -100,6 +104,10 @@ class Trainer:
                 held_out=config.offline.held_out if config.offline.updates else 0.0,
             )  # fmt: skip
             self.prior.favour(config.prior)
+        self.snapshots: Snapshots | None = None
+        """States that episodes begin in at first."""
+        if config.snapshots.data:
+            self.snapshots = _open_snapshots(config.snapshots, env, ranks)
         size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         images = _mirror_images(env) if config.symmetry is Symmetry.augment else None
         mixed = self.prior is not None and config.prior.share > 0
@@ -136,7 +144,8 @@ class Trainer:
     @property
     def notes(self) -> list[str]:
         """What is to be said before it begins."""
-        return [] if self.prior is None else [self.prior.sentence]
+        told = (self.prior, self.snapshots)
+        return [one.sentence for one in told if one is not None]
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -300,6 +309,7 @@ class Trainer:
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
             "prior": {} if self.prior is None else self.prior.state_dict(),
+            "snapshots": {} if self.snapshots is None else self.snapshots.state_dict(),
             "seconds": self.seconds,
             "course": self.course.state_dict(),
         }
@@ -328,6 +338,8 @@ class Trainer:
         self.replay.load_state_dict(state["replay"], self._segments)
         if self.prior is not None:
             self.prior.load_state_dict(state["prior"])
+        if self.snapshots is not None:
+            self.snapshots.load_state_dict(state.get("snapshots", {}))
         self.seconds = float(state["seconds"])
         if "course" in state:  # not in checkpoints of before there were phases
             self.course.load_state_dict(state["course"])
@@ -335,6 +347,15 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.step
+
+
+def _open_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: Ranks) -> "Snapshots":
+    from robot_rl.training.phases.snapshots import open_snapshots  # pyarrow is an extra
+
+    snapshots = open_snapshots(config, env, ranks.count)
+    assert isinstance(env, BeginsAnywhere)
+    env.begin_from(snapshots)
+    return snapshots
 
 
 def _mirror_images(env: BatchEnv) -> MirrorImages:

@@ -78,8 +78,8 @@ class WorldStates:
             )
         if self._has_curriculum:
             raise ConfigError(
-                f"{asked}, and a curriculum follows successes here, which such episodes never "
-                "have; expected worlds without one (curriculum.start=1)"
+                f"{asked}, and a curriculum follows successes here, which episodes from the middle "
+                "would mislead; expected worlds without one (curriculum.start=1)"
             )
         goals = {_GOAL + name: goal.shape[1] for name, goal in self._task.goal.items()}
         return {**self._simulation.states.widths, **goals}

@@ -8,19 +8,18 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.mirror_images import mirror_images_of
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
-from robot_rl.core.env import BatchEnv, BeginsAnywhere, WeighsRewards
-from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
+from robot_rl.core.env import BatchEnv, WeighsRewards
+from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
-from robot_rl.core.mirror import Mirrorable
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
@@ -28,15 +27,12 @@ from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.lookout import Lookout
 from robot_rl.training.parallel import Ranks
-from robot_rl.training.phases.config import SnapshotConfig
+from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
 from robot_rl.training.prior import Prior, open_prior
 from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
 from robot_rl.training.trainer_config import Symmetry, TrainerConfig
-
-if TYPE_CHECKING:
-    from robot_rl.training.phases.snapshots import Snapshots
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -104,12 +100,10 @@ class Trainer:
                 held_out=config.offline.held_out if config.offline.updates else 0.0,
             )  # fmt: skip
             self.prior.favour(config.prior)
-        self.snapshots: Snapshots | None = None
+        self.snapshots = begin_in_snapshots(config.snapshots, env, ranks.count)
         """States that episodes begin in at first."""
-        if config.snapshots.data:
-            self.snapshots = _open_snapshots(config.snapshots, env, ranks)
         size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
-        images = _mirror_images(env) if config.symmetry is Symmetry.augment else None
+        images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
         mixed = self.prior is not None and config.prior.share > 0
         self._minibatches = Minibatches(
             self.replay, size, prior=self.prior.replay if self.prior and mixed else None,
@@ -347,21 +341,3 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.step
-
-
-def _open_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: Ranks) -> "Snapshots":
-    from robot_rl.training.phases.snapshots import open_snapshots  # pyarrow is an extra
-
-    snapshots = open_snapshots(config, env, ranks.count)
-    assert isinstance(env, BeginsAnywhere)
-    env.begin_from(snapshots)
-    return snapshots
-
-
-def _mirror_images(env: BatchEnv) -> MirrorImages:
-    if not isinstance(env, Mirrorable):
-        raise ConfigError(
-            "training.symmetry=augment needs an environment that knows its left and right, such as "
-            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
-        )
-    return MirrorImages(env.mirror(), env.spec.device)

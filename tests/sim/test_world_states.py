@@ -8,7 +8,6 @@ from torch import Tensor
 
 from robot_rl.core.env import BeginsAnywhere
 from robot_rl.core.errors import ConfigError
-from sim.env import SimEnv
 from sim.experts.catalog import scripted_expert
 from sim.world_states import WorldStates
 from tests.equality import assert_same
@@ -34,7 +33,7 @@ class Given:
         return {name: part[:count] for name, part in self.states.items()}
 
 
-def played(name: str, steps: int = 8, **changes: Any) -> SimEnv:
+def played(name: str, steps: int = 8, **changes: Any) -> Any:
     """Worlds in which an expert has been busy."""
     env = hand_worlds(name, WORLDS, **changes)
     env.reset(seed=3, mask=torch.ones(WORLDS, dtype=torch.bool))
@@ -44,11 +43,11 @@ def played(name: str, steps: int = 8, **changes: Any) -> SimEnv:
     return env
 
 
-def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[SimEnv, Given]:
+def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[Any, Given]:
     """Other worlds, of another seed, that begin in states."""
     env, given = hand_worlds(name, WORLDS, seed=9), Given(states, **source)
-    assert isinstance(env, BeginsAnywhere)
-    env.begin_from(given)
+    begins: BeginsAnywhere = env
+    begins.begin_from(given)
     env.reset(seed=11, mask=torch.ones(WORLDS, dtype=torch.bool))
     return env, given
 
@@ -88,6 +87,8 @@ def test_a_cube_that_was_held_is_held() -> None:
     lifted = one.simulation.sensors["cube_position"][:, 2] > 0.1
     assert bool(lifted.any())
     two, _ = resumed(one.world_states(), "lift", steps=50)
+    presses = [env.simulation.engine.control[lifted, -1] for env in (one, two)]
+    torch.testing.assert_close(presses[1], presses[0], atol=1e-4, rtol=1e-5)
     expert = scripted_expert(two)
     for _ in range(10):
         step = two.step(expert.act())

@@ -6,6 +6,7 @@ drawn, then one of its states, so that the few states near a rare reward are beg
 the many before. The environment draws, with its own random stream.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, BeginsAnywhere
+from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
@@ -71,26 +72,24 @@ class Snapshots:
             )
 
 
-def open_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: int = 1) -> Snapshots:
+def open_snapshots(
+    config: SnapshotConfig, widths: Mapping[str, int], spec: EnvSpec, ranks: int = 1
+) -> Snapshots:  # fmt: skip
     """Read the states of a data set.
 
     Args:
         config: Where they are, and how they are drawn.
-        env: Whose episodes are to begin in them.
+        widths: Parts of a state of the worlds that are to begin in them.
+        spec: Of these worlds.
         ranks: Processes that train together.
 
     Raises:
-        ConfigError: The environment cannot begin in states, or the data set has none.
+        ConfigError: The data set has no states.
         DatasetError: It is damaged, or none.
         SpecMismatchError: They are of other worlds; the message names both sides.
     """
-    if not isinstance(env, BeginsAnywhere):
-        raise ConfigError(
-            f"training.snapshots.data={config.data} was named, and {type(env).__name__} cannot "
-            "begin episodes in given states; expected env=sim, without a base (learner=residual)"
-        )
     dataset = EpisodeDataset(Path(config.data), images=False)
-    _check(dataset, env, config.data)
+    _check(dataset, dict(widths), spec, config.data)
     parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in dataset.spec.states}
     values: list[NDArray[np.float64]] = []
     for episode in dataset:
@@ -102,7 +101,7 @@ def open_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: int = 1) -> Sna
         raise ConfigError(f"training.snapshots.data={config.data} holds no valid step")
     labels = clusters_of(value, config.clusters)
     order = np.argsort(labels, kind="stable")
-    sizes, device = np.bincount(labels), env.spec.device
+    sizes, device = np.bincount(labels), spec.device
     spread = ", ".join(f"{size:,}" for size in sizes)
     return Snapshots(
         {n: torch.from_numpy(np.concatenate(one)[order]).to(device) for n, one in parts.items()},
@@ -141,21 +140,21 @@ def _values(episode: Episode, value: SnapshotValue) -> NDArray[np.float64]:
     return before if value is SnapshotValue.reward_so_far else reward.sum() - before
 
 
-def _check(dataset: EpisodeDataset, env: BeginsAnywhere, where: str) -> None:
+def _check(
+    dataset: EpisodeDataset, expected: dict[str, int], spec: EnvSpec, where: str
+) -> None:  # fmt: skip
     stored = dict(dataset.spec.states)
     if not stored:
         raise ConfigError(
             f"training.snapshots.data={where} holds no states of the simulation; expected a data "
             "set of scripts/collect.py states=true: robots and other programs record none"
         )
-    expected = dict(env.state_widths)
     if stored != expected:
         raise SpecMismatchError(
             f"training.snapshots.data={where} holds states {stored} (part: width), and this run's "
             f"worlds have {expected}; expected a data set of the same task and robot"
         )
-    assert isinstance(env, BatchEnv)
-    robot = None if env.spec.robot is None else env.spec.robot.identity()
+    robot = None if spec.robot is None else spec.robot.identity()
     if dataset.spec.robot != robot:
         raise SpecMismatchError(
             f"training.snapshots.data={where} holds states of the robot {dataset.spec.robot}, and "

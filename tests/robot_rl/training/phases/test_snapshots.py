@@ -12,6 +12,7 @@ from torch import Tensor
 from robot_rl.core.env import StateSource
 from robot_rl.core.errors import CheckpointError, ConfigError, DatasetError, SpecMismatchError
 from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.config import SnapshotConfig, SnapshotValue
 from robot_rl.training.phases.snapshots import Snapshots, clusters_of, open_snapshots
 from tests.fakes import LinearWorld, ToyEnv
@@ -53,7 +54,7 @@ def told(seed: int, rewards: list[float], **changes: Any) -> Any:
 
 
 def opened(folder: Path, **settings: Any) -> Snapshots:
-    return open_snapshots(SnapshotConfig(data=str(folder), **settings), worlds())
+    return open_snapshots(SnapshotConfig(data=str(folder), **settings), WIDTHS, worlds().spec)
 
 
 def drawn(snapshots: Snapshots, count: int = 4000) -> list[tuple[int, int]]:
@@ -95,7 +96,10 @@ def test_no_invalid_step_is_begun_in(tmp_path: Path) -> None:
 def test_steps_are_those_of_all_processes_together(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", told(1, [0.0, 1.0]), spec=SPEC)
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
-    found = open_snapshots(config, worlds(), ranks=4)
+    env = worlds()
+    found = begin_in_snapshots(config, env, ranks=4)
+    assert found is not None
+    assert env.source is found
     assert (found.until, found.episode_steps) == (250, 7)
     assert "2 states" in found.sentence
 
@@ -125,9 +129,8 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "robot")
     with pytest.raises(DatasetError):
         opened(tmp_path / "nowhere")
+    named = SnapshotConfig(data=str(tmp_path / "bare"))
     with pytest.raises(ConfigError, match="cannot begin episodes in given states"):
-        open_snapshots(
-            SnapshotConfig(data=str(tmp_path / "bare")), ToyEnv(LinearWorld(), 2)
-        )  # fmt: skip
+        begin_in_snapshots(named, ToyEnv(LinearWorld(), 2), ranks=1)
     with pytest.raises(ConfigError, match=r"snapshots\.clusters must be at least 1"):
         SnapshotConfig(clusters=0)

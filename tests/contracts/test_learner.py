@@ -238,6 +238,11 @@ class TestOnTheCPU(LearnerContract):
 
 
 @pytest.mark.gpu
+class TestChunksOnCUDA(TestChunks):
+    device = torch.device("cuda")
+
+
+@pytest.mark.gpu
 class TestOnCUDA(LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
     device = torch.device("cuda")

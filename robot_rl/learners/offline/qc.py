@@ -161,8 +161,18 @@ class QC(OffPolicyLearner):
 
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """Values of stored, random and proposed chunks, and the error of the critics' target."""
+        """Values of stored, random and proposed chunks, and the error of the critics' target.
+
+        Raises:
+            ConfigError: No chunk is whole, so that the critics would learn nothing.
+        """
         whole = batch.extra["valid"][:, -1]
+        if not bool(whole.any()):
+            raise ConfigError(
+                f"none of {len(whole)} stored steps begins a whole chunk of {self.chunk_length} "
+                "actions: episodes end, or rows are invalid, before; set a smaller "
+                "learner.chunk_length, or training.offline.held_out=0 if few episodes were held out"
+            )
         chunks = replace(_taken(batch, whole), action=batch.extra["chunk"][whole].flatten(1))
         return inspect_values(
             chunks, lambda obs: self.chooser(obs).flatten(1),

@@ -229,6 +229,14 @@ def test_values_of_stored_chunks_can_be_looked_at_without_learning() -> None:
     assert_same(qc.state_dict(), before)
 
 
+def test_data_without_a_whole_chunk_are_a_sentence() -> None:
+    qc, spec = warmed(small_qc)
+    batch = chunked(spec)
+    batch.extra["valid"][:, 2] = False
+    with pytest.raises(ConfigError, match="set a smaller"):
+        qc.inspect(batch)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"n_step": 3}, {"chunk_length": 0}, {"replan_interval": 4}, {"candidates": 0}]
 )

@@ -60,6 +60,29 @@ def test_no_chunk_joins_new_steps_to_old_ones_where_the_ring_has_wrapped() -> No
     assert lengths(chunks(story(REWARDS), capacity=4)) == [3, 3, 2, 1]  # steps 2 to 5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_every_chunk_is_what_the_obvious_rule_says(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    flags = torch.rand(3, 12, 2, generator=generator) < 0.15
+    places = [[(int(t), int(n)) for t, n in flag.nonzero()] for flag in flags]
+    told = story([[1.0, 1.0]] * 12, terminated=places[0], truncated=places[1], invalid=places[2])
+    replay = told.tell(told.replay(n_step=3, chunks=True, capacity=16))  # steps 4 to 11
+    batch = replay.sample(256)
+    for i, index in enumerate(batch.extra["index"].tolist()):
+        slot, world = divmod(index, 2)
+        first = 11 - (11 - slot) % 8
+        count = 0
+        for step in range(first, min(first + 3, 12)):
+            if not told.valid[step, world]:
+                break
+            count += 1
+            if told.terminated[step, world] or told.truncated[step, world]:
+                break
+        assert batch.extra["valid"][i].tolist() == [k < count for k in range(3)]
+        done = [-(10.0 * (first + k) + world) for k in range(count)]
+        assert batch.extra["chunk"][i, :count, 0].tolist() == done
+
+
 def test_a_chunk_of_one_action_is_that_action() -> None:
     assert lengths(chunks(story(REWARDS, truncated=[(3, 0)]), length=1)) == [1] * 6
 

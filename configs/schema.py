@@ -41,6 +41,7 @@ from configs.learner_builders import (
     build_sac,
     build_td3,
 )
+from configs.qc_builder import QCLearnerConfig, build_qc
 from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
@@ -164,6 +165,7 @@ COMPONENTS = (
     Component("learner", "act", ACTLearnerConfig, build_act),
     Component("learner", "bc", BCLearnerConfig, build_bc),
     Component("learner", "flow", FlowLearnerConfig, build_flow),
+    Component("learner", "qc", QCLearnerConfig, build_qc),
     Component("learner", "residual", ResidualLearnerConfig, build_residual),
 )
 """Every kind of environment, robot engine, task and learner."""

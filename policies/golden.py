@@ -66,6 +66,17 @@ def _inputs_at(golden: Mapping[str, np.ndarray], t: int, last_action: Tensor) ->
     )
 
 
+def planned(spec: PolicySpec, golden: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Where the network's answer is used, (T, N) bool: an ensemble's and single actions always."""
+    age = np.zeros(GOLDEN_WORLDS, int)
+    used: list[np.ndarray] = []
+    for starting in golden["reset"]:
+        age = np.where(starting, 0, age)
+        used.append(age % spec.replan_interval == 0)
+        age = age + 1
+    return np.stack(used)
+
+
 def record(
     spec: PolicySpec, network: Callable[..., Any], golden: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:

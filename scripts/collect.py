@@ -28,6 +28,7 @@ options:
   bursts=0               chance per step of a random action that is held for burst_steps=5
   noise_seconds=1        actions are disturbed so long from an episode's beginning; inf for always
   starts=evaluation      evaluation, or training: where episodes begin
+  states=false           the simulation's states too, for training.snapshots (docs/prior_data.md)
   words=                 what is to be done, stored with every episode; the task's name if empty
   append=false           go on with the data set: after a kill where it stopped, with other options
                          behind what is there

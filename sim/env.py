@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, Obs, StateSource
 from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.rows import Rows
@@ -23,6 +23,7 @@ from sim.mirror import mirror_worlds
 from sim.observer import Observer
 from sim.simulation import Simulation
 from sim.task import Task
+from sim.world_states import WorldStates
 
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
@@ -76,6 +77,8 @@ class SimEnv:
         self._curricula: list[FollowsSuccess] = [] if widening is None else [widening]
         if isinstance(task, HasCurriculum):
             self._curricula.append(task.curriculum)
+        self._states = WorldStates(simulation, task, has_curriculum=bool(self._curricula))
+        self._source: StateSource | None = None
         self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
@@ -179,6 +182,19 @@ class SimEnv:
             reward_weights=self._weights,
         )
 
+    @property
+    def state_widths(self) -> Mapping[str, int]:
+        """Parts of a world's state: name -> width; refused where none can begin an episode."""
+        return self._states.widths
+
+    def world_states(self) -> dict[str, Tensor]:
+        """States of all worlds as they are now, (N, W) float32 each, copied."""
+        return self._states.take()
+
+    def begin_from(self, source: StateSource) -> None:
+        """Begin episodes in the states of a source from the next reset on."""
+        self._source = source
+
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 
@@ -239,16 +255,21 @@ class SimEnv:
         groups = math.ceil(self.task.episode_steps / stride)
         share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
         ends = (1 + (share * groups).long()) * stride
-        self._episode_limit.copy_(ends.clamp_max(self.task.episode_steps))
+        torch.minimum(self._episode_limit, ends, out=self._episode_limit)
 
     def _begin(self, rows: Rows) -> None:
         """Start episodes in the picked worlds."""
         if rows.count == 0:
             return
-        start = self.task.start(rows, self._generator)
-        self.simulation.reset(rows, start, self._generator)
+        start, limit = self.task.start(rows, self._generator), self.task.episode_steps
+        source = self._source
+        if source is not None and self._world_steps < source.until:
+            limit = min(limit, source.episode_steps)
+            self._states.put(rows, source.draw(rows.count, self._generator), self._generator)
+        else:
+            self.simulation.reset(rows, start, self._generator)
         rows.put(self._episode_step, 0)
-        rows.put(self._episode_limit, self.task.episode_steps)
+        rows.put(self._episode_limit, limit)
         # Written into a copy: the step's action is on its way to the collector.
         self._last_action = self._last_action.clone()
         rows.put(self._last_action, self.initial_action)

@@ -83,6 +83,17 @@ class ClockedTask(Protocol):
         ...
 
 
+@runtime_checkable
+class BeginsAnywhereTask(Protocol):
+    """A task whose episodes may begin in the middle of others.
+
+    Its goals stay where they are, and `start` sets all else that it remembers.
+    """
+
+    begins_anywhere: bool
+    """True."""
+
+
 def clocks_of(task: Task) -> dict[str, ClockSpec]:
     """The clocks among a task's goals."""
     return dict(task.clocks) if isinstance(task, ClockedTask) else {}

@@ -15,6 +15,7 @@ from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
 from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -56,6 +57,8 @@ class FlowPolicyConfig:
 class FlowPolicy(nn.Module):
     """Reads the group `actor`; chunks of actions by following a learned velocity."""
 
+    groups: tuple[str, ...] = ("actor",)
+    """Observation groups that are seen."""
     _frequencies: Tensor
 
     def __init__(
@@ -75,6 +78,7 @@ class FlowPolicy(nn.Module):
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         chunk = chunk_length * action_size
         self.network = make_network(config, obs_size + chunk + _TIME_WIDTH, chunk)
+        self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization)
         frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
         self.register_buffer("_frequencies", frequencies, persistent=False)
@@ -112,6 +116,11 @@ class FlowPolicy(nn.Module):
     def update_statistics(self, obs: Obs) -> None:
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()
 
     def _velocity(self, seen: Tensor, x: Tensor, time: Tensor) -> Tensor:
         angle = time * self._frequencies

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import Obs
-from robot_rl.core.mirror import EnvMirror, SignedPermutation
+from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import EnvMirror, Mirrorable, SignedPermutation
 from robot_rl.core.transition import Batch
 
 
@@ -35,13 +36,32 @@ class MirrorImages:
             discount=batch.discount.repeat_interleave(2),
             next_obs=self._obs(batch.next_obs),
             weight=batch.weight.repeat_interleave(2),
-            extra={name: value.repeat_interleave(2, 0) for name, value in batch.extra.items()},
+            extra={
+                name: _side_by_side(value, self._action(value))
+                if name == "chunk"
+                else value.repeat_interleave(2, 0)
+                for name, value in batch.extra.items()
+            },
         )
 
     def _obs(self, obs: Mapping[str, Tensor]) -> Obs:
         return {
             name: _side_by_side(group, self._groups[name](group)) for name, group in obs.items()
         }
+
+
+def mirror_images_of(env: BatchEnv) -> MirrorImages:
+    """For an environment that knows its left and right.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not isinstance(env, Mirrorable):
+        raise ConfigError(
+            "training.symmetry=augment needs an environment that knows its left and right, such as "
+            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
+        )
+    return MirrorImages(env.mirror(), env.spec.device)
 
 
 class _Columns:

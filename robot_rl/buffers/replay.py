@@ -34,6 +34,7 @@ class ReplayBuffer:
         capacity: int,
         gamma: float,
         n_step: int = 1,
+        chunks: bool = False,
         config: ReplayConfig | None = None,
         returns: ReturnsWanted | None = None,
         seed: int = 0,
@@ -46,6 +47,7 @@ class ReplayBuffer:
             capacity: Transitions kept, rounded down to whole steps of N worlds.
             gamma: Discount per step.
             n_step: Steps per sampled transition.
+            chunks: Hand out with every row the n actions from it on.
             config: What is drawn how often; by default all rows equally.
             returns: Hand out with every row the return that was reached from it.
             seed: Seed of the sampling.
@@ -60,7 +62,7 @@ class ReplayBuffer:
         self.description = describe_rows(self.layout, spec)
         """What the rows hold, in plain values."""
         self.gamma = gamma
-        self.n_step = n_step
+        self.n_step, self.chunks = n_step, chunks
         self.total_steps = 0
         """Steps ever added; the newest lies in slot (total_steps - 1) mod T."""
         self._num_envs = spec.num_envs
@@ -68,7 +70,7 @@ class ReplayBuffer:
             self.num_steps, spec.num_envs, self.layout.width, device=spec.device
         )
         self._stamps = torch.zeros(self.num_steps, 2, dtype=torch.int64)  # [ns], policy version
-        self._returns = Returns(self.layout, gamma, n_step, spec.device)
+        self._returns = Returns(self.layout, gamma, n_step, spec.device, chunks=chunks)
         self.generator = torch.Generator(device=spec.device)
         """Random stream of uniform draws."""
         self.generator.manual_seed(derive_seed(seed, "replay"))
@@ -213,7 +215,7 @@ class ReplayBuffer:
     def _transitions(self, position: Tensor, held: int) -> Batch:
         """Transitions that begin at positions counted from the oldest step, (B,)."""
         index = self._slot(position)
-        if self.n_step == 1:
+        if self.n_step == 1 and not self.chunks:
             one = self._returns.one_step(self._flat.index_select(0, index), index)
             return self._with_return(one)
 

@@ -5,6 +5,8 @@
 - An invalid row, and the newest row of a ring, are seams: the sum stops before the former and after
   the latter, and the future counts from the last valid successor.
 - A row that is itself invalid gets weight 0.
+- A chunk is the actions of n rows. Those behind the sum's last row are of another episode and not
+  valid: a chunk is whole if its last action is not later than the episode's.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +21,10 @@ from robot_rl.core.transition import Batch
 class Returns:
     """Makes transitions of up to n steps out of rows."""
 
-    def __init__(self, layout: RowLayout, gamma: float, n_step: int, device: torch.device) -> None:
+    def __init__(
+        self, layout: RowLayout, gamma: float, n_step: int, device: torch.device,
+        *, chunks: bool = False,
+    ) -> None:  # fmt: skip
         """Value all reward terms alike.
 
         Args:
@@ -27,10 +32,11 @@ class Returns:
             gamma: Discount per step.
             n_step: Steps per transition.
             device: Where the rows live.
+            chunks: Hand out with every transition of several steps the actions of all n of them.
         """
         self.weights = torch.ones(max(1, len(layout.reward_names)), device=device)
         """Of the reward terms, (K,); the newest are valid for rows of any age."""
-        self._layout, self._n_step = layout, n_step
+        self._layout, self._n_step, self._chunks = layout, n_step, chunks
         self._gamma = gamma
         self._discount = torch.tensor(gamma, device=device)
 
@@ -63,12 +69,17 @@ class Returns:
             index: Where transitions begin, (B,).
             later: For k steps later the places in the same worlds, (B,), and whether these are
                 not beyond the newest step, (B,) bool.
+
+        Returns:
+            With chunks, `extra` has "chunk" (B, n, A), and "valid" (B, n) bool: which of its
+            actions were done one after another in one episode.
         """
         part = self._layout.split(rows.index_select(0, index))
         last = index  # (B,): row whose successor is bootstrapped from
         reward = self.paid(part["reward"])
         discount = torch.full_like(reward, self._gamma)
         going = _goes_on(part)
+        actions, done = [part["action"]], [part["valid"][:, 0] > 0]
         for k in range(1, self._n_step):
             place, inside = later(k)
             here = self._layout.split(rows.index_select(0, place))
@@ -76,8 +87,13 @@ class Returns:
             reward = reward + going * discount * self.paid(here["reward"])
             discount = torch.where(going, discount * self._gamma, discount)
             last = torch.where(going, place, last)
+            actions.append(here["action"])
+            done.append(going)
             going = going & _goes_on(here)
         end = self._layout.split(rows.index_select(0, last))
+        extra = {"index": index}
+        if self._chunks:
+            extra |= {"chunk": torch.stack(actions, dim=1), "valid": torch.stack(done, dim=1)}
         return Batch(
             obs=self._layout.obs(part, "obs/"),
             action=part["action"],
@@ -85,7 +101,7 @@ class Returns:
             discount=discount * (1 - end["terminated"][:, 0]),
             next_obs=self._layout.obs(end, "next_obs/"),
             weight=part["valid"][:, 0],
-            extra={"index": index},
+            extra=extra,
         )
 
     def paid(self, terms: Tensor) -> Tensor:

@@ -201,3 +201,46 @@ class WeighsRewards(Protocol):
     def reward_weights(self) -> Tensor:
         """The newest weights, (K,)."""
         ...
+
+
+class StateSource(Protocol):
+    """Where an environment takes states from that episodes begin in."""
+
+    @property
+    def until(self) -> int:
+        """Steps of all its worlds together, after which episodes begin as they always do."""
+        ...
+
+    @property
+    def episode_steps(self) -> int:
+        """Control steps after which an episode that began so is truncated."""
+        ...
+
+    def draw(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """States by the names of their parts, (count, W) each."""
+        ...
+
+
+@runtime_checkable
+class BeginsAnywhere(Protocol):
+    """An environment that tells the state its worlds are in, and begins episodes in such states."""
+
+    @property
+    def state_widths(self) -> Mapping[str, int]:
+        """Parts of a world's state: name -> width W.
+
+        Raises:
+            ConfigError: The task or the robot cannot begin anywhere; says why.
+        """
+        ...
+
+    def world_states(self) -> dict[str, Tensor]:
+        """States of all worlds as they are now, (N, W) float32 each, copied."""
+        ...
+
+    def begin_from(self, source: StateSource) -> None:
+        """Begin episodes in its states from the next reset on.
+
+        It draws with the environment's own random stream, which `state_dict` holds.
+        """
+        ...

@@ -119,3 +119,17 @@ class OfflineLearner(Protocol):
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """Detached 0-dim metrics of a batch without learning from it, random streams untouched."""
         ...
+
+
+@runtime_checkable
+class ChunkLearner(Protocol):
+    """What a learner has beside `Learner` if it values several actions at once."""
+
+    @property
+    def chunk_length(self) -> int:
+        """H, which is `n_step` too.
+
+        `Batch.extra` must have "chunk" (B, H, A), the actions from the row on, and "valid" (B, H)
+        bool: which of them were done in the row's episode.
+        """
+        ...

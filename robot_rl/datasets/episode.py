@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
-from robot_rl.datasets.spec import FLAGS, OBSERVATION, DatasetSpec
+from robot_rl.datasets.spec import FLAGS, OBSERVATION, STATES, DatasetSpec
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
-_WORDS = ("obs", "task", "source", "images")
+_WORDS = ("obs", "task", "source", "images", "states")
 """Fields that are not one array of numbers."""
 _SLACK = 1e-5
 """Actions may lie this far beyond [-1, 1]: float64 of others, rounded."""
@@ -53,6 +53,8 @@ class Episode:
     """Where it comes from, in words: who acted, and what else its recorder knows."""
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict[str, NDArray[np.uint8]])
     """Camera -> frames, (T + 1, height, width, 3); read back as the video codec left them."""
+    states: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+    """Parts of the state of the simulation that each step began in, (T, W)."""
 
     @property
     def num_steps(self) -> int:
@@ -90,6 +92,7 @@ class Episode:
             value = getattr(self, name)
             if value is not None:
                 changed[name] = _finite(value, self.valid, name, where)
+        changed["states"] = {k: _finite(v, self.valid, k, where) for k, v in self.states.items()}
         beyond = np.abs(changed["action"]).max(axis=1) > 1 + _SLACK
         if (beyond & self.valid).any():
             step = int(np.argmax(beyond & self.valid))
@@ -103,7 +106,8 @@ class Episode:
         names = [one.name for one in fields(self) if one.name not in _WORDS]
         own = {name: getattr(self, name) for name in names}
         groups = {OBSERVATION + name: self.obs[name] for name in sorted(self.obs)}
-        return groups | {name: value for name, value in own.items() if value is not None}
+        states = {STATES + name: self.states[name] for name in sorted(self.states)}
+        return groups | {k: value for k, value in own.items() if value is not None} | states
 
     def _check_shapes(self, spec: DatasetSpec, where: str) -> None:
         steps = self.num_steps
@@ -113,6 +117,11 @@ class Episode:
             raise DatasetError(
                 f"{where} has the observation groups {sorted(self.obs)}; expected "
                 f"{sorted(spec.groups)}"
+            )
+        if set(self.states) != set(spec.states):
+            raise DatasetError(
+                f"{where} has the states of the simulation {sorted(self.states)}; expected "
+                f"{sorted(spec.states)}"
             )
         self._check_images(spec, where)
         if (self.reward_terms is None) != (not spec.reward_names):
@@ -126,6 +135,7 @@ class Episode:
             "reward": ((steps,), "float32"),
             "reward_terms": ((steps, len(spec.reward_names)), "float32"),
             **dict.fromkeys(FLAGS, ((steps,), "bool")),
+            **{STATES + k: ((steps, w), "float32") for k, w in spec.states.items()},
             "policy_version": ((steps,), "int64"),
             "stamp_ns": ((steps + 1,), "int64"),
         }
@@ -209,6 +219,8 @@ def to_columns(
     }
     if terms is not None:
         columns["next.reward_terms"] = np.concatenate([terms, np.zeros_like(terms[:1])])
+    for name, state in episode.states.items():
+        columns[STATES + name] = np.concatenate([state, state[-1:]])
     return {name: columns[name] for name in spec.columns}
 
 
@@ -219,7 +231,7 @@ def from_columns(
 
     def column(name: str) -> NDArray[Any]:
         width = spec.columns[name].width
-        wide = name.startswith((OBSERVATION, "action", "next.reward_terms"))
+        wide = name.startswith((OBSERVATION, "action", "next.reward_terms", STATES))
         return columns[name].reshape(-1, width) if wide else columns[name]
 
     return Episode(
@@ -232,6 +244,7 @@ def from_columns(
         task=task,
         source=source,
         images={},
+        states={name: column(STATES + name)[:-1] for name in spec.states},
         **{name: column(flag)[:-1] for name, flag in FLAGS.items()},
     )
 

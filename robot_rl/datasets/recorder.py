@@ -6,7 +6,7 @@ world that the engine gave up, a lost sensor) stays in its episode as one that m
 from; invalid rows before the first valid one, as foreign resets make them, belong to none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,8 @@ class _Row:
     policy_version: int
     stamp_ns: int
     """When `obs` was measured."""
+    states: dict[str, Array]
+    """Of the simulation, (N, W) each."""
 
 
 class EpisodeRecorder:
@@ -63,26 +65,34 @@ class EpisodeRecorder:
         self._first: NDArray[np.int64] = np.zeros(0, np.int64)
         """Row in which each world's episode began."""
         self._obs: dict[str, Array] = {}
+        self._states: dict[str, Array] = {}
         self._stamp_ns = 0
 
-    def begin(self, obs: Obs, *, stamp_ns: int = 0) -> None:
+    def begin(
+        self, obs: Obs, *, stamp_ns: int = 0, states: Mapping[str, Tensor] | None = None
+    ) -> None:  # fmt: skip
         """New episodes begin in all worlds; those that did not end are forgotten.
 
         Args:
             obs: What is acted on first.
             stamp_ns: When it was measured [ns]; 0 in simulation.
+            states: Which the simulation is in, (N, W) each, where the spec has them.
         """
         self._rows.clear()
-        self._look(obs, stamp_ns)
+        self._look(obs, stamp_ns, states)
         self._first = np.zeros(len(next(iter(self._obs.values()))), np.int64)
 
-    def add(self, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> list[Recorded]:
+    def add(
+        self, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0,
+        states: Mapping[str, Tensor] | None = None,
+    ) -> list[Recorded]:  # fmt: skip
         """Keep a step, which followed the observations of the one before; all of it is copied.
 
         Args:
             step: Of all worlds.
             stamp_ns: When its observations were measured [ns]; 0 in simulation.
             policy_version: Which policy acted.
+            states: Which the simulation is in now, resets included.
 
         Returns:
             The episodes that ended in it, by world.
@@ -94,12 +104,13 @@ class EpisodeRecorder:
             raise DatasetError("a step came before the first observation; call begin(obs) first")
         columns = _columns(step, with_terms=bool(self._spec.reward_names))
         self._rows.append(_Row(
-            obs=self._obs, columns=columns, policy_version=policy_version, stamp_ns=self._stamp_ns
+            obs=self._obs, columns=columns, policy_version=policy_version, stamp_ns=self._stamp_ns,
+            states=self._states,
         ))  # fmt: skip
         after = self._groups(step.next_obs)
         ended = columns["terminated"] | columns["truncated"]
         found = self._cut(np.flatnonzero(ended), after, stamp_ns)
-        self._look(step.obs, stamp_ns)
+        self._look(step.obs, stamp_ns, states)
         self._first[ended] = len(self._rows)
         self._forget()
         return found
@@ -139,6 +150,10 @@ class EpisodeRecorder:
         return Episode(
             obs={name: frames[name] for name in self._spec.groups},
             images={name: frames[_CAMERA + name] for name in self._spec.images},
+            states={
+                name: np.stack([row.states[name][world] for row in rows])
+                for name in self._spec.states
+            },
             policy_version=np.array([row.policy_version for row in rows], np.int64),
             stamp_ns=np.array([*(row.stamp_ns for row in rows), stamp_ns], np.int64),
             task=self._task,
@@ -146,8 +161,15 @@ class EpisodeRecorder:
             **{"reward_terms": None, **columns},
         )
 
-    def _look(self, obs: Obs, stamp_ns: int) -> None:
+    def _look(self, obs: Obs, stamp_ns: int, states: Mapping[str, Tensor] | None) -> None:
         self._obs, self._stamp_ns = self._groups(obs), stamp_ns
+        given = states or {}
+        if set(given) != set(self._spec.states):
+            raise DatasetError(
+                f"states of the simulation {sorted(given)} were to be recorded; expected those of "
+                f"the data set, {sorted(self._spec.states)}"
+            )
+        self._states = {name: _copied(state) for name, state in given.items()}
 
     def _groups(self, obs: Obs) -> dict[str, Array]:
         cameras = [_CAMERA + name for name in self._spec.images]
@@ -160,8 +182,12 @@ class EpisodeRecorder:
         self._first -= old
 
 
-def spec_of(env: EnvSpec) -> DatasetSpec:
+def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpec:
     """What a data set of an environment's episodes holds: its groups of vectors, and its cameras.
+
+    Args:
+        env: The environment.
+        states: Parts of its simulation's state, with their widths, if they are recorded.
 
     Raises:
         DatasetError: It has none, or a group that no table can hold.
@@ -173,6 +199,7 @@ def spec_of(env: EnvSpec) -> DatasetSpec:
         reward_names=env.reward_names,
         robot=None if env.robot is None else env.robot.identity(),
         judges_success=env.judges_success,
+        states=dict(states or {}),
         images={
             name.removeprefix(_CAMERA): group.shape
             for name, group in env.groups.items()

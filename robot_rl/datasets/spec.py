@@ -17,6 +17,8 @@ OBSERVATION = "observation."
 """Before the name of an observation group."""
 IMAGES = "observation.images."
 """Before the name of a camera."""
+STATES = "complementary_info.state."
+"""Before the name of a part of the simulation's state."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -62,12 +64,16 @@ class DatasetSpec:
     """False where nothing said whether an episode succeeded."""
     images: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Camera -> height, width and 3; uint8 RGB, stored as video."""
+    states: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Parts of the state that the simulation was in -> width; float32. Empty where it was not
+    recorded, as on a robot."""
 
     def __post_init__(self) -> None:
         """Refuse what no table can hold."""
         if not self.groups:
             raise DatasetError("a data set needs an observation group, got none")
-        for name, width in {**self.groups, "action": self.action_size}.items():
+        widths = {**self.groups, **self.states, "action": self.action_size}
+        for name, width in widths.items():
             if not _NAME.fullmatch(name) or name.startswith("images."):
                 raise DatasetError(
                     f"observation group '{name}' cannot be stored; expected a vector whose name "
@@ -93,6 +99,10 @@ class DatasetSpec:
             OBSERVATION + name: Column(dtype="float32", width=width)
             for name, width in self.groups.items()
         }
+        states = {
+            STATES + name: Column(dtype="float32", width=width)
+            for name, width in self.states.items()
+        }
         terms = Column(dtype="float32", width=len(self.reward_names), names=self.reward_names)
         return {
             **vectors,
@@ -104,6 +114,7 @@ class DatasetSpec:
             "complementary_info.acted": flag,
             "complementary_info.policy_version": count,
             "complementary_info.stamp_ns": count,
+            **states,
             "timestamp": Column(dtype="float32"),
             **dict.fromkeys(INDEX_COLUMNS[1:], count),
         }
@@ -117,7 +128,10 @@ class DatasetSpec:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         images = {name: list(shape) for name, shape in self.images.items()}
-        return {**asdict(self), "reward_names": list(self.reward_names), "images": images}
+        told = {**asdict(self), "reward_names": list(self.reward_names), "images": images}
+        if not self.states:
+            del told["states"]  # as before there were any
+        return told
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "DatasetSpec":
@@ -151,8 +165,8 @@ class DatasetSpec:
         Raises:
             DatasetError: They differ; the message names both sides.
         """
-        theirs = other.to_dict()
-        for name, value in self.to_dict().items():
+        mine, theirs = ({"states": {}} | spec.to_dict() for spec in (self, other))
+        for name, value in mine.items():
             if theirs[name] != value:
                 raise DatasetError(
                     f"{one} and {two} do not go together: {_FIELDS[name]} {value} there, and "
@@ -168,4 +182,5 @@ _FIELDS = {
     "robot": "robot",
     "judges_success": "whether success is judged:",
     "images": "images",
+    "states": "states of the simulation",
 }

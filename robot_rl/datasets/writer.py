@@ -269,6 +269,7 @@ def _digests(files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _num_bytes(episode: Episode) -> int:
-    numbers = sum(value.nbytes for value in [*episode.obs.values(), episode.action])
+    vectors = [*episode.obs.values(), *episode.states.values(), episode.action]
+    numbers = sum(value.nbytes for value in vectors)
     images = sum(value.nbytes for value in episode.images.values())
     return numbers + images + 64 * (episode.num_steps + 1)

@@ -188,7 +188,7 @@ def open_prior(
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
     replay = ReplayBuffer(
         replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
-        n_step=own.n_step, seed=derive_seed(seed, "prior"), returns=returns,
+        n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
     )  # fmt: skip
     columns = torch.tensor(picked_columns(saved["rows"], replay.layout))
     steps = read_steps(saved["entries"], segments)

@@ -90,7 +90,7 @@ def read_episodes(
             )
         replay = ReplayBuffer(
             replace(spec, num_envs=1, reward_names=names), groups, capacity=count,
-            gamma=own.gamma, n_step=own.n_step, seed=seed, returns=wanted,
+            gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
         )  # fmt: skip
         success: list[Tensor] = []
         replay.refill(_rows(dataset, numbers, replay.layout, look, success))

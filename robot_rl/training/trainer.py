@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.mirror_images import mirror_images_of
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv, WeighsRewards
-from robot_rl.core.errors import CheckpointError, ConfigError, LimitError, NonFiniteError
-from robot_rl.core.learner import Learner, OfflineLearner, Phase
-from robot_rl.core.mirror import Mirrorable
+from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
+from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
@@ -28,6 +27,7 @@ from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.lookout import Lookout
 from robot_rl.training.parallel import Ranks
+from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
 from robot_rl.training.prior import Prior, open_prior
@@ -85,6 +85,7 @@ class Trainer:
             capacity=config.replay_capacity // ranks.count,
             gamma=learner.gamma,
             n_step=learner.n_step,
+            chunks=isinstance(learner, ChunkLearner),
             config=config.replay,
             returns=wanted if wanted is not None and wanted.online else None,
             seed=seed,
@@ -99,8 +100,10 @@ class Trainer:
                 held_out=config.offline.held_out if config.offline.updates else 0.0,
             )  # fmt: skip
             self.prior.favour(config.prior)
+        self.snapshots = begin_in_snapshots(config.snapshots, env, ranks.count)
+        """States that episodes begin in at first."""
         size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
-        images = _mirror_images(env) if config.symmetry is Symmetry.augment else None
+        images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
         mixed = self.prior is not None and config.prior.share > 0
         self._minibatches = Minibatches(
             self.replay, size, prior=self.prior.replay if self.prior and mixed else None,
@@ -135,7 +138,8 @@ class Trainer:
     @property
     def notes(self) -> list[str]:
         """What is to be said before it begins."""
-        return [] if self.prior is None else [self.prior.sentence]
+        told = (self.prior, self.snapshots)
+        return [one.sentence for one in told if one is not None]
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -299,6 +303,7 @@ class Trainer:
             "collector": self.collector.state_dict(),
             "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
             "prior": {} if self.prior is None else self.prior.state_dict(),
+            "snapshots": {} if self.snapshots is None else self.snapshots.state_dict(),
             "seconds": self.seconds,
             "course": self.course.state_dict(),
         }
@@ -327,6 +332,8 @@ class Trainer:
         self.replay.load_state_dict(state["replay"], self._segments)
         if self.prior is not None:
             self.prior.load_state_dict(state["prior"])
+        if self.snapshots is not None:
+            self.snapshots.load_state_dict(state.get("snapshots", {}))
         self.seconds = float(state["seconds"])
         if "course" in state:  # not in checkpoints of before there were phases
             self.course.load_state_dict(state["course"])
@@ -334,12 +341,3 @@ class Trainer:
         if not self.env.spec.resumable:
             self.collector.begin_anew()
         self._saved_step = self.step
-
-
-def _mirror_images(env: BatchEnv) -> MirrorImages:
-    if not isinstance(env, Mirrorable):
-        raise ConfigError(
-            "training.symmetry=augment needs an environment that knows its left and right, such as "
-            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
-        )
-    return MirrorImages(env.mirror(), env.spec.device)

@@ -6,7 +6,7 @@ from enum import Enum
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
-from robot_rl.training.phases.config import OfflineConfig, StartConfig
+from robot_rl.training.phases.config import OfflineConfig, SnapshotConfig, StartConfig
 from robot_rl.training.prior import PriorConfig
 
 
@@ -46,6 +46,8 @@ class TrainerConfig:
     """Updates from `prior` alone, before the first step."""
     start: StartConfig = field(default_factory=StartConfig)
     """A learner to begin with."""
+    snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
+    """States that episodes begin in at first."""
     symmetry: Symmetry = Symmetry.none
     """Whether mirror images are learned from too."""
     evaluation_interval: int = 1_000_000

@@ -14,6 +14,7 @@ import torch
 from collecting.experts import Casting, config_of, make_expert
 from collecting.options import CollectOptions, read_shares
 from collecting.rounds import Attempt, Rounds
+from collecting.states import state_widths
 from collecting.stream import Stream, stream_of
 from collecting.tally import Tallies
 from configs.builders import pick_device
@@ -25,6 +26,7 @@ from robot_rl.core.errors import ConfigError, DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.datasets.recorder import left_out, spec_of
+from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, check_free
 
 _DEFAULTS = ("num_envs=16", "device=cpu")
@@ -77,7 +79,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
         raise ConfigError("only_successes was asked for, but nothing here says what a success is")
     stream = stream_of(options, config, shares, experts)
     names = [one.name for one in experts]
-    with _opened(folder, env) as writer:
+    with _opened(folder, spec_of(env.spec, state_widths(options, env))) as writer:
         stream.describe(folder)
         for group in left_out(env.spec):
             print(f"{group} is left out: neither a vector nor RGB images of an even size")
@@ -208,9 +210,9 @@ def _place(options: CollectOptions) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path, env: BatchEnv) -> Iterator[DatasetWriter]:
+def _opened(folder: Path, spec: DatasetSpec) -> Iterator[DatasetWriter]:
     """The data set; a new one that nothing came into does not stay."""
-    spec, new = spec_of(env.spec), not is_dataset(folder)
+    new = not is_dataset(folder)
     with DatasetWriter.create(folder, spec) if new else DatasetWriter.append_to(folder) as writer:
         writer.spec.check_same(spec, str(folder), "what is to be collected")
         try:

@@ -33,6 +33,8 @@ class CollectOptions:
     """Time from an episode's beginning in which actions are disturbed [s]; inf for all of it."""
     starts: str = "evaluation"
     """evaluation or training: where episodes begin."""
+    states: bool = False
+    """Store the states of the simulation too, for training.snapshots."""
     words: str = ""
     """What is to be done, in words, stored with every episode; the task's name if empty."""
     append: bool = False

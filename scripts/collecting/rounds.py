@@ -14,6 +14,7 @@ from torch import Tensor
 from collecting.disturbance import Disturbance
 from collecting.experts import Casting, Expert
 from collecting.options import CollectOptions
+from collecting.states import state_widths, states_now
 from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
@@ -61,7 +62,8 @@ class Rounds:
         """
         self._env, self._experts, self._casting = env, experts, casting
         self._options, self._seed = options, seed
-        self._recorder = EpisodeRecorder(spec_of(env.spec), task=words)
+        states = state_widths(options, env)
+        self._recorder = EpisodeRecorder(spec_of(env.spec, states), task=words)
         self._all = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.spec.device)
         env.reset(seed=0, mask=self._all)
         self._fresh = env.state_dict() if env.spec.resumable else None
@@ -89,7 +91,8 @@ class Rounds:
         playing = np.arange(count) < worlds
         while playing.any():
             step = self._env.step(act(obs))
-            found = {one.world: one.episode for one in self._recorder.add(step)}
+            recorded = self._recorder.add(step, states=states_now(self._options, self._env))
+            found = {one.world: one.episode for one in recorded}
             ended = step.ended.cpu().numpy() & playing
             playing &= ~ended
             obs = step.obs
@@ -105,7 +108,7 @@ class Rounds:
         if self._fresh is not None:
             self._env.load_state_dict(self._fresh)  # a curriculum begins anew, too
         obs = self._env.reset(seed=seed, mask=self._all)  # all at once: a mask staggers nothing
-        self._recorder.begin(obs)
+        self._recorder.begin(obs, states=states_now(self._options, self._env))
         return obs
 
     def _actors(self, cast: Sequence[int], worlds: int, seed: int) -> "_Actors":

@@ -34,6 +34,8 @@ def convert(options: argparse.Namespace) -> None:
         spec, episodes, told = read_any(options.dataset, choices)
     if spec.images and target is not Format.episodes:
         print(f"note: the images of {', '.join(spec.images)} are left out")
+    if spec.states and target is not Format.episodes:
+        print(f"note: the simulation's states ({', '.join(spec.states)}) are left out")
     count = write_any(options.out, target, spec, episodes, options.name)
     for note in told.notes if told else []:
         print(f"note: {note}")

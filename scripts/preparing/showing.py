@@ -1,6 +1,7 @@
 """What a data set holds: `data.py info`."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,9 @@ def _print_spec(folder: Path, manifest: Manifest) -> None:
     lines = {
         "data set": str(folder),
         "robot": "-" if spec.robot is None else f"{spec.robot['name']} {spec.robot['version']}",
-        "groups": ", ".join(f"{name} {width}" for name, width in spec.groups.items()),
+        "groups": _widths(spec.groups),
         **({"images": _cameras(spec)} if spec.images else {}),
+        **({"states": _widths(spec.states)} if spec.states else {}),
         "action": str(spec.action_size),
         "rewards": ", ".join(spec.reward_names) or "only their sum",
         "rate": f"{spec.rate:g} Hz",
@@ -94,6 +96,10 @@ def _counts(one: Episode) -> dict[str, int]:
         "invalid": int((~one.valid).sum()),
         "intervened": int(one.intervened.sum()),
     }
+
+
+def _widths(parts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {width}" for name, width in parts.items())
 
 
 def _cameras(spec: DatasetSpec) -> str:

@@ -137,6 +137,11 @@ def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Par
             "this learner learns from demonstrations, and none were named; expected "
             "training.demonstrations.data=<folder of a data set> (docs/prior_data.md)"
         )
+    if config.training.snapshots.data:
+        raise ConfigError(
+            f"training.snapshots.data={config.training.snapshots.data} is for learners that step "
+            "worlds, and this one learns from demonstrations alone; leave it out"
+        )
     if ranks.count > 1:
         raise ConfigError(
             f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "

@@ -66,6 +66,11 @@ class Gripper:
         rows.put(self._target, position)
         return self._spec.stiffness * position
 
+    @property
+    def target(self) -> Tensor:
+        """Position that the motor of every finger holds, (N, 1)."""
+        return self._target
+
     def look(self) -> None:
         """Bring `opening` up to date with the fingers."""
         spec, xp = self._spec, self._xp

@@ -95,6 +95,14 @@ class JointMotors:
         """Whether controls differ between the physics steps of a control period."""
         return self._ramp is not None
 
+    def targets(self, position: Tensor) -> Tensor:
+        """Where the joints are sent to, (N, J), as `begin` takes it.
+
+        Args:
+            position: Where they are, (N, J): taken where targets do not wait for the joints.
+        """
+        return position if self._ramp is None else self._ramp.target
+
     def command(self, command: JointCommand) -> None:
         """Set gains and controls of one control period, and the engine's `ramp` if `ramped`."""
         kp, kd = self._asked

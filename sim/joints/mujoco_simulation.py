@@ -21,8 +21,9 @@ from sim.joints.joint_motors import JointMotors
 from sim.joints.joint_plant import JointPlants
 from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.joint_states import JointStates
 from sim.joints.joint_truth import JointTruth
-from sim.joints.placement import Placement
+from sim.joints.placement import Placed, Placement
 from sim.physics.joint_layout import JointLayout
 from sim.physics.make_engine import make_engine
 from sim.physics.mujoco_model import load_model
@@ -93,6 +94,8 @@ class MujocoSimulation:
             self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
         )
         self._placement = Placement(self.engine, self.layout, self._motors.gripper)
+        self.states = JointStates(self.engine, self.layout, self._motors)
+        """Takes the worlds' states, for episodes that begin in the middle of others."""
         self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
         self.sensors = self._true.sensors
         """True sensors of what stands around the robot and of its model, for tasks."""
@@ -172,8 +175,16 @@ class MujocoSimulation:
 
     def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
+        self._begin(rows, self._placement.of(rows.count, start), generator)
+
+    def resume(
+        self, rows: Rows, state: Mapping[str, Tensor], generator: torch.Generator
+    ) -> None:  # fmt: skip
+        """Put the picked worlds into states that `states` took; parameters are drawn anew."""
+        self._begin(rows, self.states.placed(state), generator)
+
+    def _begin(self, rows: Rows, placed: Placed, generator: torch.Generator) -> None:
         self._tune_sensors(rows, self._plants.begin(rows, generator))
-        placed = self._placement.of(rows.count, start)
         control = self._motors.begin(rows, placed.joints, placed.finger)
         self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
         self._true.look()

@@ -62,6 +62,11 @@ class TargetRamp:
         self._other_ramps.copy_(self._others)
         self._control.copy_(self._ramp[:, -1])
 
+    @property
+    def target(self) -> Tensor:
+        """Where the targets are, (N, J), [rad]."""
+        return self._target
+
     def begin(self, rows: Rows, position: Tensor) -> None:
         """Let the targets of the picked worlds start from positions, (count, J), [rad]."""
         rows.put(self._target, position)

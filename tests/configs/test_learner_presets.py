@@ -160,3 +160,24 @@ def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
     assert isinstance(dsac, DSACT)
     assert dsac.scale.shape == (2,)
     assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())
+
+
+def test_q_chunking_has_the_numbers_of_its_source() -> None:
+    config = compose(("task=hover", "learner=qc")).config
+    qc, training = config.learner, config.training
+    assert (qc.chunk_length, qc.replan_interval, qc.candidates, qc.next_candidates) == (
+        5,
+        5,
+        32,
+        32,
+    )
+    assert (qc.gamma, qc.tau, qc.batch_size, qc.actor_lr, qc.critic_lr) == (
+        0.99,
+        5e-3,
+        256,
+        3e-4,
+        3e-4,
+    )
+    assert (qc.actor.hidden, qc.actor.steps, qc.actor.layer_norm) == ([512] * 4, 10, False)
+    assert (qc.critic.hidden, qc.critic.members, qc.critic.layer_norm) == ([512] * 4, 2, True)
+    assert (training.updates_per_step, training.warm_up_steps) == (1, 5_000)

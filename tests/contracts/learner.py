@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
-from robot_rl.core.learner import Learner, OfflineLearner
+from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner
 from robot_rl.core.transition import Batch
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
@@ -86,7 +86,12 @@ class LearnerContract:
                 obs={name: batch.obs[name] for name in named},
                 next_obs={name: batch.next_obs[name] for name in named},
                 extra={"source": torch.arange(len(batch.reward), device=batch.reward.device) % 2}
-                | ({"monte_carlo_return": batch.reward} if asks else {}),
+                | ({"monte_carlo_return": batch.reward} if asks else {})
+                | (
+                    _chunks(batch, learner.chunk_length)
+                    if isinstance(learner, ChunkLearner)
+                    else {}
+                ),
             )
             for batch in batches
         ]
@@ -200,7 +205,8 @@ class LearnerContract:
         batch = self.batches(learner, spec, 1)[0]
         batch.weight[::3] = 0.0
         wild = copied(batch)
-        for value in (*wild.obs.values(), *wild.next_obs.values(), wild.reward, wild.action):
+        parts = [wild.reward, wild.action, *(v for v in [wild.extra.get("chunk")] if v is not None)]
+        for value in (*wild.obs.values(), *wild.next_obs.values(), *parts):
             value[::3] = 0.5
         for _ in range(2):
             learner.update(batch)
@@ -259,3 +265,12 @@ class LearnerContract:
         exported = torch.export.export(policy, (seen,)).module()
         with torch.no_grad():
             torch.testing.assert_close(exported(seen), policy(obs), rtol=1e-6, atol=1e-6)
+
+
+def _chunks(batch: Batch, length: int) -> dict[str, torch.Tensor]:
+    """Made-up chunks, of which every fifth is cut short after its first action."""
+    rows = torch.arange(len(batch.reward), device=batch.reward.device)
+    chunk = torch.stack([batch.action.roll(k, 0) for k in range(length)], dim=1)
+    valid = (rows[:, None] % 5 != 4).repeat(1, length)
+    valid[:, 0] = True
+    return {"chunk": chunk, "valid": valid}

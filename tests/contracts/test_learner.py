@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from configs.residual_builder import ResidualLearnerConfig, build_residual
+from policies.bases.queued import QueuedPolicy
 from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
 from policies.q_ensemble import QEnsembleConfig
@@ -16,6 +17,7 @@ from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.off_policy import Precision, RewardScaling
 from robot_rl.learners.offline.iql import IQL
+from robot_rl.learners.offline.qc import QC
 from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
 from robot_rl.learners.td3 import TD3, ClimbedValue
 from robot_rl.learners.temperature import TemperatureLoss
@@ -25,7 +27,7 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
-from tests.robot_rl.learners.offline.small import small_cql, small_h2o, small_iql
+from tests.robot_rl.learners.offline.small import small_cql, small_h2o, small_iql, small_qc
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
@@ -60,6 +62,10 @@ def h2o(**settings: Any) -> Callable[[EnvSpec, int], SAC]:
 
 def iql(**settings: Any) -> Callable[[EnvSpec, int], IQL]:
     return lambda spec, seed: small_iql(spec, seed, **settings)
+
+
+def qc(**settings: Any) -> Callable[[EnvSpec, int], QC]:
+    return lambda spec, seed: small_qc(spec, seed, **settings)
 
 
 LAYER_NORM = {"layer_norm": True}
@@ -217,8 +223,36 @@ class TestResidual(LearnerContract):
         return based(super().env(case))
 
 
+CHUNKS: dict[str, Any] = {"reads": ("reward", "obs", "next_obs")}
+"""Not `action`: chunks are in `extra`."""
+
+
+class TestChunks(LearnerContract):
+    cases = (
+        LearnerCase("qc", qc(), **CHUNKS),
+        LearnerCase("qc of single actions", qc(chunk_length=1), **CHUNKS),
+        LearnerCase(
+            "qc with a late flow", qc(actor_interval=2, actor=PLAIN, critic={"members": 3}),
+            privileged=False, **CHUNKS,
+        ),
+    )  # fmt: skip
+
+    def test_the_policy_is_exported_as_it_acts(self, case: LearnerCase) -> None:
+        learner, spec = self.make(case)
+        policy, obs = learner.policy(), {"actor": self.obs(spec)["actor"]}
+        graph = policy.network if isinstance(policy, QueuedPolicy) else policy
+        exported = torch.export.export(graph, (obs,)).module()
+        with torch.no_grad():
+            torch.testing.assert_close(exported(obs), graph(obs), rtol=1e-6, atol=1e-6)
+
+
 class TestOnTheCPU(LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
+
+
+@pytest.mark.gpu
+class TestChunksOnCUDA(TestChunks):
+    device = torch.device("cuda")
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from robot_rl.datasets.episode import Episode, Floats
-from robot_rl.datasets.spec import OBSERVATION
+from robot_rl.datasets.spec import OBSERVATION, STATES
 
 Statistics = dict[str, dict[str, list[float]]]
 """Column -> min, max, mean, std and count, as LeRobot keeps them."""
@@ -24,6 +24,7 @@ def statistics_of(episode: Episode) -> Statistics:
         **{OBSERVATION + name: value[used] for name, value in episode.obs.items()},
         "action": episode.action[episode.valid],
         "next.reward": episode.reward[episode.valid, None],
+        **{STATES + name: value[episode.valid] for name, value in episode.states.items()},
     }
     if episode.reward_terms is not None:
         columns["next.reward_terms"] = episode.reward_terms[episode.valid]

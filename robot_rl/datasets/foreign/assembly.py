@@ -217,6 +217,7 @@ def _episode(
         task=raw.task or choices.task,
         source="",
         images={},
+        states={},
         **flags,
     )
 

@@ -98,7 +98,9 @@ def write_any(
         return write_new(path, spec, episodes)
     if path.exists():
         raise DatasetError(f"{path} exists already; choose another name")
-    spec = replace(spec, images={})  # they have no word for videos
+    # They have no word for videos, nor for what only a simulator knows.
+    spec = replace(spec, images={}, states={})
+    episodes = (replace(one, states={}) for one in episodes)
     try:
         if kind is Format.minari:
             return write_minari(path, spec, episodes, name or path.name)

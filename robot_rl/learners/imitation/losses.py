@@ -47,7 +47,7 @@ class StylePolicy(Protocol):
 
 
 def counted_mean(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean of (B, H, A) over the entries of valid actions, (B, H) bool."""
+    """Mean of (B, H, A) over entries of valid actions, (B, H) bool, or as (B, H) weighs them."""
     weight = valid.to(values.dtype)[..., None]
     return (values * weight).sum() / (weight.sum() * values.shape[-1]).clamp_min(1.0)
 

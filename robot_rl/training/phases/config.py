@@ -6,6 +6,15 @@ from enum import Enum
 from robot_rl.core.errors import ConfigError
 
 
+class SnapshotValue(Enum):
+    """What states of a data set are told apart by."""
+
+    return_to_go = "return_to_go"
+    """Reward from the state to the episode's end."""
+    reward_so_far = "reward_so_far"
+    """Reward from the episode's beginning to the state."""
+
+
 class StartCheckpoint(Enum):
     """Which checkpoint of another run."""
 
@@ -48,3 +57,27 @@ class StartConfig:
     """Which of its checkpoints."""
     acts: bool = False
     """The policy is worth following before anything is learned, as a residual on its base is."""
+
+
+@dataclass(kw_only=True)
+class SnapshotConfig:
+    """Episodes that begin in states of a data set, while training is young."""
+
+    data: str = ""
+    """Folder of a data set that was collected with states=true; empty begins as the task does."""
+    steps: int = 100_000
+    """World-steps after which episodes begin as the task lets them."""
+    episode_steps: int = 100
+    """Control steps after which an episode that began so is truncated."""
+    clusters: int = 4
+    """Clusters of states, drawn from alike."""
+    value: SnapshotValue = SnapshotValue.return_to_go
+    """What they are clustered by."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        for name in ("steps", "episode_steps", "clusters"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"training.snapshots.{name} must be at least 1, got {getattr(self, name)}"
+                )

@@ -50,6 +50,7 @@ class DrawerConfig(ArmTaskConfig):
 class DrawerTask:
     """Pull a drawer open."""
 
+    begins_anywhere = True
     reward_names = REWARD_NAMES
     metric_names = ("opening", "reach")
 

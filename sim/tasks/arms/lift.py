@@ -64,6 +64,7 @@ class LiftConfig(ArmTaskConfig):
 class LiftTask:
     """Pick a cube up and hold it at a point."""
 
+    begins_anywhere = True
     reward_names = REWARD_NAMES
     metric_names = ("distance", "height", "held", "mean_distance")
 

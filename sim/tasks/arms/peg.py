@@ -71,6 +71,7 @@ class PegConfig(ArmTaskConfig):
 class PegTask:
     """Put a peg into a hole."""
 
+    begins_anywhere = True
     reward_names = REWARD_NAMES
     metric_names = ("depth", "beside", "inserted")
 

@@ -63,6 +63,7 @@ class ReachConfig(ArmTaskConfig):
 class ReachTask:
     """Reach random points with the end effector, in any orientation."""
 
+    begins_anywhere = True
     reward_names = REWARD_NAMES
     metric_names = ("distance", "joint_speed", "overspeed", "mean_distance")
 

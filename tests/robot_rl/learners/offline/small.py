@@ -6,7 +6,10 @@ from typing import Any
 import torch
 
 from configs.learner_builders import IQLLearnerConfig, SACLearnerConfig, build_iql, build_sac
+from configs.qc_builder import QCLearnerConfig, build_qc
+from policies.bases.flow import FlowPolicyConfig
 from policies.gaussian_actor import GaussianActorConfig
+from policies.mlp import Activation
 from policies.normal_actor import NormalActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
@@ -14,6 +17,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.offline.cql import MONTE_CARLO, ConservatismConfig
 from robot_rl.learners.offline.h2o import DynamicsGapConfig
 from robot_rl.learners.offline.iql import IQL
+from robot_rl.learners.offline.qc import QC
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ROWS = 16
@@ -60,6 +64,33 @@ def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
     return build_iql(config, spec, seed=seed)
 
 
+def small_qc(spec: EnvSpec, seed: int = 0, **settings: Any) -> QC:
+    """Q-chunking with networks of sixteen units, which plans anew in every step."""
+    shapes: dict[str, Any] = {
+        "actor": FlowPolicyConfig(
+            **{"hidden": [16], "steps": 2, "activation": Activation.silu}
+            | settings.pop("actor", {})
+        ),
+        "critic": QEnsembleConfig(**{"hidden": [16]} | settings.pop("critic", {})),
+    }
+    fields = {
+        "batch_size": ROWS, "chunk_length": 3, "replan_interval": 1, "candidates": 4,
+        "next_candidates": 3,
+    }  # fmt: skip
+    return build_qc(QCLearnerConfig(**(fields | settings), **shapes), spec, seed=seed)
+
+
+def chunked(spec: EnvSpec, rows: int = ROWS, seed: int = 0, length: int = 3) -> Batch:
+    """`stored` with chunks, of which every fourth is cut after one action, or after two."""
+    generator = torch.Generator().manual_seed(seed + 200)
+    chunk = torch.rand(rows, length, spec.action_size, generator=generator) * 2 - 1
+    valid = torch.ones(rows, length, dtype=torch.bool)
+    valid[::4, 1:] = False
+    valid[1::4, 2:] = False
+    batch = stored(spec, rows, seed)
+    return replace(batch, extra={**batch.extra, "chunk": chunk, "valid": valid})
+
+
 def stored(spec: EnvSpec, rows: int = ROWS, seed: int = 0) -> Batch:
     """A batch with the returns that were reached, unknown in one row, and unequal weights."""
     generator = torch.Generator().manual_seed(seed + 100)
@@ -79,5 +110,5 @@ def warmed(make: Any, **settings: Any) -> tuple[Any, EnvSpec]:
     learner = make(env.spec, **{"tau": 0.5, **settings})
     for seed in range(3):
         learner.observe(env.step(torch.ones(32, 2)))
-        learner.update(stored(env.spec, seed=9 + seed))
+        learner.update(chunked(env.spec, seed=9 + seed))
     return learner, env.spec

@@ -230,7 +230,7 @@ def clutter_config(*, noise: bool = True, **changes: Any) -> ClutterConfig:
     names = ("sensed/potential_field", "goal/traverse", "goal/clock", "angular_velocity_b",
              "projected_gravity_b", "joint_position", "joint_velocity")  # fmt: skip
     terms = [TermConfig(term=name) for name in names]
-    true = ("position_error_w", "state/position_w", "state/foot_force", "sensed/way_position_w",
+    true = ("preview_w", "state/position_w", "state/foot_force", "sensed/way_position_w",
             "sensed/obstacle_force_w", "sensed/obstacle_position_w", "sensed/plant")  # fmt: skip
     mapped = SensorSpec(rate_hz=20, noise=0.02 if noise else 0.0, latency=0.06)
     values: dict[str, Any] = {

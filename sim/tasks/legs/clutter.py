@@ -41,7 +41,7 @@ REWARD_NAMES = (
 """Reward terms in order: the first four pay, the others are costs, weighted negatively."""
 
 METRIC_NAMES = ("progress", "way_left", "touching", "collisions_per_metre", "level")
-TRAVERSE, CLOCK, PLACE = "traverse", "clock", "position_w"
+TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
 """What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
 cosine of the gait's clock, zeros for standing still; and the next place of its way."""
 _SHORTEST = 0.5

@@ -124,7 +124,9 @@ def _report(jobs: Sequence[Job], failed: Mapping[int, str]) -> None:
     print_table(["job", "overrides", "status", "best", "steps", "run"], rows, left=3)
     for job in jobs:
         if job.number in failed:
-            print(f"failed: {job.name}: {failed[job.number]}", file=sys.stderr)
+            trains = _state(runs[job.number]) is RunState.RUNNING
+            word = "still trains" if trains else "failed"
+            print(f"{word}: {job.name}: {failed[job.number]}", file=sys.stderr)
     finished = sum(one.status.state is RunState.FINISHED for one in found.values())
     print(f"\n{finished} of {len(jobs)} runs finished")
     if finished < len(jobs):

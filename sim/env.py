@@ -179,6 +179,10 @@ class SimEnv:
             reward_weights=self._weights,
         )
 
+    def follow_run(self, world_steps: int) -> None:
+        """Weigh rewards as after so many steps of the worlds of all processes of a run."""
+        self._world_steps = world_steps
+
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 

@@ -201,3 +201,12 @@ class WeighsRewards(Protocol):
     def reward_weights(self) -> Tensor:
         """The newest weights, (K,)."""
         ...
+
+
+@runtime_checkable
+class FollowsRun(Protocol):
+    """An environment whose course depends on how far a run is that other processes collect for."""
+
+    def follow_run(self, world_steps: int) -> None:
+        """Go on as after so many steps of the worlds of all processes."""
+        ...

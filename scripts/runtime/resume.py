@@ -25,6 +25,8 @@ _FREE = (
     "training.offline.evaluation_interval",
     "training.prior.run", "training.demonstrations.data", "training.demonstrations.patience",
     "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
+    "cluster.answer_seconds",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -42,6 +44,7 @@ _FIXED = {
     "training.offline.": "what was learned belongs to these settings",
     "training.start.": "it lies at the beginning of the run",
     "training.warm_up_steps": "they lie at the beginning of the run",
+    "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",

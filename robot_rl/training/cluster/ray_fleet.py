@@ -1,0 +1,308 @@
+"""Collectors as actors of Ray, which finds them a place on any machine of a cluster.
+
+The one file that imports it. Every collector is created by the learner, also the one that takes the
+place of another: Ray restarts none by itself, so that a new one never repeats what an old one drew.
+"""
+
+import logging
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
+from robot_rl.core.seeding import derive_seed
+from robot_rl.training.cluster.blocks import Block
+from robot_rl.training.cluster.config import ClusterConfig
+from robot_rl.training.cluster.outpost import Order, Outpost, Weights
+
+try:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it calls home
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+except ModuleNotFoundError as error:
+    raise MissingExtraError("ray", "cluster", "cluster.collectors") from error
+
+_logger = logging.getLogger(__name__)
+_TRIES = 3
+"""Collectors that may be lost in one place before any of them has delivered a block."""
+_STORE_BYTES = 512 << 20
+"""Shared memory of a cluster that is started here: weights and blocks on their way."""
+
+
+class _Station:
+    """What runs in a collector's process."""
+
+    def __init__(self, build: Callable[[int], Outpost], number: int) -> None:
+        self._outpost = build(number)
+        self._failed: Exception | None = None
+
+    def ready(self) -> tuple[str, int]:
+        return socket.gethostname(), os.getpid()
+
+    def begin(self, seed: int, state: Mapping[str, Any] | None) -> None:
+        try:
+            self._outpost.begin(seed, state)
+        except Exception as error:  # noqa: BLE001 - nobody waits for this answer: the next does
+            self._failed = error
+
+    def collect(self, order: Order, weights: Weights) -> Block:
+        if self._failed is not None:
+            raise self._failed
+        return self._outpost.collect(order, weights)
+
+    def state(self) -> dict[str, Any]:
+        return self._outpost.state()
+
+
+@dataclass
+class _Slot:
+    """A collector's place, whoever fills it."""
+
+    actor: Any
+    born: float
+    """When the one that is there was created [s]."""
+    up: bool = False
+    """It has answered."""
+    losses: int = 0
+    """In a row, without a block between them."""
+    lives: int = 0
+    """Collectors that have begun here."""
+    pending: deque[Any] = field(default_factory=deque)
+    """Blocks that were ordered."""
+    state: Mapping[str, Any] | None = None
+    """What it told last about its worlds."""
+    where: tuple[str, int] = ("", 0)
+    """Machine and process."""
+
+
+class RayFleet:
+    """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
+
+    def __init__(self, config: ClusterConfig, build: Callable[[int], Outpost]) -> None:
+        """Create the collectors and wait until they are up.
+
+        Args:
+            config: How many, and where.
+            build: Makes the outpost of a collector by its number, in the collector's process;
+                what it consists of must be importable there.
+
+        Raises:
+            ConfigError: The cluster is not there, or has no place for so many.
+            RankError: A collector does not come up.
+        """
+        self._config = config
+        self._build = build
+        self._weights: Any = None
+        self._seed = 0
+        self.lost = 0
+        """Collectors that were lost and replaced."""
+        self._mine = not ray.is_initialized()
+        self._slots: list[_Slot] = []
+        if self._mine:
+            _connect(config)
+        try:
+            self._check_room()
+            options: dict[str, Any] = {"num_cpus": config.cpus, "max_restarts": 0}
+            if config.device == "cuda":
+                options["num_gpus"] = 1
+            self._actors = ray.remote(**options)(_Station)
+            self._slots = [self._slot(number) for number in range(config.collectors)]
+            self._await_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self._slots)
+
+    @property
+    def machines(self) -> int:
+        """On how many they are."""
+        return len({slot.where[0] for slot in self._slots})
+
+    @property
+    def processes(self) -> list[tuple[str, int]]:
+        """Machine and process of each."""
+        return [slot.where for slot in self._slots]
+
+    def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
+        """All begin new episodes."""
+        self._seed = seed
+        for number, (slot, state) in enumerate(zip(self._slots, states, strict=True)):
+            slot.state, slot.losses = state, 0
+            slot.pending.clear()
+            self._begin(number)
+
+    def publish(self, weights: Weights) -> None:
+        """Weights that go with every order from now on."""
+        self._weights = ray.put(dict(weights))
+
+    def order(self, collector: int, order: Order) -> None:
+        """Give one an order."""
+        slot = self._slots[collector]
+        slot.pending.append(slot.actor.collect.remote(order, self._weights))
+
+    def waiting(self, collector: int) -> int:
+        """Orders whose blocks have not been taken."""
+        return len(self._slots[collector].pending)
+
+    def take(self, collector: int) -> Block | None:
+        """Its oldest block, or None where it is away."""
+        slot = self._slots[collector]
+        first = slot.pending[0]
+        limit = self._config.answer_seconds
+        patience = limit if slot.up else 0
+        done, _ = ray.wait([first], timeout=patience)
+        if not done and slot.up:
+            self._replace(collector, f"no block in {patience:g} s")
+            return None
+        if not done:
+            if time.monotonic() - slot.born > self._config.start_seconds:
+                self._replace(collector, f"not up in {self._config.start_seconds:g} s")
+            return None
+        try:
+            block: Any = ray.get(first)
+        except RayActorError as error:
+            self._replace(collector, _last_line(error))
+            return None
+        except RayTaskError as error:
+            raise _told(collector, slot, error) from None
+        slot.pending.popleft()
+        if not slot.up:
+            _logger.info("collector %d is up again", collector)
+            with suppress(RayError):  # it may be gone already: the next block tells
+                slot.where = ray.get(slot.actor.ready.remote(), timeout=limit)
+        slot.up, slot.losses = True, 0
+        return block
+
+    def wait(self) -> None:
+        """Wait until any collector has a block."""
+        heads = [slot.pending[0] for slot in self._slots if slot.pending]
+        limit = self._config.start_seconds
+        if heads and not ray.wait(heads, num_returns=1, timeout=limit)[0]:
+            raise RankError(
+                f"no collector of {self.count} has come up in {limit:g} s; the last checkpoint is "
+                "intact: look at the cluster (ray status), then go on with resume=..."
+            )
+
+    def states(self) -> list[Mapping[str, Any] | None]:
+        """What the worlds of each go on from."""
+        asked = [slot.actor.state.remote() if slot.up else None for slot in self._slots]
+        for slot, answer in zip(self._slots, asked, strict=True):
+            if answer is not None:
+                with suppress(RayError):  # lost: told where its next block is taken
+                    slot.state = ray.get(answer, timeout=self._config.answer_seconds)
+        return [slot.state for slot in self._slots]
+
+    def close(self) -> None:
+        """End them all."""
+        if not ray.is_initialized():
+            return
+        for slot in self._slots:
+            ray.kill(slot.actor)
+        self._slots = []
+        if self._mine:
+            ray.shutdown()
+
+    def _slot(self, number: int) -> _Slot:
+        return _Slot(actor=self._actors.remote(self._build, number), born=time.monotonic())
+
+    def _begin(self, number: int) -> None:
+        slot = self._slots[number]
+        purpose = f"collector {number}, life {slot.lives}"
+        slot.lives += 1
+        # Gymnasium takes 32 bits.
+        slot.actor.begin.remote(derive_seed(self._seed, purpose) >> 32, slot.state)
+
+    def _replace(self, number: int, reason: str) -> None:
+        slot = self._slots[number]
+        slot.losses += 1
+        if slot.losses >= _TRIES:
+            raise RankError(
+                f"collector {number} was lost {slot.losses} times before it had a block "
+                f"({reason}); the last checkpoint is intact: go on from it with resume=..."
+            )
+        self.lost += 1
+        where = f"process {slot.where[1]} on {slot.where[0]}"
+        _logger.warning("collector %d (%s) is lost: %s; replacing it", number, where, reason)
+        ray.kill(slot.actor)
+        fresh = self._slot(number)
+        slot.actor, slot.born, slot.up = fresh.actor, fresh.born, False
+        slot.pending.clear()
+        self._begin(number)
+
+    def _check_room(self) -> None:
+        """An actor that no machine has room for would wait in silence."""
+        there, count = ray.cluster_resources(), self._config.collectors
+        wanted = {"CPU": self._config.cpus * count}
+        if self._config.device == "cuda":
+            wanted["GPU"] = float(count)
+        for kind, number in wanted.items():
+            if there.get(kind, 0.0) < number:
+                raise ConfigError(
+                    f"cluster.collectors={count} need {number:g} {kind}, and the cluster has "
+                    f"{there.get(kind, 0.0):g}; take fewer collectors, smaller cluster.cpus, or "
+                    "add machines (ray start --address=...)"
+                )
+
+    def _await_all(self) -> None:
+        limit = self._config.start_seconds
+        answers = [slot.actor.ready.remote() for slot in self._slots]
+        try:
+            for slot, where in zip(self._slots, ray.get(answers, timeout=limit), strict=True):
+                slot.where, slot.up = where, True
+        except GetTimeoutError:
+            raise RankError(
+                f"{self.count} collectors have not come up in {limit:g} s; expected room for all "
+                "of them (ray status), or set cluster.start_seconds"
+            ) from None
+        except RayError as error:
+            raise RankError(f"a collector cannot be built: {_last_line(error)}") from None
+
+
+def _connect(config: ClusterConfig) -> None:
+    """Join a cluster, or start one that ends with this process.
+
+    Raises:
+        ConfigError: There is none at the address.
+    """
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    here = {
+        "num_cpus": max(os.cpu_count() or 1, math.ceil(config.collectors * config.cpus)),
+        "object_store_memory": _STORE_BYTES,
+        "include_dashboard": False,
+    }
+    place: dict[str, Any] = {"address": config.address} if config.address else here
+    try:
+        ray.init(**quiet, **place)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"cluster.address={config.address or '(started here)'}: {_last_line(error)}; expected "
+            "a cluster of Ray (ray start --head), or leave the address out to start one here"
+        ) from error
+
+
+def _told(number: int, slot: _Slot, error: RayTaskError) -> Exception:
+    """What a collector ended by, with its place."""
+    cause = error.cause
+    name = f"collector {number} (process {slot.where[1]} on {slot.where[0]})"
+    if isinstance(cause, NonFiniteError):
+        return NonFiniteError(f"{name}: {cause}")
+    _logger.info("%s ended", name, exc_info=error)
+    return RankError(
+        f"{name} ended: {type(cause).__name__}: {_last_line(cause)}; the last checkpoint is "
+        "intact: go on from it with resume=..."
+    )
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

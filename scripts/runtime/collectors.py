@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from robot_rl.training.cluster.remote_worlds import RemoteWorlds, remote_worlds
 from robot_rl.training.parallel import Ranks
 from runtime.base import with_base
 from runtime.parts import make_learner
+
+_SCRIPTS = Path(__file__).resolve().parent.parent
 
 
 def check_collectors(config: RunConfig, ranks: Ranks) -> None:
@@ -58,7 +61,8 @@ def start_collectors(config: RunConfig, device: torch.device) -> RemoteWorlds:
         config,
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
     )
-    fleet = RayFleet(config.cluster, partial(build_outpost, config))
+    modules = (_SCRIPTS, _SCRIPTS.parent)
+    fleet = RayFleet(config.cluster, partial(build_outpost, config), modules)
     return remote_worlds(template, config.num_envs, fleet)
 
 

@@ -96,9 +96,9 @@ class GatheringCollector(Collector):
         self._lag = self._lag_rows = 0
         return {
             **super().statistics(),
-            "cluster/collectors": float(present),
-            "cluster/lost": float(self._fleet.lost),
-            "cluster/updates_behind": lag,
+            "rollout/collectors": float(present),
+            "rollout/lost_collectors": float(self._fleet.lost),
+            "rollout/updates_behind": lag,
         }
 
     def state_dict(self) -> dict[str, Any]:

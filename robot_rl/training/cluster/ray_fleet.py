@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
@@ -84,13 +85,16 @@ class _Slot:
 class RayFleet:
     """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
 
-    def __init__(self, config: ClusterConfig, build: Callable[[int], Outpost]) -> None:
+    def __init__(
+        self, config: ClusterConfig, build: Callable[[int], Outpost], modules: Sequence[Path]
+    ) -> None:
         """Create the collectors and wait until they are up.
 
         Args:
             config: How many, and where.
             build: Makes the outpost of a collector by its number, in the collector's process;
                 what it consists of must be importable there.
+            modules: Folders that it is imported from, on every machine.
 
         Raises:
             ConfigError: The cluster is not there, or has no place for so many.
@@ -108,7 +112,13 @@ class RayFleet:
             _connect(config)
         try:
             self._check_room()
-            options: dict[str, Any] = {"num_cpus": config.cpus, "max_restarts": 0}
+            given = [*map(str, modules), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            path = os.pathsep.join(dict.fromkeys(filter(None, given)))
+            options: dict[str, Any] = {
+                "num_cpus": config.cpus,
+                "max_restarts": 0,
+                "runtime_env": {"env_vars": {"PYTHONPATH": path}},
+            }
             if config.device == "cuda":
                 options["num_gpus"] = 1
             self._actors = ray.remote(**options)(_Station)
@@ -274,7 +284,7 @@ def _connect(config: ClusterConfig) -> None:
     Raises:
         ConfigError: There is none at the address.
     """
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     here = {
         "num_cpus": max(os.cpu_count() or 1, math.ceil(config.collectors * config.cpus)),
         "object_store_memory": _STORE_BYTES,

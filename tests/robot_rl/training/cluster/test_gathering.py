@@ -109,7 +109,7 @@ def test_newer_weights_act_and_are_named(fleet, learner):
     used = fleet.taken[-1][1].version
     acting = next(newest._learner.policy().parameters())
     assert torch.allclose(acting, torch.full_like(acting, 0.01 * used))
-    lag = collector.statistics()["cluster/updates_behind"]
+    lag = collector.statistics()["rollout/updates_behind"]
     assert 0 < lag <= (ORDERS + 1) * STEPS
 
 
@@ -141,8 +141,8 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     of_use = int(valid.sum())
     assert of_use - collector.world_steps == collector._surplus < SHARE * COLLECTORS
     told = collector.statistics()
-    assert told["cluster/lost"] == 1
-    assert told["cluster/collectors"] == COLLECTORS
+    assert told["rollout/lost_collectors"] == 1
+    assert told["rollout/collectors"] == COLLECTORS
     batch = replay.sample(64)
     assert (batch.weight.isfinite()).all()
 

@@ -28,6 +28,8 @@ most used fields:
 several processes or GPUs (docs/parallel.md):
   torchrun --nproc-per-node 2 scripts/train.py task=hover
                                 one run, divided: num_envs, replay and batches are totals
+  cluster.collectors=4          one learner, collectors in processes of their own (Ray), on many
+                                machines with cluster.address=auto
 
 other:
   resume=runs/...               go on with a run (or resume=latest), exactly where it stopped

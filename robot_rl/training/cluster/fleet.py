@@ -41,12 +41,19 @@ class Fleet(Protocol):
         """Orders that it has and whose blocks have not been taken."""
         ...
 
+    def up(self, collector: int) -> bool:
+        """Whether it works; false while the one in the place of a lost one is coming up.
+
+        Raises:
+            RankError: It is lost again and again before it has a block.
+        """
+        ...
+
     def take(self, collector: int) -> Block | None:
-        """Its oldest block; waits for it while the collector works.
+        """Its oldest block; waits for it.
 
         Returns:
-            None where it was lost just now, with its orders, or where the one in its place has
-            not come up yet.
+            None where it was lost just now, and its orders with it.
 
         Raises:
             RankError: It ended by an error, or is lost again and again.
@@ -55,10 +62,10 @@ class Fleet(Protocol):
         ...
 
     def wait(self) -> None:
-        """Wait until any collector has a block.
+        """Wait until any collector is up.
 
         Raises:
-            RankError: None has.
+            RankError: None comes up.
         """
         ...
 

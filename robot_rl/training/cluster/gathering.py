@@ -140,9 +140,10 @@ class GatheringCollector(Collector):
         part = self._parts[number]
         if part.block is not None and part.at < part.block.steps:
             return part.block
-        self._give_orders(number)
-        there = part.block is not None
-        part.block, part.at = self._fleet.take(number), 0
+        there, part.block, part.at = part.block is not None, None, 0
+        if self._fleet.up(number):
+            self._give_orders(number)
+            part.block = self._fleet.take(number)
         if part.block is None and there:  # its episodes will never end
             worlds = slice(number * self._share, (number + 1) * self._share)
             self._return[worlds] = 0

@@ -1,11 +1,10 @@
 """Collectors as actors of Ray, which finds them a place on any machine of a cluster.
 
-The one file that imports it. Every collector is created by the learner, also the one that takes the
+Every collector is created by the learner, also the one that takes the
 place of another: Ray restarts none by itself, so that a new one never repeats what an old one drew.
 """
 
 import logging
-import math
 import os
 import socket
 import time
@@ -16,24 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
+from robot_rl.core.errors import NonFiniteError, RankError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block
 from robot_rl.training.cluster.config import ClusterConfig
 from robot_rl.training.cluster.outpost import Order, Outpost, Weights
-
-try:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it calls home
-    import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
-except ModuleNotFoundError as error:
-    raise MissingExtraError("ray", "cluster", "cluster.collectors") from error
+from robot_rl.training.cluster.ray_cluster import check_room, connect, last_line, ray
 
 _logger = logging.getLogger(__name__)
 _TRIES = 3
 """Collectors that may be lost in one place before any of them has delivered a block."""
-_STORE_BYTES = 512 << 20
-"""Shared memory of a cluster that is started here: weights and blocks on their way."""
 
 
 class _Station:
@@ -66,10 +57,14 @@ class _Slot:
     """A collector's place, whoever fills it."""
 
     actor: Any
+    ready: Any
+    """Its answer that it is up."""
     born: float
     """When the one that is there was created [s]."""
     up: bool = False
     """It has answered."""
+    late: bool = False
+    """It was told that it has not for long."""
     losses: int = 0
     """In a row, without a block between them."""
     lives: int = 0
@@ -109,9 +104,9 @@ class RayFleet:
         self._mine = not ray.is_initialized()
         self._slots: list[_Slot] = []
         if self._mine:
-            _connect(config)
+            connect(config)
         try:
-            self._check_room()
+            check_room(config)
             given = [*map(str, modules), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
             path = os.pathsep.join(dict.fromkeys(filter(None, given)))
             options: dict[str, Any] = {
@@ -147,7 +142,7 @@ class RayFleet:
         """All begin new episodes."""
         self._seed = seed
         for number, (slot, state) in enumerate(zip(self._slots, states, strict=True)):
-            slot.state, slot.losses = state, 0
+            slot.state = state
             slot.pending.clear()
             self._begin(number)
 
@@ -164,40 +159,43 @@ class RayFleet:
         """Orders whose blocks have not been taken."""
         return len(self._slots[collector].pending)
 
-    def take(self, collector: int) -> Block | None:
-        """Its oldest block, or None where it is away."""
+    def up(self, collector: int) -> bool:
+        """Whether it works; false while one that takes the place of another is coming up."""
         slot = self._slots[collector]
-        first = slot.pending[0]
-        limit = self._config.answer_seconds
-        patience = limit if slot.up else 0
-        done, _ = ray.wait([first], timeout=patience)
-        if not done and slot.up:
-            self._replace(collector, f"no block in {patience:g} s")
-            return None
-        if not done:
-            if time.monotonic() - slot.born > self._config.start_seconds:
-                self._replace(collector, f"not up in {self._config.start_seconds:g} s")
-            return None
+        if slot.up:
+            return True
+        if not ray.wait([slot.ready], timeout=0)[0]:
+            self._warn_once(collector)
+            return False
         try:
-            block: Any = ray.get(first)
-        except RayActorError as error:
-            self._replace(collector, _last_line(error))
+            slot.where, slot.up = ray.get(slot.ready), True
+        except ray.exceptions.RayActorError as error:
+            self._replace(collector, _reason(error))
+            return False
+        _logger.info("collector %d is up again", collector)
+        return True
+
+    def take(self, collector: int) -> Block | None:
+        """Its oldest block; None where it was lost just now."""
+        slot, limit = self._slots[collector], self._config.answer_seconds
+        first = slot.pending.popleft()
+        try:
+            block: Any = ray.get(first, timeout=limit)
+        except ray.exceptions.GetTimeoutError:
+            self._replace(collector, f"no block in {limit:g} s")
             return None
-        except RayTaskError as error:
+        except ray.exceptions.RayActorError as error:
+            self._replace(collector, _reason(error))
+            return None
+        except ray.exceptions.RayTaskError as error:
             raise _told(collector, slot, error) from None
-        slot.pending.popleft()
-        if not slot.up:
-            _logger.info("collector %d is up again", collector)
-            with suppress(RayError):  # it may be gone already: the next block tells
-                slot.where = ray.get(slot.actor.ready.remote(), timeout=limit)
-        slot.up, slot.losses = True, 0
+        slot.losses = 0
         return block
 
     def wait(self) -> None:
-        """Wait until any collector has a block."""
-        heads = [slot.pending[0] for slot in self._slots if slot.pending]
+        """Wait until any collector is up."""
         limit = self._config.start_seconds
-        if heads and not ray.wait(heads, num_returns=1, timeout=limit)[0]:
+        if not ray.wait([slot.ready for slot in self._slots], num_returns=1, timeout=limit)[0]:
             raise RankError(
                 f"no collector of {self.count} has come up in {limit:g} s; the last checkpoint is "
                 "intact: look at the cluster (ray status), then go on with resume=..."
@@ -208,7 +206,7 @@ class RayFleet:
         asked = [slot.actor.state.remote() if slot.up else None for slot in self._slots]
         for slot, answer in zip(self._slots, asked, strict=True):
             if answer is not None:
-                with suppress(RayError):  # lost: told where its next block is taken
+                with suppress(ray.exceptions.RayError):  # lost: told where its next block is taken
                     slot.state = ray.get(answer, timeout=self._config.answer_seconds)
         return [slot.state for slot in self._slots]
 
@@ -223,7 +221,8 @@ class RayFleet:
             ray.shutdown()
 
     def _slot(self, number: int) -> _Slot:
-        return _Slot(actor=self._actors.remote(self._build, number), born=time.monotonic())
+        actor: Any = self._actors.remote(self._build, number)
+        return _Slot(actor=actor, ready=actor.ready.remote(), born=time.monotonic())
 
     def _begin(self, number: int) -> None:
         slot = self._slots[number]
@@ -245,62 +244,33 @@ class RayFleet:
         _logger.warning("collector %d (%s) is lost: %s; replacing it", number, where, reason)
         ray.kill(slot.actor)
         fresh = self._slot(number)
-        slot.actor, slot.born, slot.up = fresh.actor, fresh.born, False
-        slot.pending.clear()
+        fresh.lives, fresh.losses, fresh.state = slot.lives, slot.losses, slot.state
+        self._slots[number] = fresh
         self._begin(number)
 
-    def _check_room(self) -> None:
-        """An actor that no machine has room for would wait in silence."""
-        there, count = ray.cluster_resources(), self._config.collectors
-        wanted = {"CPU": self._config.cpus * count}
-        if self._config.device == "cuda":
-            wanted["GPU"] = float(count)
-        for kind, number in wanted.items():
-            if there.get(kind, 0.0) < number:
-                raise ConfigError(
-                    f"cluster.collectors={count} need {number:g} {kind}, and the cluster has "
-                    f"{there.get(kind, 0.0):g}; take fewer collectors, smaller cluster.cpus, or "
-                    "add machines (ray start --address=...)"
-                )
+    def _warn_once(self, number: int) -> None:
+        """Say that a collector is long in coming: no machine may have room for it."""
+        slot, limit = self._slots[number], self._config.start_seconds
+        if not slot.late and time.monotonic() - slot.born > limit:
+            slot.late = True
+            _logger.warning("collector %d is not up after %g s; others go on", number, limit)
 
     def _await_all(self) -> None:
         limit = self._config.start_seconds
-        answers = [slot.actor.ready.remote() for slot in self._slots]
+        answers = [slot.ready for slot in self._slots]
         try:
             for slot, where in zip(self._slots, ray.get(answers, timeout=limit), strict=True):
                 slot.where, slot.up = where, True
-        except GetTimeoutError:
+        except ray.exceptions.GetTimeoutError:
             raise RankError(
                 f"{self.count} collectors have not come up in {limit:g} s; expected room for all "
                 "of them (ray status), or set cluster.start_seconds"
             ) from None
-        except RayError as error:
-            raise RankError(f"a collector cannot be built: {_last_line(error)}") from None
+        except ray.exceptions.RayError as error:
+            raise RankError(f"a collector cannot be built: {last_line(error)}") from None
 
 
-def _connect(config: ClusterConfig) -> None:
-    """Join a cluster, or start one that ends with this process.
-
-    Raises:
-        ConfigError: There is none at the address.
-    """
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    here = {
-        "num_cpus": max(os.cpu_count() or 1, math.ceil(config.collectors * config.cpus)),
-        "object_store_memory": _STORE_BYTES,
-        "include_dashboard": False,
-    }
-    place: dict[str, Any] = {"address": config.address} if config.address else here
-    try:
-        ray.init(**quiet, **place)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"cluster.address={config.address or '(started here)'}: {_last_line(error)}; expected "
-            "a cluster of Ray (ray start --head), or leave the address out to start one here"
-        ) from error
-
-
-def _told(number: int, slot: _Slot, error: RayTaskError) -> Exception:
+def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Exception:
     """What a collector ended by, with its place."""
     cause = error.cause
     name = f"collector {number} (process {slot.where[1]} on {slot.where[0]})"
@@ -308,11 +278,13 @@ def _told(number: int, slot: _Slot, error: RayTaskError) -> Exception:
         return NonFiniteError(f"{name}: {cause}")
     _logger.info("%s ended", name, exc_info=error)
     return RankError(
-        f"{name} ended: {type(cause).__name__}: {_last_line(cause)}; the last checkpoint is "
+        f"{name} ended: {type(cause).__name__}: {last_line(cause)}; the last checkpoint is "
         "intact: go on from it with resume=..."
     )
 
 
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+def _reason(error: ray.exceptions.RayActorError) -> str:
+    """Why a collector is gone, without Ray's advice."""
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its machine does not answer"
+    return last_line(error).partition(". ")[0]

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robot_rl.core.errors import RankError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block
 from robot_rl.training.cluster.outpost import Order, Outpost, Weights
@@ -28,9 +27,9 @@ class LocalFleet:
         self.taken: list[tuple[int, Block]] = []
         self.closed = False
 
-    def lose(self, collector: int, takes: int) -> None:
-        """The next `takes` looks at a collector find none: it died, and another one comes up."""
-        self._away[collector] = takes
+    def lose(self, collector: int, looks: int) -> None:
+        """The next `looks` for a collector find none: it died, and another one comes up."""
+        self._away[collector] = looks
         self._orders[collector].clear()
         self.lost += 1
         self._outposts[collector] = self._build(collector)
@@ -53,17 +52,17 @@ class LocalFleet:
     def waiting(self, collector: int) -> int:
         return len(self._orders[collector])
 
+    def up(self, collector: int) -> bool:
+        self._away[collector] -= 1
+        return self._away[collector] < 0
+
     def take(self, collector: int) -> Block | None:
-        if self._away[collector] > 0:
-            self._away[collector] -= 1
-            return None
         block = self._outposts[collector].collect(*self._orders[collector].popleft())
         self.taken.append((collector, block))
         return block
 
     def wait(self) -> None:
-        if not any(self._orders):
-            raise RankError("no collector has an order")
+        """The next look may find one."""
 
     def states(self) -> list[Mapping[str, Any] | None]:
         self._states = [outpost.state() for outpost in self._outposts]

@@ -92,6 +92,25 @@ def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
     assert len(at_random) > 6
 
 
+def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
+    told = []
+
+    class Told(ToyEnv):
+        def follow_run(self, world_steps):
+            told.append(world_steps)
+
+    def build(number):
+        return Outpost(Told(WORLD, SHARE, seed=number), small_sac(ToyEnv(WORLD, SHARE).spec))
+
+    collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
+    collector.start(0)
+    for _ in range(4 * STEPS):
+        collector.collect()
+    block = STEPS * SHARE * COLLECTORS
+    assert told == sorted(told)
+    assert told[-1] >= block, "steps of all collectors, not of one"
+
+
 def test_newer_weights_act_and_are_named(fleet, learner):
     collector, replay = gathered(fleet, learner)
     collector.start(0)
@@ -128,7 +147,7 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     for _ in range(5):
         collector.collect()
     before = replay.total_steps
-    fleet.lose(1, takes=4)
+    fleet.lose(1, looks=4)
     for _ in range(6):
         collector.collect()
     assert collector.world_steps == 11 * SHARE * COLLECTORS
@@ -153,7 +172,7 @@ def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner
     collector.start(0)
     for _ in range(STEPS):
         collector.collect()
-    fleet.lose(0, takes=2)
+    fleet.lose(0, looks=2)
     collector.collect()
     valid = rows_of(replay)["valid"][..., 0] > 0
     assert valid.all(1).tolist() == [True] * STEPS + [False, True]

@@ -50,7 +50,7 @@ def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
 
 @pytest.mark.slow
 def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, here, monkeypatch):
-    ray = pytest.importorskip("ray")
+    ray = importlib.import_module("ray")
     gathering = importlib.import_module("robot_rl.training.cluster.gathering")
     collect = gathering.GatheringCollector.collect
     killed: list[int] = []

@@ -278,8 +278,8 @@ def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Excep
         return NonFiniteError(f"{name}: {cause}")
     _logger.info("%s ended", name, exc_info=error)
     return RankError(
-        f"{name} ended: {type(cause).__name__}: {last_line(cause)}; the last checkpoint is "
-        "intact: go on from it with resume=..."
+        f"{name} ended: {type(cause).__name__}: {str(cause).partition(chr(10))[0]}; the last "
+        "checkpoint is intact: go on from it with resume=..."
     )
 
 

@@ -22,7 +22,7 @@ CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seco
         (["num_envs=15"], "num_envs=15 was asked of 2 collectors"),
         (["cluster.rows=8"], "cluster.rows must be at least 32"),
         (["training.demonstrations.data=x"], "learning from demonstrations collects nothing"),
-        (["cluster.colectors=2"], "did you mean 'cluster.collectors'"),
+        (["cluster.collector=2"], "did you mean 'cluster.collectors'"),
     ],
 )
 def test_what_cannot_be_collected_elsewhere_is_refused(refused, here, overrides, told):

@@ -6,10 +6,14 @@ composed by `configs/compose.py` alone, with its own checks and sentences, where
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
+import psutil
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra.core.config_store import ConfigStore
@@ -102,6 +106,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
     lines = [*wishes, *_QUIET, f"hydra.sweep.dir='{place}'"]
     with (
         _import_path(modules),
+        _saving_on_interrupt(),
         initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3", job_name="train"),
     ):
         try:
@@ -124,6 +129,29 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
             _logger.info("the launcher failed", exc_info=True)
             return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""
+
+
+@contextmanager
+def _saving_on_interrupt() -> Iterator[None]:
+    """Ctrl-C lets the jobs of this machine save and end, before a launcher kills its workers."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        below = psutil.Process().children(recursive=True)
+        jobs = [child for child in below if os.getsid(child.pid) == child.pid]  # as `Worker` starts
+        for job in jobs:
+            job.terminate()
+        psutil.wait_procs(jobs)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

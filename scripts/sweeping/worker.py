@@ -4,7 +4,9 @@ A process of its own, because what kills one job (memory, a driver) must not tak
 that runs the next. Needs the standard library only: nothing else is imported beside the launcher.
 """
 
+import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ class Worker:
 
     def __call__(self, config: Any) -> int:
         """Run the job that `config.job` names; returns its exit code."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever launches sees to it
         number = int(config.job)
         label, log = self.labels[number], self.logs[number]
         print(f"{label}: begins", flush=True)
@@ -44,11 +48,11 @@ def _wait(command: Sequence[str], folder: str, output: Any) -> int:
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches it through us only: a second signal would abort it
+        start_new_session=True,  # Ctrl-C reaches it once: a second signal would abort it
     )
     try:
         return process.wait()
-    except BaseException:  # Ctrl-C, or the queue's signal before it ends or moves the job
+    except BaseException:  # the queue's signal before it ends or moves the job
         process.terminate()
         process.wait()
         raise

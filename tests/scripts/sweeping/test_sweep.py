@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -120,6 +121,36 @@ def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
 
 
 @pytest.mark.slow
+def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
+    """joblib kills its workers, and what runs below them, as soon as it is interrupted."""
+    job = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
+    job += "print('ready', flush=True); time.sleep(60)"
+    lines = (
+        "import signal, sys",
+        "from pathlib import Path",
+        "from sweeping.launching import launch",
+        "from sweeping.worker import Worker",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
+        "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
+        "wishes = ['hydra/launcher=joblib', 'hydra.launcher.n_jobs=2']",
+        "launch(worker, wishes, Path('jobs'), [Path(p) for p in sys.argv[1:]])",
+    )
+    places = (str(SCRIPTS), str(SCRIPTS.parent))
+    main = subprocess.Popen(
+        [sys.executable, "-c", "\n".join(lines), *places],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    while not (here / "log.txt").is_file() or "ready" not in (here / "log.txt").read_text():
+        assert main.poll() is None
+        time.sleep(0.1)
+    os.killpg(main.pid, signal.SIGINT)  # as a terminal does
+    assert main.wait(timeout=60) != 0
+    assert (here / "log.txt").read_text() == "ready\nsaved\n"
+
+
+@pytest.mark.slow
 def test_submitit_places_jobs_and_one_fails_alone(here, launching):
     worker = import_module("sweeping.worker").Worker(
         commands=[
@@ -143,7 +174,9 @@ def test_a_worker_that_is_stopped_lets_its_job_save_first(here):
     job = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved'), sys.exit(0))); "
     job += "print('ready', flush=True); time.sleep(60)"
     lines = (
+        "import signal, sys",
         "from types import SimpleNamespace as Config",
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(1))  # as a queue's plugin does",
         "from sweeping.worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
@@ -154,6 +187,8 @@ def test_a_worker_that_is_stopped_lets_its_job_save_first(here):
     )  # fmt: skip
     while not (here / "log.txt").is_file() or "ready" not in (here / "log.txt").read_text():
         assert worker.poll() is None
-    worker.send_signal(signal.SIGINT)
-    assert worker.wait(timeout=30) != 0
+        time.sleep(0.05)
+    worker.send_signal(signal.SIGINT)  # left to whoever launched it
+    worker.send_signal(signal.SIGUSR2)
+    assert worker.wait(timeout=30) == 1
     assert (here / "log.txt").read_text() == "ready\nsaved\n"

@@ -101,7 +101,7 @@ $(TRAIN_READY):
 	$(call set_up,train sim)
 
 $(DEV_READY):
-	$(call set_up,train sim gpu ui ros2 record data dev)
+	$(call set_up,train sim gpu ui ros2 record data sweep cluster dev)
 
 $(BENCH_READY):
 	$(call set_up,train sim bench)

@@ -45,6 +45,7 @@ from configs.qc_builder import QCLearnerConfig, build_qc
 from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.training.cluster.config import ClusterConfig
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer_config import TrainerConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
@@ -79,6 +80,8 @@ class RunConfig:
     """How it is learned: a file of configs/learner."""
     training: TrainerConfig = field(default_factory=TrainerConfig)
     """How long, how often evaluated and saved."""
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    """Whether processes on other machines collect."""
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     """Where metrics go beside the run folder."""
     seed: int = 0

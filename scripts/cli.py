@@ -39,6 +39,7 @@ _EXTRAS = {
     "pyarrow": ("pyarrow", "data"),
     "h5py": ("h5py", "data"),
     "rosbags": ("rosbags", "record"),
+    "ray": ("ray", "cluster"),
 }
 
 

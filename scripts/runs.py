@@ -25,6 +25,7 @@ from robot_rl.training.reporting.run_summary import (
     summarise,
 )
 from robot_rl.training.run_folder import RunFolder, find_runs
+from runtime.table import print_table
 
 _EXAMPLES = """examples:
   python scripts/runs.py list
@@ -60,7 +61,7 @@ def list_runs(options: argparse.Namespace) -> None:
         "size": lambda run: -run.num_bytes,
     }
     rows = [_list_row(run, options.root) for run in sorted(runs, key=keys[options.sort])]
-    _print_table(
+    print_table(
         ["run", "status", "steps", "success", "return", "best", "age", "size"], rows, left=2
     )
 
@@ -122,7 +123,7 @@ def compare_runs(options: argparse.Namespace) -> None:
         for result in results
     ]
     print(f"{options.metric}, mean of the last tenth of each run")
-    _print_table([options.by, "seeds", "IQM", "95 % interval", "worst", "steps"], rows, left=1)
+    print_table([options.by, "seeds", "IQM", "95 % interval", "worst", "steps"], rows, left=1)
     print(f"curves   {options.out}")
 
 
@@ -236,15 +237,6 @@ def _list_row(run: RunSummary, root: Path) -> list[str]:
         _age(run.age),
         _size(run.num_bytes),
     ]
-
-
-def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
-    """Aligned columns, the first `left` to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in [titles, *rows]:
-        cells = zip(row, widths, strict=True)
-        aligned = [f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(cells)]
-        print("  ".join(aligned).rstrip())
 
 
 def _number(value: float) -> str:

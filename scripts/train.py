@@ -1,14 +1,12 @@
 """Trains a policy: `python scripts/train.py task=hover seed=1`; `--help` lists the choices."""
 
 import os
-import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cli import EXIT_USAGE, exit_with_sentence, read_overrides
+from cli import exit_with_sentence, read_overrides
 from configs.catalog import describe_choices, describe_fields
-from robot_rl.core.errors import ConfigError, RobotRLError
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
@@ -30,10 +28,16 @@ most used fields:
 several processes or GPUs (docs/parallel.md):
   torchrun --nproc-per-node 2 scripts/train.py task=hover
                                 one run, divided: num_envs, replay and batches are totals
+  cluster.collectors=4          one learner, collectors in processes of their own (Ray), on many
+                                machines with cluster.address=auto
 
 other:
   resume=runs/...               go on with a run (or resume=latest), exactly where it stopped
-  -m, --multirun                one run after another for every combination of a=1,2 and b=3,4
+  once=true                     leave it alone if it was trained already, go on with it if half
+  -m, --multirun                one run after another for every combination of a=1,2 and b=3,4;
+                                the same command again goes on with what is unfinished
+  hydra/launcher=joblib         with -m: several at once (joblib, submitit_local), or in the queue
+  hydra.launcher.n_jobs=2       of a cluster (submitit_slurm)
   --cfg job                     print the composed configuration and stop
   --info fields                 print every field with its type, value and meaning, and stop
 
@@ -44,6 +48,7 @@ examples:
   python scripts/train.py experiment=smoke
   python scripts/train.py env=gymnasium env.id=Hopper-v5 experiment=hopper
   python scripts/train.py -m seed=0,1,2 learner.n_step=1,3
+  python scripts/train.py -m seed=0,1,2 hydra/launcher=joblib hydra.launcher.n_jobs=2
   python scripts/train.py resume=latest training.total_steps=2e7"""
 
 
@@ -53,6 +58,9 @@ class TrainOptions:
 
     resume: str = ""
     """Folder of a run to go on with, or `latest`; empty starts a new one."""
+    once: bool | None = None
+    """Train what was asked for in these words only once: leave a finished run alone, go on with an
+    unfinished one. True with -m where nothing is said."""
 
 
 @exit_with_sentence()
@@ -65,21 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     keep_freed_memory()
     # Before torch is imported: threads that spin while they wait are slow on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from configs.compose import compose, expand
-
     if flags.cfg or flags.info:
         _print_config(overrides, fields=bool(flags.info))
         return
-    if flags.multirun and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("-m trains one run after another in one process: leave torchrun out")
-    if flags.multirun and any(text.startswith("resume=") for text in overrides):
-        raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
-    jobs = expand(overrides) if flags.multirun else [overrides]
-    if len(jobs) > 1:
-        for job in jobs:
-            compose(job)  # a mistake in the last one is told before the first one trains
-        raise SystemExit(_train_all(jobs))
-    raise SystemExit(_train(jobs[0]))
+    for text in overrides:
+        if text.startswith(("hydra/", "hydra.")) and not flags.multirun:
+            raise ConfigError(
+                f"'{text}' says where the jobs of a sweep run, and this is one: add -m"
+            )
+    raise SystemExit(_sweep(overrides) if flags.multirun else _train(overrides))
 
 
 def _train(overrides: Sequence[str]) -> int:
@@ -92,33 +94,31 @@ def _train(overrides: Sequence[str]) -> int:
 
         return resume(options.resume, rest)
     composition = compose(rest)
+    if options.once:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("once=true looks for a run in one process: leave torchrun out")
+        from runtime.asked import run_of
+        from runtime.resume import finish
+
+        if (found := run_of(composition.config)) is not None:
+            return finish(found)
     from runtime.session import start
 
     return start(composition.config, composition.chosen)
 
 
-def _train_all(jobs: Sequence[Sequence[str]]) -> int:
-    """Train one run after another; a failed one is reported and does not stop the others."""
-    failed: list[str] = []
-    code = 0
-    for number, job in enumerate(jobs, start=1):
-        print(f"\n[{number}/{len(jobs)}] {' '.join(job)}", flush=True)
-        try:
-            stopped = _train(job)
-        except RobotRLError as error:
-            failed.append(f"{' '.join(job)}: {error}")
-            code = max(code, EXIT_USAGE)
-        except Exception:  # noqa: BLE001 - a defect of ours in one run; the others go on
-            traceback.print_exc()
-            failed.append(f"{' '.join(job)}: see the traceback above")
-            code = max(code, 1)
-        else:
-            if stopped:
-                return stopped
-    for line in failed:
-        print(f"failed: {line}", file=sys.stderr)
-    print(f"\n{len(jobs) - len(failed)} of {len(jobs)} runs finished")
-    return code
+def _sweep(overrides: Sequence[str]) -> int:
+    """Train every combination; returns the exit code."""
+    from configs.compose import read_options
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("-m trains one run after another in one process: leave torchrun out")
+    options, rest = read_options(TrainOptions, overrides)
+    if options.resume:
+        raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
+    from sweeping.sweep import sweep
+
+    return sweep(rest, _train, once=options.once is not False)
 
 
 def _print_config(overrides: Sequence[str], *, fields: bool) -> None:

@@ -195,6 +195,10 @@ class SimEnv:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
+    def follow_run(self, world_steps: int) -> None:
+        """Weigh rewards as after so many steps of the worlds of all processes of a run."""
+        self._world_steps = world_steps
+
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 

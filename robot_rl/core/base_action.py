@@ -13,7 +13,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, GroupSpec, Obs, WeighsRewards
+from robot_rl.core.env import (
+    BatchEnv,
+    EnvSpec,
+    EnvStep,
+    FollowsRun,
+    GroupSpec,
+    Obs,
+    WeighsRewards,
+)
 from robot_rl.core.errors import SpecMismatchError
 
 BASE_ACTION = "base_action"
@@ -107,6 +115,11 @@ class BaseActionEnv:
             obs={**step.obs, BASE_ACTION: self._action},
             next_obs={**step.next_obs, BASE_ACTION: after},
         )
+
+    def follow_run(self, world_steps: int) -> None:
+        """As the worlds."""
+        if isinstance(self.env, FollowsRun):
+            self.env.follow_run(world_steps)
 
     def check(self) -> None:
         """As the worlds."""

@@ -244,3 +244,12 @@ class BeginsAnywhere(Protocol):
         It draws with the environment's own random stream, which `state_dict` holds.
         """
         ...
+
+
+@runtime_checkable
+class FollowsRun(Protocol):
+    """An environment whose course depends on how far a run is that other processes collect for."""
+
+    def follow_run(self, world_steps: int) -> None:
+        """Go on as after so many steps of the worlds of all processes."""
+        ...

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, EnvStep, Obs
+from robot_rl.core.env import BatchEnv, EnvStep, FollowsRun, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.parallel import Ranks
@@ -96,6 +96,9 @@ class Collector:
             action = torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
         else:
             action = self._learner.act(self._obs, explore=True)
+        if self._ranks.count > 1 and isinstance(self._env, FollowsRun):
+            others = spec.num_envs * (self._ranks.count - 1)
+            self._env.follow_run(self.world_steps + others)  # it counts its own worlds itself
         step = self._env.step(action)
         self._replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(self._ranks.join_step(step))

@@ -55,6 +55,7 @@ class Trainer:
         seed: int,
         ranks: Ranks | None = None,
         look: Lookout | None = None,
+        make_collector: Callable[..., Collector] = Collector,
     ) -> None:
         """Join the parts.
 
@@ -70,6 +71,7 @@ class Trainer:
             seed: Seed of starts, random actions and sampling; another one on every rank.
             ranks: Processes that train together; this one alone by default.
             look: Adds to episodes of before what the worlds add to observations.
+            make_collector: Makes what fills the replay.
         """
         ranks = ranks or Ranks()
         self.config = config
@@ -116,7 +118,7 @@ class Trainer:
             env, start_steps=start_steps,
         )  # fmt: skip
         """Which phases there are, and where the run stands."""
-        self.collector = Collector(
+        self.collector = make_collector(
             env, learner, self.replay, random_steps=0 if config.begins_trained else start_steps,
             seed=seed, ranks=ranks,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.parallel import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.segments import SegmentStore
 from runtime.base import kept_base
 from runtime.following import dismiss, follow
@@ -25,6 +25,8 @@ _FREE = (
     "training.offline.evaluation_interval",
     "training.prior.run", "training.demonstrations.data", "training.demonstrations.patience",
     "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
+    "cluster.answer_seconds",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
 
@@ -42,6 +44,7 @@ _FIXED = {
     "training.offline.": "what was learned belongs to these settings",
     "training.start.": "it lies at the beginning of the run",
     "training.warm_up_steps": "they lie at the beginning of the run",
+    "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
     "training.symmetry": "what was learned belongs to this setting",
     "training.random_steps": "they lie at the beginning of the run",
     "runs": "a run stays in its folder",
@@ -69,6 +72,23 @@ def resume(name: str, overrides: Sequence[str]) -> int:
     config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
     with join_ranks(config.rank_timeout_seconds) as ranks:
         return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
+
+
+def finish(path: Path) -> int:
+    """Go on with a run as it is, unless it is finished or another process trains it.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+    """
+    status = RunFolder.open(path).status()
+    if status.state is RunState.FINISHED:
+        print(f"finished already: {path}; train it anew with once=false")
+        return 0
+    if status.state is RunState.RUNNING:
+        print(f"process {status.pid} on {status.hostname} trains it already: {path}")
+        return 0
+    print(f"goes on with: {path}", flush=True)
+    return resume(str(path), [])
 
 
 def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:

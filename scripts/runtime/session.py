@@ -21,6 +21,7 @@ from robot_rl.training.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint_files import Checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
+from runtime.asked import asked_hash
 from runtime.base import keep_base, without_base
 from runtime.faults import keep_faults
 from runtime.following import call, follow
@@ -47,12 +48,12 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
 
 
 def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
-    parts = build_parts(config, ranks)
+    parts, asked = build_parts(config, ranks), asked_hash(config)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
     name = run_name(config, chosen)
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
-    origin["ranks"] = ranks.count
+    origin |= {"ranks": ranks.count, "asked_sha256": asked}
     with RunFolder.create(config.runs, name, plain, origin) as run:
         try:
             call(ranks, run, None)

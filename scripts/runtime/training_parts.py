@@ -16,6 +16,8 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner
 from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.cluster.remote_worlds import RemoteWorlds
+from robot_rl.training.collector import Collector
 from robot_rl.training.imitation.cloning_trainer import CloningTrainer
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import device_of, seed_of, share_of
@@ -23,6 +25,7 @@ from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.base import lookout, with_base, without_base
+from runtime.collectors import check_collectors, collector_maker, start_collectors
 from runtime.parts import make_learner
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ class Parts:
     def where(self) -> str:
         """Devices of all ranks."""
         device = self.env.spec.device
+        if isinstance(self.env, RemoteWorlds):
+            return f"{self.env.fleet.count} collectors, learner on {device}"
         if self.ranks.count == 1:
             return str(device)
         return f"{self.ranks.count} ranks on {device.type}"
@@ -86,6 +91,7 @@ class Parts:
             seed=seed_of(config.seed, self.ranks),
             ranks=self.ranks,
             look=lookout(config, without_base(self.env).spec),
+            make_collector=collector_maker(config) if config.cluster.collectors else Collector,
         )
 
 
@@ -102,6 +108,8 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     """
     torch.set_num_threads(config.threads)
     device = device_of(pick_device(config.device), ranks)
+    if config.cluster.collectors:
+        check_collectors(config, ranks)
     if isinstance(config.learner, CloningConfig):
         return _cloning_parts(config, device, ranks)
     if config.training.demonstrations.data:
@@ -110,14 +118,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
             "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
             "into what this learner sees with training.prior.run=..."
         )
-    env = make_env(
-        config,
-        num_envs=share_of(config.num_envs, ranks, "num_envs"),
-        device=device,
-        seed=seed_of(config.seed, ranks),
-        evaluation=False,
-    )
-    env = with_base(config, env)
+    env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     return Parts(
@@ -177,6 +178,20 @@ def _check_task(config: RunConfig, data: Path) -> None:
             f"task {own}; name others with training.demonstrations.data=..., or choose "
             f"task={others[0]}"
         )
+
+
+def _training_env(config: RunConfig, device: torch.device, ranks: Ranks) -> BatchEnv:
+    """The worlds of this process, or those of collectors elsewhere."""
+    if config.cluster.collectors:
+        return start_collectors(config, device)
+    env = make_env(
+        config,
+        num_envs=share_of(config.num_envs, ranks, "num_envs"),
+        device=device,
+        seed=seed_of(config.seed, ranks),
+        evaluation=False,
+    )
+    return with_base(config, env)
 
 
 def _evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:

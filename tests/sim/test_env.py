@@ -126,6 +126,11 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
         weights.append(float(step.reward_weights[ALIVE]))
     # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
     assert weights == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
+    env.reset(seed=0)
+    env.follow_run(20)  # of which other processes made some
+    followed = env.step(actions(env, 1)[0]).reward_weights
+    assert followed is not None
+    assert followed[ALIVE] == 2.0
     judged = flight_worlds("hover", 10, reward=curriculum)  # evaluations compare over a run
     judged.reset(seed=0)
     weighed = judged.step(actions(judged, 1)[0]).reward_weights

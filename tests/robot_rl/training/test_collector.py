@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import EnvStep
 from robot_rl.training.collector import Collector
+from robot_rl.training.parallel import Ranks
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
 from tests.robot_rl.training.countdown import Countdown, Listener
@@ -39,6 +41,30 @@ def test_episodes_are_averaged_by_hand() -> None:
     # With two worlds an episode's weight falls to 2/3 with each that follows it.
     assert made.statistics()["rollout/return"] == pytest.approx((2 / 3 * 2 + 3) / (2 / 3 + 1))
     assert made.world_steps == 6
+
+
+class Counting(ToyEnv):
+    """Counts as worlds with a curriculum do: by its own steps, unless it is told of others'."""
+
+    def follow_run(self, world_steps: int) -> None:
+        self.counted = world_steps
+
+    def step(self, action: torch.Tensor) -> EnvStep:
+        self.counted += self.spec.num_envs
+        return super().step(action)
+
+
+def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
+    class Three(Ranks):
+        count = 3
+
+    env, learner = Counting(Countdown((2.0, 3.0)), 2), Listener()
+    replay = ReplayBuffer(env.spec, ("actor",), capacity=400, gamma=0.9)
+    made = Collector(env, learner, replay, random_steps=0, seed=0, ranks=Three())
+    made.start(seed=0)
+    for steps in (1, 2, 3):
+        made.collect()
+        assert env.counted == made.world_steps == steps * 2 * 3
 
 
 def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:

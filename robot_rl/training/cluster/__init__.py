@@ -1,0 +1,1 @@
+"""One learner, and processes on any machines that collect for it."""

@@ -1,0 +1,290 @@
+"""Collectors as actors of Ray, which finds them a place on any machine of a cluster.
+
+Every collector is created by the learner, also the one that takes the
+place of another: Ray restarts none by itself, so that a new one never repeats what an old one drew.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robot_rl.core.errors import NonFiniteError, RankError
+from robot_rl.core.seeding import derive_seed
+from robot_rl.training.cluster.blocks import Block
+from robot_rl.training.cluster.config import ClusterConfig
+from robot_rl.training.cluster.outpost import Order, Outpost, Weights
+from robot_rl.training.cluster.ray_cluster import check_room, connect, last_line, ray
+
+_logger = logging.getLogger(__name__)
+_TRIES = 3
+"""Collectors that may be lost in one place before any of them has delivered a block."""
+
+
+class _Station:
+    """What runs in a collector's process."""
+
+    def __init__(self, build: Callable[[int], Outpost], number: int) -> None:
+        self._outpost = build(number)
+        self._failed: Exception | None = None
+
+    def ready(self) -> tuple[str, int]:
+        return socket.gethostname(), os.getpid()
+
+    def begin(self, seed: int, state: Mapping[str, Any] | None) -> None:
+        try:
+            self._outpost.begin(seed, state)
+        except Exception as error:  # noqa: BLE001 - nobody waits for this answer: the next does
+            self._failed = error
+
+    def collect(self, order: Order, weights: Weights) -> Block:
+        if self._failed is not None:
+            raise self._failed
+        return self._outpost.collect(order, weights)
+
+    def state(self) -> dict[str, Any]:
+        return self._outpost.state()
+
+
+@dataclass
+class _Slot:
+    """A collector's place, whoever fills it."""
+
+    actor: Any
+    ready: Any
+    """Its answer that it is up."""
+    born: float
+    """When the one that is there was created [s]."""
+    up: bool = False
+    """It has answered."""
+    late: bool = False
+    """It was told that it has not for long."""
+    losses: int = 0
+    """In a row, without a block between them."""
+    lives: int = 0
+    """Collectors that have begun here."""
+    pending: deque[Any] = field(default_factory=deque)
+    """Blocks that were ordered."""
+    state: Mapping[str, Any] | None = None
+    """What it told last about its worlds."""
+    where: tuple[str, int] = ("", 0)
+    """Machine and process."""
+
+
+class RayFleet:
+    """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
+
+    def __init__(
+        self, config: ClusterConfig, build: Callable[[int], Outpost], modules: Sequence[Path]
+    ) -> None:
+        """Create the collectors and wait until they are up.
+
+        Args:
+            config: How many, and where.
+            build: Makes the outpost of a collector by its number, in the collector's process;
+                what it consists of must be importable there.
+            modules: Folders that it is imported from, on every machine.
+
+        Raises:
+            ConfigError: The cluster is not there, or has no place for so many.
+            RankError: A collector does not come up.
+        """
+        self._config = config
+        self._build = build
+        self._weights: Any = None
+        self._seed = 0
+        self.lost = 0
+        """Collectors that were lost and replaced."""
+        self._mine = not ray.is_initialized()
+        self._slots: list[_Slot] = []
+        if self._mine:
+            connect(config)
+        try:
+            check_room(config)
+            given = [*map(str, modules), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+            path = os.pathsep.join(dict.fromkeys(filter(None, given)))
+            options: dict[str, Any] = {
+                "num_cpus": config.cpus,
+                "max_restarts": 0,
+                "runtime_env": {"env_vars": {"PYTHONPATH": path}},
+            }
+            if config.device == "cuda":
+                options["num_gpus"] = 1
+            self._actors = ray.remote(**options)(_Station)
+            self._slots = [self._slot(number) for number in range(config.collectors)]
+            self._await_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return len(self._slots)
+
+    @property
+    def machines(self) -> int:
+        """On how many they are."""
+        return len({slot.where[0] for slot in self._slots})
+
+    @property
+    def processes(self) -> list[tuple[str, int]]:
+        """Machine and process of each."""
+        return [slot.where for slot in self._slots]
+
+    def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
+        """All begin new episodes."""
+        self._seed = seed
+        for number, (slot, state) in enumerate(zip(self._slots, states, strict=True)):
+            slot.state = state
+            slot.pending.clear()
+            self._begin(number)
+
+    def publish(self, weights: Weights) -> None:
+        """Weights that go with every order from now on."""
+        self._weights = ray.put(dict(weights))
+
+    def order(self, collector: int, order: Order) -> None:
+        """Give one an order."""
+        slot = self._slots[collector]
+        slot.pending.append(slot.actor.collect.remote(order, self._weights))
+
+    def waiting(self, collector: int) -> int:
+        """Orders whose blocks have not been taken."""
+        return len(self._slots[collector].pending)
+
+    def up(self, collector: int) -> bool:
+        """Whether it works; false while one that takes the place of another is coming up."""
+        slot = self._slots[collector]
+        if slot.up:
+            return True
+        if not ray.wait([slot.ready], timeout=0)[0]:
+            self._warn_once(collector)
+            return False
+        try:
+            slot.where, slot.up = ray.get(slot.ready), True
+        except ray.exceptions.RayActorError as error:
+            self._replace(collector, _reason(error))
+            return False
+        _logger.info("collector %d is up again", collector)
+        return True
+
+    def take(self, collector: int) -> Block | None:
+        """Its oldest block; None where it was lost just now."""
+        slot, limit = self._slots[collector], self._config.answer_seconds
+        first = slot.pending.popleft()
+        try:
+            block: Any = ray.get(first, timeout=limit)
+        except ray.exceptions.GetTimeoutError:
+            self._replace(collector, f"no block in {limit:g} s")
+            return None
+        except ray.exceptions.RayActorError as error:
+            self._replace(collector, _reason(error))
+            return None
+        except ray.exceptions.RayTaskError as error:
+            raise _told(collector, slot, error) from None
+        slot.losses = 0
+        return block
+
+    def wait(self) -> None:
+        """Wait until any collector is up."""
+        limit = self._config.start_seconds
+        if not ray.wait([slot.ready for slot in self._slots], num_returns=1, timeout=limit)[0]:
+            raise RankError(
+                f"no collector of {self.count} has come up in {limit:g} s; the last checkpoint is "
+                "intact: look at the cluster (ray status), then go on with resume=..."
+            )
+
+    def states(self) -> list[Mapping[str, Any] | None]:
+        """What the worlds of each go on from."""
+        asked = [slot.actor.state.remote() if slot.up else None for slot in self._slots]
+        for slot, answer in zip(self._slots, asked, strict=True):
+            if answer is not None:
+                with suppress(ray.exceptions.RayError):  # lost: told where its next block is taken
+                    slot.state = ray.get(answer, timeout=self._config.answer_seconds)
+        return [slot.state for slot in self._slots]
+
+    def close(self) -> None:
+        """End them all."""
+        if not ray.is_initialized():
+            return
+        for slot in self._slots:
+            ray.kill(slot.actor)
+        self._slots = []
+        if self._mine:
+            ray.shutdown()
+
+    def _slot(self, number: int) -> _Slot:
+        actor: Any = self._actors.remote(self._build, number)
+        return _Slot(actor=actor, ready=actor.ready.remote(), born=time.monotonic())
+
+    def _begin(self, number: int) -> None:
+        slot = self._slots[number]
+        purpose = f"collector {number}, life {slot.lives}"
+        slot.lives += 1
+        # Gymnasium takes 32 bits.
+        slot.actor.begin.remote(derive_seed(self._seed, purpose) >> 32, slot.state)
+
+    def _replace(self, number: int, reason: str) -> None:
+        slot = self._slots[number]
+        slot.losses += 1
+        if slot.losses >= _TRIES:
+            raise RankError(
+                f"collector {number} was lost {slot.losses} times before it had a block "
+                f"({reason}); the last checkpoint is intact: go on from it with resume=..."
+            )
+        self.lost += 1
+        where = f"process {slot.where[1]} on {slot.where[0]}"
+        _logger.warning("collector %d (%s) is lost: %s; replacing it", number, where, reason)
+        ray.kill(slot.actor)
+        fresh = self._slot(number)
+        fresh.lives, fresh.losses, fresh.state = slot.lives, slot.losses, slot.state
+        self._slots[number] = fresh
+        self._begin(number)
+
+    def _warn_once(self, number: int) -> None:
+        """Say that a collector is long in coming: no machine may have room for it."""
+        slot, limit = self._slots[number], self._config.start_seconds
+        if not slot.late and time.monotonic() - slot.born > limit:
+            slot.late = True
+            _logger.warning("collector %d is not up after %g s; others go on", number, limit)
+
+    def _await_all(self) -> None:
+        limit = self._config.start_seconds
+        answers = [slot.ready for slot in self._slots]
+        try:
+            for slot, where in zip(self._slots, ray.get(answers, timeout=limit), strict=True):
+                slot.where, slot.up = where, True
+        except ray.exceptions.GetTimeoutError:
+            raise RankError(
+                f"{self.count} collectors have not come up in {limit:g} s; expected room for all "
+                "of them (ray status), or set cluster.start_seconds"
+            ) from None
+        except ray.exceptions.RayError as error:
+            raise RankError(f"a collector cannot be built: {last_line(error)}") from None
+
+
+def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Exception:
+    """What a collector ended by, with its place."""
+    cause = error.cause
+    name = f"collector {number} (process {slot.where[1]} on {slot.where[0]})"
+    if isinstance(cause, NonFiniteError):
+        return NonFiniteError(f"{name}: {cause}")
+    _logger.info("%s ended", name, exc_info=error)
+    return RankError(
+        f"{name} ended: {type(cause).__name__}: {str(cause).partition(chr(10))[0]}; the last "
+        "checkpoint is intact: go on from it with resume=..."
+    )
+
+
+def _reason(error: ray.exceptions.RayActorError) -> str:
+    """Why a collector is gone, without Ray's advice."""
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its machine does not answer"
+    return last_line(error).partition(". ")[0]

@@ -1,0 +1,166 @@
+"""Hydra's launchers place the jobs of a sweep: in local processes, or in a queue of a cluster.
+
+A launcher is handed a configuration with one field, the number of the job: what a run is told is
+composed by `configs/compose.py` alone, with its own checks and sentences, where the job runs.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from hydra import compose, initialize_config_dir
+from hydra._internal.callbacks import Callbacks
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.types import HydraContext
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.catalog import CONFIGS
+from robot_rl.core.errors import ConfigError, MissingExtraError, unknown_name
+from sweeping.worker import Worker
+
+SERIAL = "basic"
+"""Hydra's name for one job after another in this process."""
+_PACKAGES = {
+    "joblib": "hydra-joblib-launcher",
+    "submitit_local": "hydra-submitit-launcher",
+    "submitit_slurm": "hydra-submitit-launcher",
+}
+_QUIET = (
+    "hydra.output_subdir=null",  # a run says by itself what it was told
+    "hydra.job.chdir=false",
+    "hydra.sweep.subdir=.",
+    "hydra/job_logging=none",
+    "hydra/hydra_logging=none",
+)
+_logger = logging.getLogger(__name__)
+
+
+def split_wishes(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides of Hydra's launcher, and all others.
+
+    Raises:
+        ConfigError: They are about another part of Hydra.
+    """
+    wishes = [text for text in overrides if text.startswith(("hydra.", "hydra/"))]
+    for text in wishes:
+        if not text.startswith(("hydra/launcher=", "hydra.launcher.")):
+            raise ConfigError(
+                f"'{text}' is of a part of Hydra that is not used here; expected "
+                "hydra/launcher=<name> or hydra.launcher.<field>=<value>"
+            )
+    return wishes, [text for text in overrides if text not in wishes]
+
+
+def launcher_name(wishes: Sequence[str]) -> str:
+    """The launcher that is asked for; the last word counts, and none means `SERIAL`.
+
+    Raises:
+        ConfigError: It is unknown, or fields were given to none.
+        MissingExtraError: It is not installed.
+    """
+    if not wishes:
+        return SERIAL
+    named = [text.partition("=")[2] for text in wishes if text.startswith("hydra/launcher=")]
+    name = named[-1] if named else SERIAL
+    with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3", job_name="train"):
+        known = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
+    if name not in known and name in _PACKAGES:
+        raise MissingExtraError(_PACKAGES[name], "sweep", f"hydra/launcher={name}")
+    if name not in known:
+        raise ConfigError(unknown_name("hydra/launcher", name, {*known, *_PACKAGES}))
+    fields = [text for text in wishes if text.startswith("hydra.launcher.")]
+    if name == SERIAL and fields:
+        raise ConfigError(
+            f"'{fields[0]}' needs a launcher, and none was chosen; choose one with "
+            f"hydra/launcher=..., known: {', '.join(sorted(_PACKAGES))}"
+        )
+    return name
+
+
+def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequence[Path]) -> str:
+    """Run all jobs of a worker where a launcher places them, and wait for them.
+
+    Args:
+        worker: Runs a job by its number.
+        wishes: Overrides that choose the launcher and set its fields.
+        folder: Takes what the launcher writes.
+        modules: Folders that the worker's code is imported from, wherever it runs.
+
+    Returns:
+        Why the launcher gave up; empty where it did not.
+
+    Raises:
+        ConfigError: A field of the launcher is unknown or has a wrong value.
+    """
+    ConfigStore.instance().store(name="sweep_job", node={"job": 0})
+    place = str(folder.absolute()).replace("'", "\\'")
+    lines = [*wishes, *_QUIET, f"hydra.sweep.dir='{place}'"]
+    with (
+        _import_path(modules),
+        _saving_on_interrupt(),
+        initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3", job_name="train"),
+    ):
+        try:
+            config = compose("sweep_job", overrides=lines, return_hydra_config=True)
+            launcher = Plugins.instance().instantiate_launcher(
+                hydra_context=HydraContext(
+                    config_loader=GlobalHydra.instance().config_loader(), callbacks=Callbacks()
+                ),
+                task_function=worker,
+                config=config,
+            )
+        except (HydraException, OmegaConfBaseException) as error:
+            told = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise ConfigError(f"{' '.join(wishes)}: {' '.join(told[:2])}") from error
+        try:
+            launcher.launch([[f"job={n}"] for n in range(len(worker.commands))], 0)
+        except (
+            Exception
+        ) as error:  # a queue's, of many kinds; the jobs' own say what became of them
+            _logger.info("the launcher failed", exc_info=True)
+            return str(error).strip().partition("\n")[0] or type(error).__name__
+    return ""
+
+
+@contextmanager
+def _saving_on_interrupt() -> Iterator[None]:
+    """Ctrl-C lets the jobs of this machine save and end, before a launcher kills its workers."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        below = psutil.Process().children(recursive=True)
+        jobs = [child for child in below if os.getsid(child.pid) == child.pid]  # as `Worker` starts
+        for job in jobs:
+            job.terminate()
+        psutil.wait_procs(jobs)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _import_path(modules: Sequence[Path]) -> Iterator[None]:
+    """Let child processes, which inherit it, import from these folders."""
+    before = os.environ.get("PYTHONPATH", "")
+    given = [*map(str, modules), *before.split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, given)))
+    try:
+        yield
+    finally:
+        os.environ["PYTHONPATH"] = before

@@ -1,0 +1,72 @@
+"""Collectors in this process: what Ray carries, without Ray."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from robot_rl.core.seeding import derive_seed
+from robot_rl.training.cluster.blocks import Block
+from robot_rl.training.cluster.outpost import Order, Outpost, Weights
+
+
+class LocalFleet:
+    """Works off an order when its block is taken; loses a collector when it is told to."""
+
+    def __init__(self, build: Callable[[int], Outpost], count: int) -> None:
+        self._build = build
+        self._outposts = [build(number) for number in range(count)]
+        self._orders: list[deque[tuple[Order, Weights]]] = [deque() for _ in range(count)]
+        self._states: list[Mapping[str, Any] | None] = [None] * count
+        self._away = [0] * count
+        self._seed = 0
+        self._weights: Weights = {}
+        self.count = count
+        self.lost = 0
+        self.most_waiting = 0
+        self.given: list[tuple[int, Order]] = []
+        self.taken: list[tuple[int, Block]] = []
+        self.closed = False
+
+    def lose(self, collector: int, looks: int) -> None:
+        """The next `looks` for a collector find none: it died, and another one comes up."""
+        self._away[collector] = looks
+        self._orders[collector].clear()
+        self.lost += 1
+        self._outposts[collector] = self._build(collector)
+        purpose = f"again {self.lost}"
+        self._outposts[collector].begin(derive_seed(self._seed, purpose), self._states[collector])
+
+    def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
+        self._seed, self._states = seed, list(states)
+        for number, (outpost, state) in enumerate(zip(self._outposts, states, strict=True)):
+            outpost.begin(derive_seed(seed, f"first {number}") >> 32, state)
+
+    def publish(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def order(self, collector: int, order: Order) -> None:
+        self._orders[collector].append((order, self._weights))
+        self.given.append((collector, order))
+        self.most_waiting = max(self.most_waiting, len(self._orders[collector]))
+
+    def waiting(self, collector: int) -> int:
+        return len(self._orders[collector])
+
+    def up(self, collector: int) -> bool:
+        self._away[collector] -= 1
+        return self._away[collector] < 0
+
+    def take(self, collector: int) -> Block | None:
+        block = self._outposts[collector].collect(*self._orders[collector].popleft())
+        self.taken.append((collector, block))
+        return block
+
+    def wait(self) -> None:
+        """The next look may find one."""
+
+    def states(self) -> list[Mapping[str, Any] | None]:
+        self._states = [outpost.state() for outpost in self._outposts]
+        return self._states
+
+    def close(self) -> None:
+        self.closed = True

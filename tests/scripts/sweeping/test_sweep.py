@@ -1,0 +1,194 @@
+"""`scripts/train.py -m`: every job has a run of its own, and the same command again goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from robot_rl.training.run_folder import RunFolder, RunState, find_runs
+from tests.scripts.tiny_run import SCRIPTS, TINY
+
+QUICK = (*TINY, "video=false")
+
+
+@pytest.fixture
+def launching(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return import_module("sweeping.launching")
+
+
+@pytest.fixture
+def stopped_once(monkeypatch):
+    """Ctrl-C in the middle of the first run."""
+    from robot_rl.training.collector import Collector
+
+    collect, done = Collector.collect, []
+
+    def wrapped(self):
+        if self.world_steps >= 1000 and not done:
+            done.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+        collect(self)
+
+    monkeypatch.setattr(Collector, "collect", wrapped)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["-m", "hydra/launcher=joblip"], "hydra/launcher 'joblip' is unknown (did you mean"),
+        (["-m", "hydra/launcher=joblib", "hydra.launcher.n_job=2"], "Could not override"),
+        (["-m", "hydra.launcher.n_jobs=2"], "needs a launcher, and none was chosen"),
+        (["-m", "hydra/sweeper=optuna"], "a part of Hydra that is not used here"),
+        (["hydra/launcher=joblib"], "add -m"),
+        (["-m", "seed=1,1"], "asks for the same run twice: seed=1"),
+        (["-m", "resume=latest"], "-m starts new runs"),
+    ],
+)
+def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides, told):
+    assert told in refused("train", *overrides)
+    assert not find_runs("runs")
+
+
+def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, launching, monkeypatch):
+    monkeypatch.setitem(launching._PACKAGES, "elsewhere", "hydra-elsewhere-launcher")
+    told = refused("train", "-m", "seed=0,1", "hydra/launcher=elsewhere")
+    assert "hydra/launcher=elsewhere needs the package 'hydra-elsewhere-launcher'" in told
+    assert "robot_rl[sweep]" in told
+
+
+@pytest.mark.slow
+def test_the_same_command_again_goes_on_with_what_is_unfinished(train_only, here, stopped_once):
+    command = ("-m", *QUICK, "seed=0,1")
+    answer = train_only(*command)
+    assert answer.code == 130
+    assert "0 of 2 runs finished" in answer.out
+    (first,) = find_runs("runs")
+    answer = train_only(*command)
+    assert answer.code == 0
+    assert f"goes on with: {first}" in answer.out
+    assert "2 of 2 runs finished" in answer.out
+    both = find_runs("runs")
+    assert len(both) == 2
+    assert {RunFolder.open(path).status().state for path in both} == {RunState.FINISHED}
+    origins = [RunFolder.open(path).provenance() for path in both]
+    assert len({origin["config_sha256"] for origin in origins}) == 2
+    answer = train_only(*command)
+    assert answer.out.count("finished already: ") == 2
+    assert find_runs("runs") == both
+
+
+@pytest.mark.slow
+def test_one_run_is_trained_once_if_asked(train_only, here):
+    assert train_only(*QUICK, "once=true").code == 0
+    assert "finished already" in train_only(*QUICK, "once=true").out
+    assert len(find_runs("runs")) == 1
+    (run,) = find_runs("runs")
+    with RunFolder.open(run, write=True) as held:
+        held.mark(RunState.RUNNING)
+        assert f"process {os.getpid()} on " in train_only(*QUICK, "once=true").out
+    assert train_only(*QUICK, "once=false").code == 0
+    assert len(find_runs("runs")) == 2
+
+
+@pytest.mark.slow
+def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
+    answer = command(
+        "train", "-m", *QUICK, "training.replay_capacity=1,800",
+        "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
+    )  # fmt: skip
+    import_module("joblib.externals.loky").get_reusable_executor().shutdown(wait=True)
+    assert answer.code == 1, answer
+    (run,) = find_runs("runs")
+    assert RunFolder.open(run).status().state is RunState.FINISHED
+    assert "1 of 2 runs finished" in answer.out
+    rows = [line.split() for line in answer.out.splitlines() if line.startswith(("1  ", "2  "))]
+    assert [row[:3] for row in rows] == [
+        ["1", "training.replay_capacity=1", "failed"],
+        ["2", "training.replay_capacity=800", "finished"],
+    ]
+    assert rows[1][-1] == str(run)
+    assert "failed: training.replay_capacity=1: " in answer.err
+    assert "capacity 1 holds 0 steps" in answer.err
+    (log,) = Path("runs").glob("sweeps/*/job_2.txt")
+    assert "finished 1.60k steps" in log.read_text()
+    assert run.name in command("runs", "list").out
+
+
+@pytest.mark.slow
+def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
+    """joblib kills its workers, and what runs below them, as soon as it is interrupted."""
+    job = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
+    job += "print('ready', flush=True); time.sleep(60)"
+    lines = (
+        "import signal, sys",
+        "from pathlib import Path",
+        "from sweeping.launching import launch",
+        "from sweeping.worker import Worker",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
+        "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
+        "wishes = ['hydra/launcher=joblib', 'hydra.launcher.n_jobs=2']",
+        "launch(worker, wishes, Path('jobs'), [Path(p) for p in sys.argv[1:]])",
+    )
+    places = (str(SCRIPTS), str(SCRIPTS.parent))
+    main = subprocess.Popen(
+        [sys.executable, "-c", "\n".join(lines), *places],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    while not (here / "log.txt").is_file() or "ready" not in (here / "log.txt").read_text():
+        assert main.poll() is None
+        time.sleep(0.1)
+    os.killpg(main.pid, signal.SIGINT)  # as a terminal does
+    assert main.wait(timeout=60) != 0
+    assert (here / "log.txt").read_text() == "ready\nsaved\n"
+
+
+@pytest.mark.slow
+def test_submitit_places_jobs_and_one_fails_alone(here, launching):
+    worker = import_module("sweeping.worker").Worker(
+        commands=[
+            [sys.executable, "-S", "-c", f"print('job', {n}); raise SystemExit({n})"]
+            for n in (0, 3)
+        ],
+        labels=["[1/2]", "[2/2]"],
+        logs=[str(here / "0.txt"), str(here / "1.txt")],
+        folder=str(here),
+    )
+    wishes = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"]
+    assert launching.launch(worker, wishes, here / "jobs", (SCRIPTS, SCRIPTS.parent)) == ""
+    assert [(here / name).read_text() for name in ("0.txt", "1.txt")] == ["job 0\n", "job 3\n"]
+    said = "".join(path.read_text() for path in Path("jobs").rglob("*_log.out"))
+    assert "[1/2]: ended" in said
+    assert "[2/2]: failed with exit code 3" in said
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_lets_its_job_save_first(here):
+    job = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved'), sys.exit(0))); "
+    job += "print('ready', flush=True); time.sleep(60)"
+    lines = (
+        "import signal, sys",
+        "from types import SimpleNamespace as Config",
+        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(1))  # as a queue's plugin does",
+        "from sweeping.worker import Worker",
+        f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
+        "Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-S", "-c", "\n".join(lines)],
+        env={"PYTHONPATH": str(SCRIPTS)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (here / "log.txt").is_file() or "ready" not in (here / "log.txt").read_text():
+        assert worker.poll() is None
+        time.sleep(0.05)
+    worker.send_signal(signal.SIGINT)  # left to whoever launched it
+    worker.send_signal(signal.SIGUSR2)
+    assert worker.wait(timeout=30) == 1
+    assert (here / "log.txt").read_text() == "ready\nsaved\n"

@@ -57,6 +57,11 @@ def format_of(path: Path) -> Format:
     )
 
 
+def holds_replay(path: Path) -> bool:
+    """True for the folder of a run, and for saved rows of a replay."""
+    return (path / "config.yaml").is_file() or (path / "dataset.json").is_file()
+
+
 def read_any(
     path: Path, choices: ImportChoices
 ) -> tuple[DatasetSpec, Iterator[Episode], Source | None]:

@@ -9,6 +9,7 @@ import difflib
 import functools
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -60,7 +61,7 @@ def compose(overrides: Sequence[str]) -> Composition:
         with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
             tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_sentence(error)) from error
+        raise ConfigError(_misfit(error, groups) or _sentence(error)) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
         del tree["hydra"]
@@ -334,6 +335,20 @@ def _in_words(kind: Any, key: str) -> str:
         return f"{key} must be a list of numbers, such as {key}=[1,2]"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return f"{key} must be {words[kind]}" if kind in words else ""
+
+
+def _misfit(error: BaseException, groups: Sequence[Override]) -> str:
+    """Sentence about a file that sets a field which another choice does not have; else empty."""
+    found = re.search(r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)'", str(error), re.DOTALL)
+    if found is None:
+        return ""
+    group, name, key, schema = found.groups()
+    others = [str(one.input_line) for one in groups if one.key_or_group != group]
+    return (
+        f"{group}={name} sets '{key}', which is no field of {schema}: it does not go together with "
+        f"{' '.join(others) or 'the defaults'}; leave {group}={name} out, or take another one: "
+        f"{', '.join(one for one in choices(group) if one != name)}"
+    )
 
 
 def _sentence(error: BaseException) -> str:

@@ -20,7 +20,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.slow
 def test_no_operation_holds_the_data_set_that_it_goes_through(bench: Any, tmp_path: Path) -> None:
-    formats = ("minari", "robomimic", "npz")
+    formats = ("robomimic", "npz")
     lines: list[str] = []
     nothing, *done = bench("streaming").measure_streaming(
         0.12, tmp_path, lines.append, file_megabytes=4, formats=formats

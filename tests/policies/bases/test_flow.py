@@ -50,16 +50,13 @@ def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", list(FlowStart))
-def test_evaluation_and_bundle_start_at_the_same_noise(start: FlowStart, tmp_path: Path) -> None:
+def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    config = FlowPolicyConfig(hidden=[8], steps=3, start=start, start_seed=5)
+    config = FlowPolicyConfig(hidden=[8], steps=3, start=FlowStart.drawn, start_seed=5)
     network = FlowPolicy(config, OBS_SIZE, 4)
     obs = {"actor": torch.randn(3, OBS_SIZE)}
-    noise = torch.zeros(3, 1, 4)
-    if start is FlowStart.drawn:
-        drawn = np.random.default_rng(5).standard_normal((1, 1, 4), np.float32)
-        noise += torch.from_numpy(drawn)
+    drawn = np.random.default_rng(5).standard_normal((1, 1, 4), np.float32)
+    noise = torch.from_numpy(drawn).expand(3, -1, -1)
     with torch.no_grad():
         evaluated = network(obs)
         torch.testing.assert_close(evaluated, network.flow(obs, noise)[:, 0])

@@ -65,7 +65,10 @@ class ParquetTables:
         """
         self.path = path
         with _sentence(path):
-            self._file = pq.ParquetFile(path, memory_map=False, buffer_size=buffer)
+            # Read ahead, a row group would be in memory as a whole.
+            self._file = pq.ParquetFile(
+                path, memory_map=False, buffer_size=buffer, pre_buffer=not buffer
+            )
             self._schema = self._file.schema_arrow
             self._rows = [
                 self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)

@@ -38,7 +38,8 @@ def convert(options: argparse.Namespace) -> None:
 
         spec, episodes, told = *replay_episodes(options.dataset), None
     else:
-        spec, episodes, told = read_any(options.dataset, choices)
+        images = target is Format.episodes  # others have no word for videos
+        spec, episodes, told = read_any(options.dataset, choices, images=images)
     if spec.images and target is not Format.episodes:
         print(f"note: the images of {', '.join(spec.images)} are left out")
     count = write_any(options.out, target, spec, episodes, options.name)

@@ -24,6 +24,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.catalog import CONFIGS, GROUPS, choices, task_robot
+from configs.refusals import misfit, sentence
 from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.provenance import plain
@@ -56,11 +57,12 @@ def compose(overrides: Sequence[str]) -> Composition:
         _check_choice(one)
     _store_schemas()
     lines = [*_robot_of_the_task(groups), *(str(one.input_line) for one in groups)]
+    asked = {one.key_or_group: str(one.input_line) for one in groups}
     try:
         with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
             tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_sentence(error)) from error
+        raise ConfigError(misfit(error, asked) or sentence(error)) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
         del tree["hydra"]
@@ -146,7 +148,7 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
             tree[group] = OmegaConf.structured(find_component(group, name).config)
         tree = OmegaConf.merge(tree, saved)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"the saved configuration does not fit: {_sentence(error)}") from error
+        raise ConfigError(f"the saved configuration does not fit: {sentence(error)}") from error
     assert isinstance(tree, DictConfig)
     return _finish(tree, parsed)
 
@@ -205,7 +207,7 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
             one = parser.parse_override(text)
         except HydraException as error:
             raise ConfigError(
-                f"override '{text}' cannot be read ({_sentence(error)}); put a value with spaces, "
+                f"override '{text}' cannot be read ({sentence(error)}); put a value with spaces, "
                 "commas or brackets in quotes: 'key=\"value\"'"
             ) from error
         if one.is_delete():
@@ -240,7 +242,7 @@ def _typed(tree: DictConfig) -> Any:
     try:
         config = OmegaConf.to_object(tree)
     except OmegaConfBaseException as error:
-        raise ConfigError(_sentence(error)) from error
+        raise ConfigError(sentence(error)) from error
     for path, value in _leaves(config):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{path} is not a number; expected one")
@@ -262,7 +264,7 @@ def _assign(tree: DictConfig, one: Override) -> None:
     try:
         OmegaConf.update(tree, key, value, merge=True, force_add=True)
     except OmegaConfBaseException as error:
-        told = _in_words(kind, key) or _sentence(error)
+        told = _in_words(kind, key) or sentence(error)
         raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
 
 
@@ -334,11 +336,3 @@ def _in_words(kind: Any, key: str) -> str:
         return f"{key} must be a list of numbers, such as {key}=[1,2]"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return f"{key} must be {words[kind]}" if kind in words else ""
-
-
-def _sentence(error: BaseException) -> str:
-    """First lines of an error of Hydra or OmegaConf, without its list of internals."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    internals = ("full_key", "object_type", "reference_type", "value:", "See ")
-    told = [line for line in lines if not line.startswith(internals)]
-    return " ".join(told[:2]).rstrip(".") or type(error).__name__

@@ -27,6 +27,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   all        everything above; the default
   gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
              in stages of a few minutes; the same command does the next one
+  data       memory and speed of reading, converting and merging a data set of --gigabytes; or, with
+             --corruptions, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
              stops; with --bundle the returns of a policy deployed and in its training environment
 
@@ -41,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.part != "deploy" and options.bundle:
         raise ConfigError(f"--bundle is for the part deploy, got the part {options.part}")
+    if options.part != "data" and options.corruptions is not None:
+        raise ConfigError(f"--corruptions is for the part data, got the part {options.part}")
     if options.rounds < 1 or options.threads < 1 or min(options.num_envs) < 1:
         raise ConfigError("--rounds, --threads and --num-envs must be at least 1")
     check_one_root()
@@ -155,6 +159,24 @@ def _replay_sampling(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
+def _data(options: argparse.Namespace) -> dict[str, Any]:
+    if options.corruptions is not None:
+        from benchmarks.datasets.corruptions import damage_many
+
+        tally = damage_many(options.corruptions, options.scratch, seed=options.seed)
+        print("\n".join([f"{options.corruptions:,} damaged files, seed {options.seed}",
+                         *tally.lines(), *(f"fault: {one}" for one in tally.faults),
+                         f"{len(tally.faults)} faults"]))  # fmt: skip
+        return tally.record()
+    from benchmarks.datasets.streaming import measure_streaming
+
+    done = measure_streaming(
+        0.05 if options.quick else options.gigabytes, options.scratch,
+        lambda line: print(line, flush=True), formats=tuple(options.formats),
+    )  # fmt: skip
+    return {"operations": done}
+
+
 def _deploy(options: argparse.Namespace) -> dict[str, Any]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of its processes
     for number in (signal.SIGTERM, signal.SIGHUP):  # they end too, whatever ends this one
@@ -201,7 +223,7 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
 
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "deploy": _deploy, "gpu": _gpu,
+    "data": _data, "deploy": _deploy, "gpu": _gpu,
 }  # fmt: skip
 
 
@@ -209,7 +231,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", default="all", choices=[*_PARTS, "all", "deploy", "gpu"])
+    parts = [*_PARTS, "all", *(name for name in _MEASURE if name not in _PARTS)]
+    parser.add_argument("part", nargs="?", default="all", choices=parts)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to this file")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender (5)")
     parser.add_argument(
@@ -227,6 +250,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that it works, measures nothing"
     )
+    data = parser.add_argument_group("data")
+    data.add_argument("--gigabytes", type=float, default=10.0, help="of the data set (10)")
+    data.add_argument(
+        "--formats", nargs="+", choices=["minari", "robomimic", "npz"], default=["minari"],
+        help="of others, there and back (minari)",
+    )  # fmt: skip
+    data.add_argument(
+        "--scratch", type=Path, default=Path("outputs/data"), metavar="FOLDER",
+        help="where it lies meanwhile (outputs/data)",
+    )  # fmt: skip
+    data.add_argument(
+        "--corruptions", type=int, metavar="N", help="damage small data sets so often instead"
+    )
+    data.add_argument("--seed", type=int, default=0, help="of the damage (0)")
     gpu = parser.add_argument_group("gpu")
     gpu.add_argument(
         "--requirements", action="store_true", help="say what the machine needs, measure nothing"

@@ -16,6 +16,8 @@ options:
   driver=twin      who moves the robot: twin, a simulated one behind the topics of a real one;
                    ros2, somebody else's node; fake, nobody: ideal joints or a flying point
   mode=policy      policy; or shadow: the policy computes, the robot holds, differences are shown
+  arm_at=robot     where arming leads the joints, slowly: robot, its default pose; policy, the pose
+                   around which the policy's targets lie. Look that the way there is free
   seconds=0        how long the policy is in charge; 0 until Ctrl-C
   seed=0           of the twin's start, goals and noise
   goal={}          goals that hold until a message on goal/<name> changes them, such as

@@ -16,7 +16,7 @@ class SafetyState(Enum):
     PASSIVE = "passive"
     """Not armed: damping without stiffness, rotors off."""
     ARMING = "arming"
-    """On its way from the measured pose to the default pose."""
+    """On its way from the measured pose to the one to arm in: the default pose, or the policy's."""
     HOLD = "hold"
     """Stands at the pose commanded last; goes on by a person's act only."""
     READY = "ready"
@@ -91,7 +91,7 @@ class Condition(Enum):
     STOPPING = "stopping"
     """The controlled stop is still under way."""
     RAMPED = "ramped"
-    """The ramp to the default pose is complete."""
+    """The ramp to the pose to arm in is complete."""
 
 
 _S, _C = SafetyState, Condition

@@ -35,9 +35,11 @@ class StopConfig:
     """How a robot stands up and stops. The defaults are choices."""
 
     ramp_time: float = 2.5
-    """From the measured to the default pose [s]; longer where a joint would be too fast."""
+    """From the measured pose to the one to arm in [s]; longer where a joint would be too fast."""
     ramp_speed: float = 0.5
     """Largest speed of that ramp, as a fraction of each joint's limit."""
+    pose: tuple[float, ...] = ()
+    """Where the ramp ends instead of at the default pose [rad], a number per joint."""
     stop_time: float = 1.0
     """From full stiffness to none in a controlled stop [s]."""
     passive_damping: float | None = None
@@ -99,10 +101,15 @@ class JointStopping:
     kind = CommandKind.joint
 
     def __init__(self, spec: RobotSpec, config: StopConfig | None = None) -> None:
-        """Stop a robot by its own gains and default pose."""
+        """Stop a robot by its own gains, and arm it in its default pose or the config's.
+
+        Raises:
+            ConfigError: The config's pose is none of this robot.
+        """
         self._config = config or StopConfig()
         joints, passive = spec.joints, self._config.passive_damping
         self._default = np.array([[joint.default_position for joint in joints]], float)
+        self._armed = _within(spec, self._config.pose) if self._config.pose else self._default
         self._speed = np.array([[joint.velocity_limit for joint in joints]], float)
         self._kp = np.array([[joint.stiffness for joint in joints]], float)
         self._kd = np.array([[joint.damping for joint in joints]], float)
@@ -122,7 +129,7 @@ class JointStopping:
         if safety is SafetyState.ARMING:
             self._from = self._still(measured, self._kp, self._kd)
             allowed = self._config.ramp_speed * self._speed
-            times = MIN_JERK_PEAK * abs(self._default - measured) / allowed
+            times = MIN_JERK_PEAK * abs(self._armed - measured) / allowed
             self._duration = max(self._config.ramp_time, float(times.max(initial=0.0)))
         elif isinstance(held, JointCommand) and stiff:
             kd = np.maximum(held.kd, self._kd)
@@ -138,7 +145,7 @@ class JointStopping:
         elapsed = now - self._since
         if safety is SafetyState.ARMING:
             done = _way(elapsed / self._duration)
-            return replace(self._from, q=self._from.q + done * (self._default - self._from.q))
+            return replace(self._from, q=self._from.q + done * (self._armed - self._from.q))
         if safety is SafetyState.SAFE_STOP:
             left = 1.0 - _way(elapsed / self._config.stop_time)
             damping = np.maximum(self._from.kd, self._passive)
@@ -248,6 +255,23 @@ class FlightStopping:
         if state is not None and "position_w" in state.fields:
             return float(state.position_w[0, 2]) < self._config.ground_height
         return now - self._since >= self._config.landing_time
+
+
+def _within(spec: RobotSpec, pose: tuple[float, ...]) -> np.ndarray:
+    """A pose that every joint can take, (1, J)."""
+    if len(pose) != spec.num_joints:
+        raise ConfigError(
+            f"a pose to arm in has {len(pose)} numbers; expected {spec.num_joints}, one per joint "
+            f"of {spec.name}"
+        )
+    for joint, position in zip(spec.joints, pose, strict=True):
+        low, high = joint.position_limit
+        if not low <= position <= high:
+            raise ConfigError(
+                f"a pose to arm in has {position:g} rad for {joint.name}; expected {low:g} to "
+                f"{high:g}, its limits"
+            )
+    return np.array([pose], float)
 
 
 def _way(share: float) -> float:

@@ -2,12 +2,14 @@
 
 The network is a velocity: a chunk that starts as normal noise at time 0 and follows it arrives at a
 demonstrated one at time 1. Unlike a mean it can choose one of two ways around an obstacle. It is
-followed in a few steps of Euler. Deployed it starts at zero noise, the middle of the distribution,
-so that the same observation gives the same chunk.
+followed in a few steps of Euler. Evaluated and deployed it starts at the same noise each time,
+which is a part of the network: the same observation gives the same chunk, in torch and in a bundle.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,15 @@ from robot_rl.core.errors import ConfigError
 
 _TIME_WIDTH = 16
 """Numbers that tell the network the time: sines and cosines of 2^k pi t."""
+
+
+class FlowStart(Enum):
+    """The noise at which a policy that is evaluated or deployed starts."""
+
+    zero = "zero"
+    """The middle of the distribution; of two ways that lie opposite each other it takes neither."""
+    drawn = "drawn"
+    """Drawn once, by `start_seed`: one of the ways, always by the same noise."""
 
 
 @dataclass(kw_only=True)
@@ -42,6 +53,10 @@ class FlowPolicyConfig:
     """Residual blocks of the other kinds."""
     steps: int = 10
     """Steps of Euler from noise to a chunk."""
+    start: FlowStart = FlowStart.zero
+    """Where the policy starts that is evaluated and deployed: zero noise, or drawn."""
+    start_seed: int = 0
+    """Of the drawn noise."""
     normalize: bool = True
     """Normalise observations by the statistics of the demonstrations."""
     initialization: Initialization = Initialization.torch
@@ -52,6 +67,8 @@ class FlowPolicyConfig:
         check_shape(self, "actor")
         if not 1 <= self.steps <= 1000:
             raise ConfigError(f"actor.steps must lie in [1, 1000], got {self.steps}")
+        if self.start_seed < 0:
+            raise ConfigError(f"actor.start_seed must be >= 0, got {self.start_seed}")
 
 
 class FlowPolicy(nn.Module):
@@ -59,6 +76,8 @@ class FlowPolicy(nn.Module):
 
     groups: tuple[str, ...] = ("actor",)
     """Observation groups that are seen."""
+    start: Tensor
+    """Noise (1, H, A) at which `forward` starts."""
     _frequencies: Tensor
 
     def __init__(
@@ -82,11 +101,16 @@ class FlowPolicy(nn.Module):
         initialize(self.network, config.initialization)
         frequencies = torch.pi * 2.0 ** torch.arange(_TIME_WIDTH // 2)
         self.register_buffer("_frequencies", frequencies, persistent=False)
+        noise = np.zeros((1, *self.chunk_shape), np.float32)
+        if config.start is FlowStart.drawn:
+            noise = np.random.default_rng(config.start_seed).standard_normal(
+                noise.shape, np.float32
+            )
+        self.register_buffer("start", torch.from_numpy(noise), persistent=False)
 
     def forward(self, obs: Obs) -> Tensor:
-        """Actions (N, A), or chunks (N, H, A) where H is more than 1: where zero noise flows to."""
-        seen = obs["actor"]
-        chunk = self.flow(obs, seen.new_zeros(seen.shape[0], *self.chunk_shape))
+        """Actions (N, A), or chunks (N, H, A) where H is more than 1: where `start` flows to."""
+        chunk = self.flow(obs, torch.zeros_like(obs["actor"][:, :1, None]) + self.start)
         return chunk[:, 0] if self.chunk_length == 1 else chunk
 
     @property

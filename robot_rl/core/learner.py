@@ -95,7 +95,16 @@ class ReturnsWanted:
 
 
 @runtime_checkable
-class OfflineLearner(Protocol):
+class SeesStored(Protocol):
+    """What a learner has beside `Learner` if its normalisers may begin with stored experience."""
+
+    def see(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into the normalisers."""
+        ...
+
+
+@runtime_checkable
+class OfflineLearner(SeesStored, Protocol):
     """What a learner has beside `Learner` if it may begin with stored experience alone."""
 
     @property
@@ -110,10 +119,6 @@ class OfflineLearner(Protocol):
 
     def begin_phase(self, phase: Phase) -> None:
         """The run enters a phase; called again after a state was loaded."""
-        ...
-
-    def see(self, obs: Obs) -> None:
-        """Take stored observations, groups (B, ...), into the normalisers."""
         ...
 
     def inspect(self, batch: Batch) -> dict[str, Tensor]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, from_columns
-from robot_rl.datasets.files.checks import faults, strays
+from robot_rl.datasets.files.checks import faults, file_sha256, strays
 from robot_rl.datasets.files.manifest import Manifest, read_manifest
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.reader import read_images
 from robot_rl.datasets.spec import IMAGES, DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, write_new
-from robot_rl.training.storage.durable import replace_file, sha256, storage_errors
+from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.lock import is_locked
 
 COLLECTED = "collected_{}.json"
@@ -142,7 +142,7 @@ def _videos(folder: Path, data: Path, told: _Told) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for camera, digest in told.videos.items():
         path = folder / "videos" / (IMAGES + camera) / data.parent.name / f"{data.stem}.mp4"
-        if not path.is_file() or sha256(path.read_bytes()) != digest:
+        if not path.is_file() or file_sha256(path) != digest:
             what = "is damaged" if path.is_file() else "is missing"
             raise DatasetError(f"the video {path} {what}")
         found[camera] = path

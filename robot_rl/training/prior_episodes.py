@@ -80,9 +80,10 @@ def read_episodes(
     every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
     apart = [i for i in range(len(dataset)) if i % every == every - 1]
     names = spec.reward_names if weighed else ()
+    lengths = dataset.lengths
 
     def filled(numbers: Sequence[int], wanted: ReturnsWanted | None) -> tuple[ReplayBuffer, Tensor]:
-        count = sum(dataset.lengths[i] for i in numbers)
+        count = sum(lengths[i] for i in numbers)
         if count < own.n_step:
             raise ConfigError(
                 f"training.prior.run: {folder} holds {count} transitions; expected "

@@ -22,11 +22,6 @@ from robot_rl.training.prior import read_saved
 Parts = dict[str, NDArray[np.float32]]
 
 
-def holds_replay(path: Path) -> bool:
-    """True for the folder of a run, and for saved rows of a replay."""
-    return (path / "config.yaml").is_file() or (path / "dataset.json").is_file()
-
-
 def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
     """Read the replay that a run saved last; all of it is held in memory.
 

@@ -22,6 +22,8 @@ _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
 """Beyond this factor a person does not wait longer for a process or an act."""
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_LONG_WAY = 0.05
+"""Distance of two poses that is worth a word [rad]."""
 _OF_A_PERSON = {Condition.LEASE_LATE, Condition.LEASE_LOST, Condition.HUMAN_JUMP}
 """Of no interest while nobody steers."""
 _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
@@ -90,9 +92,22 @@ class Operator:
             DeploymentError: It does not get there; says why.
         """
         self._wait(lambda: self.status is not None, "the robot process", self._patience)
-        self._say("robot process is up; arming")
+        self._say(f"robot process is up; arming{self._where}")
         self._act("arm", SafetyState.READY)
         self._wanted = SafetyState.READY
+
+    @property
+    def _where(self) -> str:
+        """Where to, where the robot's default pose is not the policy's."""
+        detour = self.plan.detour
+        if detour < _LONG_WAY:
+            return ""
+        if self.parts.arming_pose:
+            return f" in the policy's pose, {detour:.2f} rad from the robot's default one"
+        return (
+            f"; the policy's targets lie around a pose that is {detour:.2f} rad away, and its "
+            "first one may be refused as a jump: arm_at=policy arms there"
+        )
 
     def reset(self) -> None:
         """Let a robot that was stopped be armed again; it stays passive.

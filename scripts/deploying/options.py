@@ -14,6 +14,7 @@ from robot_rl.core.robot import RobotSpec
 
 DRIVERS = ("twin", "ros2", "fake")
 MODES = ("policy", "shadow")
+POSES = ("robot", "policy")
 _LAST_DOMAIN = 232
 _OPTIONS = {
     "ros2": ("source", "topics", "command", "joints"),
@@ -179,6 +180,9 @@ class DeployOptions(RobotOptions):
 
     mode: str = "policy"
     """`policy` lets it move; `shadow` computes and holds."""
+    arm_at: str = "robot"
+    """Where arming leads the joints: `robot`, its default pose; `policy`, the pose around which the
+    policy's targets lie."""
     seconds: float = 0.0
     """How long the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
@@ -193,6 +197,8 @@ class DeployOptions(RobotOptions):
         super().__post_init__()
         if self.mode not in MODES:
             raise ConfigError(unknown_name("mode", self.mode, MODES))
+        if self.arm_at not in POSES:
+            raise ConfigError(unknown_name("pose to arm at", self.arm_at, POSES))
         _check_run(self.bundle, self.seconds)
         if self.record and Path(self.record).exists():
             raise ConfigError(f"record={self.record} exists already; name a new folder")

@@ -14,6 +14,7 @@ from hardware.control.clipping import BodyRateLimiter
 from hardware.control.command_path import Laws
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety_limits import SafetyLimits
+from hardware.control.stopping import StopConfig
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.mixer import RotorLayout
 from hardware.ros.command_messages import Gains
@@ -68,6 +69,15 @@ class DeploymentParts:
     """Topics of somebody else's node; empty where there is none."""
     rotors: RotorLaws | None
     """Of a drone; None for joints."""
+    arming_pose: tuple[float, ...]
+    """Where arming leads the joints [rad]; empty for the robot's default pose."""
+
+    @property
+    def stop(self) -> StopConfig:
+        """How the robot stands up and stops."""
+        if self.rotors is None:
+            return StopConfig(pose=self.arming_pose)
+        return StopConfig(hover_thrust=self.rotors.hover_thrust)
 
     @property
     def gain_names(self) -> list[str]:

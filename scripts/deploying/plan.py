@@ -22,6 +22,7 @@ from hardware.ros.policy_node import gains_of
 from hardware.ros.wiring import Wiring, absolute_name
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
+from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
@@ -159,6 +160,31 @@ class Deployment(Generic[_Options]):
         )
 
     @property
+    def arming_pose(self: "Deployment[DeployOptions]") -> tuple[float, ...]:
+        """Where arming leads the joints [rad]; empty for the robot's default pose.
+
+        Raises:
+            ConfigError: The policy has no joints to lead anywhere.
+        """
+        if self.options.arm_at == "robot":
+            return ()
+        if self.setpoint is not CommandKind.joint:
+            raise ConfigError(
+                f"arm_at=policy leads joints to a pose, and this policy makes "
+                f"'{self.setpoint.value}' commands; leave arm_at out"
+            )
+        return middle_pose(self.runner.spec.action_map, self.robot)
+
+    @property
+    def detour(self) -> float:
+        """Distance of the policy's pose from the robot's default one [rad]; 0 without joints."""
+        if self.setpoint is not CommandKind.joint:
+            return 0.0
+        middle = middle_pose(self.runner.spec.action_map, self.robot)
+        joints = zip(self.robot.joints, middle, strict=True)
+        return max(abs(joint.default_position - position) for joint, position in joints)
+
+    @property
     def rotors(self) -> RotorLaws | None:
         """What the laws of a drone need to know; None for joints."""
         if not self.robot.rotors:
@@ -183,11 +209,24 @@ class Deployment(Generic[_Options]):
             mailboxes=self.mailboxes, gain_sets=self.gain_sets, setpoint=self.setpoint,
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
+            arming_pose=self.arming_pose,
         )  # fmt: skip
 
     def make_twin(self, seed: int) -> Twin:
         """The simulated robot, with a seed of its start, goals and noise."""
         return build_twin(self.config, seed=seed)
+
+
+def middle_pose(action_map: ActionMap, robot: RobotSpec) -> tuple[float, ...]:
+    """The pose around which a policy's targets lie, within the joints' limits [rad].
+
+    An action of 0 asks for it, and arms begin their episodes near it.
+    """
+    ends = zip(action_map.low, action_map.high, robot.joints, strict=False)  # then the gripper
+    return tuple(
+        min(max((low + high) / 2, joint.position_limit[0]), joint.position_limit[1])
+        for low, high, joint in ends
+    )
 
 
 def _patient(limits: SafetyLimits, factor: float) -> SafetyLimits:

@@ -17,7 +17,6 @@ from hardware.control.realtime import (
     settle_memory,
 )
 from hardware.control.robot_process import RobotProcess
-from hardware.control.stopping import StopConfig
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
@@ -56,8 +55,7 @@ def run_robot(
         process = RobotProcess(
             driver.robot, name=parts.mailboxes.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, laws=parts.laws(driver.hear), limits=parts.limits,
-            setpoint=parts.setpoint,
-            stop=StopConfig(hover_thrust=parts.rotors.hover_thrust) if parts.rotors else None,
+            setpoint=parts.setpoint, stop=parts.stop,
         )  # fmt: skip
 
         def between_ticks() -> bool:

@@ -7,8 +7,13 @@ from typing import Any
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.foreign.assembly import Done, ImportChoices
-from robot_rl.datasets.foreign.catalog import Format, format_of, read_any, write_any
-from robot_rl.training.replay_episodes import holds_replay, replay_episodes
+from robot_rl.datasets.foreign.catalog import (
+    Format,
+    format_of,
+    holds_replay,
+    read_any,
+    write_any,
+)
 
 
 def convert(options: argparse.Namespace) -> None:
@@ -29,9 +34,12 @@ def convert(options: argparse.Namespace) -> None:
             "--action-range, --done, --task and --robot are for data of others"
         )
     if ours:
+        from robot_rl.training.replay_episodes import replay_episodes  # torch; data need none
+
         spec, episodes, told = *replay_episodes(options.dataset), None
     else:
-        spec, episodes, told = read_any(options.dataset, choices)
+        images = target is Format.episodes  # others have no word for videos
+        spec, episodes, told = read_any(options.dataset, choices, images=images)
     if spec.images and target is not Format.episodes:
         print(f"note: the images of {', '.join(spec.images)} are left out")
     if spec.states and target is not Format.episodes:

@@ -57,6 +57,16 @@ def write_reaching_policy(folder: Path) -> Path:
     return _write(folder, config, twin, Linear(weight, offset))
 
 
+def write_holding_policy(folder: Path, task: str) -> Path:
+    """A Panda that is told one pose: a third of its reach from the middle of the task's."""
+    config = composed([f"task={task}", "robot=panda"]).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    size = config.robot.action_map(config.task).size
+    still = Linear(np.zeros((_observed(config, twin), size)), [1 / 3] * size)
+    return _write(folder, config, twin, still)
+
+
 def write_rates_policy(folder: Path) -> Path:
     """A Crazyflie told body rates: it leans against its way and its speed."""
     config = composed(
@@ -106,6 +116,7 @@ def _write(folder: Path, config: RunConfig, twin: Twin, policy: nn.Module) -> Pa
         folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
-        sensed_widths={}, initial_action=[config.robot.initial_action] * action_map.size,
+        sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
+        initial_action=[config.robot.initial_action] * action_map.size,
         provenance={"config": to_plain(config)},
     )  # fmt: skip

@@ -20,6 +20,7 @@ from hardware.ros.session import RosSession
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
 from tests.scripts.deployments import PATIENT, left_behind
+from tests.scripts.linear_policies import write_holding_policy
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
@@ -101,6 +102,29 @@ def test_arm_goes_to_the_goal_and_stays_up_when_it_is_stopped(
     assert after < 0.03 < before
     np.testing.assert_allclose(stopped, held, atol=0.05)
     assert left_behind(domain) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_arm_whose_task_has_a_pose_of_its_own_is_armed_there(deployed, listening, tmp_path):
+    """From the default pose every first target of such a policy was a jump, and refused."""
+    operator = deployed(bundle=str(write_holding_policy(tmp_path / "peg", "peg")), arm_at="policy")
+    heard = listening("panda", {"joint_states": "sensor_msgs/JointState"})
+    operator.arm()
+    middle = np.array(operator.parts.arming_pose)
+    assert operator.plan.detour == pytest.approx(np.abs(middle - operator_default(operator)).max())
+    assert operator.plan.detour > operator.parts.limits.first_command_jump
+    armed = np.array(heard.wait("joint_states").position[:7])
+    np.testing.assert_allclose(armed, middle, atol=0.02)
+    operator.hand_over()
+    operator.watch(2.0)
+    assert operator.status.safety is SafetyState.POLICY
+    asked = np.array(heard.wait("joint_states").position[:7])
+    np.testing.assert_allclose(asked, middle + 0.4 / 3, atol=0.03)
+
+
+def operator_default(operator) -> np.ndarray:
+    return np.array([joint.default_position for joint in operator.parts.robot.joints])
 
 
 @pytest.mark.slow
@@ -242,6 +266,7 @@ def test_bundle_of_another_robot_is_refused(refused, go2_bundle):
         (["bundle=x", "driver=fake", "command=positions"], "'command' is an option of driver=ros2"),
         (["bundle=x", "driver=fake", "dropout=2"], "dropout in [0, 1), got delay=0.0"),
         (["bundle=x", "mode=shadows"], "did you mean 'shadow'"),
+        (["bundle=x", "arm_at=robots"], "pose to arm at 'robots' is unknown (did you mean 'robot'"),
         (["bundle=x", "patience=0.5"], "patience must be >= 1, got 0.5"),
         (["bundle=x", "domain=233"], "domain must lie in 0 to 232, or be -1 for that of the env"),
         (["bundle=x", "namespace=a b"], "namespace '/a b' is no name in ROS; expected words"),

@@ -18,6 +18,7 @@ from robot_rl.core.errors import ConfigError
 
 _UNARY = {
     "Abs": "fabsf({0})",
+    "Cos": "cosf({0})",
     "Elu": "{0} < 0.0f ? {alpha} * expm1f({0}) : {0}",
     "Erf": "erff({0})",
     "Exp": "expf({0})",
@@ -28,6 +29,7 @@ _UNARY = {
     "Reciprocal": "1.0f / {0}",
     "Relu": "{0} < 0.0f ? 0.0f : {0}",
     "Sigmoid": "1.0f / (1.0f + expf(-{0}))",
+    "Sin": "sinf({0})",
     "Softplus": "({0} < 0.0f ? 0.0f : {0}) + log1pf(expf(-fabsf({0})))",
     "Sqrt": "sqrtf({0})",
     "Tanh": "tanhf({0})",

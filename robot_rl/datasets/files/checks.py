@@ -44,8 +44,7 @@ def check_derived(folder: Path, manifest: Manifest) -> None:
     for path in manifest.derived[-1]:
         known = {one[path] for one in manifest.derived[-2:] if path in one}
         try:
-            with (folder / path).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = file_sha256(folder / path)
         except OSError as error:
             raise DatasetError(
                 f"the file {folder / path} cannot be read: {error.strerror}; {_repair(folder)}"
@@ -80,6 +79,12 @@ def check_file(folder: Path, entry: FileEntry) -> None:
         raise DatasetError(
             f"the file {path} is damaged: its SHA-256 is not the manifest's; {_repair(folder)}"
         )
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, of which little is in memory at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def faults(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -17,6 +17,8 @@ from robot_rl.core.errors import DatasetError
 Table = Mapping[str, NDArray[Any] | Sequence[Any]]
 """Columns by name: (n,) or (n, width) arrays, or lists of strings or of lists."""
 _NOTE = b"robot_rl"
+_PART = 4 << 20
+"""Bytes of the rows that `ParquetTables.parts` gives at once."""
 
 
 def encode(
@@ -50,15 +52,23 @@ def encode(
 class ParquetTables:
     """A Parquet file: its row groups are read one at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, buffer: int = 0) -> None:
         """Read the footer.
+
+        Args:
+            path: The file.
+            buffer: Bytes of a column that are read at once, for row groups that may be larger than
+                memory; 0 reads all that a row group has of it.
 
         Raises:
             DatasetError: The file is missing or damaged.
         """
         self.path = path
         with _sentence(path):
-            self._file = pq.ParquetFile(path, memory_map=False)
+            # Read ahead, a row group would be in memory as a whole.
+            self._file = pq.ParquetFile(
+                path, memory_map=False, buffer_size=buffer, pre_buffer=not buffer
+            )
             self._schema = self._file.schema_arrow
             self._rows = [
                 self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)
@@ -92,6 +102,36 @@ class ParquetTables:
             wanted = None if columns is None else list(columns)
             table = self._file.read_row_group(number, columns=wanted, use_threads=False)
             return {name: _from_arrow(table[name], self.path, name) for name in table.column_names}
+
+    def parts(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Columns of all rows, some at a time, however long the row groups are.
+
+        Raises:
+            DatasetError: The file is damaged.
+        """
+        for group, rows in enumerate(self._rows):
+            found = 0
+            with _sentence(self.path):
+                each = self._file.metadata.row_group(group).total_byte_size / max(1, rows)
+                batches = self._file.iter_batches(
+                    batch_size=max(1, int(_PART / max(1.0, each))), row_groups=[group],
+                    columns=list(columns), use_threads=False,
+                )  # fmt: skip
+            while True:
+                with _sentence(self.path):
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    table = pa.Table.from_batches([batch])
+                    names = table.column_names
+                    part = {name: _from_arrow(table[name], self.path, name) for name in names}
+                found += len(batch)
+                yield part
+            if found != rows:
+                raise DatasetError(
+                    f"the file {self.path} gives {found} rows of row group {group}; expected "
+                    f"{rows}, as it says itself"
+                )
 
     def close(self) -> None:
         """Close the file."""

@@ -5,130 +5,179 @@ rows of all episodes, one after another. An array per group is `observations.<gr
 """
 
 import json
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.foreign.assembly import (
-    Array,
-    RawEpisode,
-    Source,
-    check_rows,
-    without_successor,
-)
+from robot_rl.datasets.foreign.assembly import Array, RawEpisode, Source, without_successor
+from robot_rl.datasets.foreign.containers.npz import NpzFile, NpzWriter
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.training.storage.durable import discard, storage_errors
 
 _OBS, _NEXT = "observations", "next_observations"
 _MORE = ("reward_terms", "success", "valid", "intervened", "policy_version")
+_ROWS = (
+    "actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", "task_index", *_MORE
+)  # fmt: skip
 _NAMES = {"terminations": "terminals", "truncations": "timeouts", "next_obs": _NEXT, "obs": _OBS}
 """Other names that are in use for the same."""
+_Rows = dict[str, Array]
 
 
 def read_arrays(path: Path) -> Source:
-    """Read a file; its arrays are held in memory.
+    """Read a file, of which one episode is in memory at a time.
 
     Raises:
         DatasetError: It is missing, damaged, holds Python objects, or an array is missing.
     """
-    arrays = {_NAMES.get(name, name): value for name, value in _load(path).items()}
-    note = arrays.pop("robot_rl", None)
-    own = DatasetSpec.from_note(None if note is None else str(note), path)
+    file = NpzFile(path)
+    named = {_NAMES.get(name, name): name for name in file.arrays}
+    note = str(file.whole("robot_rl")) if "robot_rl" in named else None
+    own = DatasetSpec.from_note(note, path)
+    rows = {
+        name: theirs
+        for name, theirs in named.items()
+        if _is(name, _OBS) or _is(name, _NEXT) or name in _ROWS
+    }
+    for needed in (_OBS, "actions", "rewards", "terminals"):
+        if not any(_is(name, needed) for name in rows):
+            raise DatasetError(f"{path} has no '{needed}'; it has {', '.join(sorted(named))}")
+    _check_rows(file, rows)
+    tasks = [str(one) for one in file.whole("tasks")] if "tasks" in named else []
     single = next(iter(own.groups)) if own else "actor"
-    obs, after = _grouped(arrays, _OBS, single), _grouped(arrays, _NEXT, single)
-    needed = {name: name in arrays for name in ("actions", "rewards", "terminals")}
-    for name, found in {_OBS: bool(obs), **needed}.items():
-        if not found:
-            raise DatasetError(f"{path} has no '{name}'; it has {', '.join(sorted(arrays))}")
-    rows = len(arrays["actions"])
-    wanted = {k: v for k, v in arrays.items() if k.startswith((_OBS, _NEXT)) or k in _ROWS}
-    check_rows(str(path), wanted, rows, "'actions'")
-    left = sorted(set(arrays) - set(wanted) - {"tasks", "task_index"})
+    left = sorted(set(named) - set(rows) - {"robot_rl", "tasks"})
     notes = [f"'{name}' is left out" for name in left]
-    return Source(path, _episodes(path, arrays, obs, after), own=own, notes=notes)
+    return Source(path, _episodes(file, rows, tasks, single), own=own, notes=notes)
+
+
+def _is(name: str, kind: str) -> bool:
+    return name == kind or name.startswith(f"{kind}.")
+
+
+def _check_rows(file: NpzFile, rows: Mapping[str, str]) -> None:
+    """Refuse arrays that are not of one number of rows, and successors of another width."""
+    count = file.arrays[rows["actions"]].shape[:1]
+    for name, theirs in rows.items():
+        shape, successor = file.arrays[theirs].shape, name.replace(_OBS, _NEXT, 1)
+        if _is(name, _OBS) and successor in rows and file.arrays[rows[successor]].shape != shape:
+            raise DatasetError(
+                f"{file.path}: '{successor}' has the shape {file.arrays[rows[successor]].shape}; "
+                f"expected {shape}, as '{name}'"
+            )
+        if not count or shape[:1] != count:
+            expected = count[0] if count else "some"
+            raise DatasetError(
+                f"{file.path}: '{name}' has the shape {shape}; expected {expected} rows, as "
+                "'actions'"
+            )
+        dtype = file.arrays[theirs].dtype
+        if dtype.kind not in "biuf":
+            raise DatasetError(f"{file.path}: '{name}' is of type {dtype}; expected numbers")
 
 
 def _episodes(
-    path: Path, arrays: Mapping[str, Array], obs: dict[str, Array], after: dict[str, Array]
+    file: NpzFile, rows: Mapping[str, str], tasks: Sequence[str], single: str
 ) -> Iterator[RawEpisode]:
-    rows = len(arrays["actions"])
-    terminals = arrays["terminals"].reshape(-1).astype(bool)
-    timeouts = arrays.get("timeouts", np.zeros(rows)).reshape(-1).astype(bool)
-    ends = terminals | timeouts
-    if after and rows > 1:
-        # Where a file does not say it, an episode ends where the next row does not follow.
-        for name, value in obs.items():
-            if name in after:
-                ends[:-1] |= (value[1:] != after[name][:-1]).reshape(rows - 1, -1).any(axis=1)
-    ends[-1:] = True
-    start = 0
-    for number, last in enumerate(np.flatnonzero(ends)):
-        stop = int(last) + 1
-        yield _episode(f"{path}, episode {number} (row {start})", arrays, obs, after, start, stop)
-        start = stop
+    """Cut where episodes end: a part of the file may hold many of them, or a piece of one."""
+    waiting: list[_Rows] = []
+    start = number = 0
+
+    def cut() -> RawEpisode:
+        nonlocal waiting, start, number
+        whole = {name: np.concatenate([piece[name] for piece in waiting]) for name in rows}
+        where = f"{file.path}, episode {number} (row {start})"
+        waiting, start, number = [], start + len(whole["actions"]), number + 1
+        return _episode(where, whole, tasks, single)
+
+    with file:
+        for found in file.parts([*rows.values()]):
+            part = {name: found[theirs] for name, theirs in rows.items()}
+            if waiting and _parted(_some(waiting[-1], -1, None), _some(part, 0, 1)).any():
+                yield cut()
+            ends = _flag(part, "terminals") | _flag(part, "timeouts")
+            ends[:-1] |= _parted(_some(part, 0, -1), _some(part, 1, None))
+            begin = 0
+            for last in np.flatnonzero(ends).tolist():
+                waiting.append(_some(part, begin, last + 1))
+                begin = last + 1
+                yield cut()
+            if begin < len(ends):
+                waiting.append(_some(part, begin, None))
+        if waiting:
+            yield cut()
 
 
-def _episode(
-    where: str, arrays: Mapping[str, Array], obs: Mapping[str, Array], after: Mapping[str, Array],
-    start: int, stop: int,
-) -> RawEpisode:  # fmt: skip
-    terminated = bool(arrays["terminals"].reshape(-1)[stop - 1])
-    frames = {name: value[start:stop] for name, value in obs.items()}
+def _some(rows: _Rows, start: int, stop: int | None) -> _Rows:
+    return {name: value[start:stop] for name, value in rows.items()}
+
+
+def _flag(rows: _Rows, name: str) -> Array:
+    count = len(rows["actions"])
+    return np.asarray(rows.get(name, np.zeros(count)).reshape(count, -1).any(axis=1))
+
+
+def _parted(before: _Rows, after: _Rows) -> Array:
+    """Which rows do not follow those before them: there an episode ends, whatever the file says."""
+    parted = np.zeros(len(after["actions"]), bool)
+    for name, value in after.items():
+        successor = name.replace(_OBS, _NEXT, 1)
+        if _is(name, _OBS) and successor in before and len(value):
+            parted |= (value != before[successor]).reshape(len(value), -1).any(axis=1)
+    return parted
+
+
+def _episode(where: str, rows: _Rows, tasks: Sequence[str], single: str) -> RawEpisode:
+    obs, after = _grouped(rows, _OBS, single), _grouped(rows, _NEXT, single)
+    terminated = bool(_flag(rows, "terminals")[-1])
+    frames = dict(obs)
     if set(obs) <= set(after):
-        ends = {name: after[name][stop - 1 : stop] for name in obs}
-        frames = {name: np.concatenate([value, ends[name]]) for name, value in frames.items()}
+        frames = {k: np.concatenate([value, after[k][-1:]]) for k, value in obs.items()}
     else:
         frames = without_successor(frames, terminated)
-    stop = start + len(next(iter(frames.values()))) - 1
-    last = np.arange(start, stop) == stop - 1
-    more = {name: arrays[name][start:stop] for name in _MORE if name in arrays}
-    if "stamp_ns" in arrays:
-        more["stamp_ns"] = np.append(
-            arrays["stamp_ns"][start:stop], arrays["next_stamp_ns"][stop - 1]
-        )
-    named = "tasks" in arrays and stop > start
+    steps = len(next(iter(frames.values()))) - 1
+    last = np.arange(steps) == steps - 1
+    more = {name: rows[name][:steps] for name in _MORE if name in rows}
+    if "stamp_ns" in rows and "next_stamp_ns" in rows and steps:
+        more["stamp_ns"] = np.append(rows["stamp_ns"][:steps], rows["next_stamp_ns"][steps - 1])
     return RawEpisode(
-        where=where, frames=frames, action=arrays["actions"][start:stop],
-        reward=arrays["rewards"][start:stop], terminated=last & terminated,
-        truncated=last & (not terminated), more=more,
-        task=str(arrays["tasks"][int(arrays["task_index"][start])]) if named else "",
+        where=where, frames=frames, action=rows["actions"][:steps], reward=rows["rewards"][:steps],
+        terminated=last & terminated, truncated=last & (not terminated), more=more,
+        task=_task(rows, tasks, where),
     )  # fmt: skip
 
 
+def _task(rows: _Rows, tasks: Sequence[str], where: str) -> str:
+    if not tasks or "task_index" not in rows:
+        return ""
+    index = int(rows["task_index"].reshape(-1)[0])
+    if not 0 <= index < len(tasks):
+        raise DatasetError(
+            f"{where}: 'task_index' is {index}; expected one of {len(tasks)} 'tasks', from 0"
+        )
+    return tasks[index]
+
+
 def write_arrays(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> int:
-    """Write a file; the arrays are held in memory. Returns the number of episodes.
+    """Write a file, with one episode in memory at a time. Returns the number of episodes.
 
     Args:
-        path: The file.
+        path: The file; until it is whole, all of it lies on the disk twice.
         spec: Of the episodes; a single group is `observations`.
         episodes: What to write.
     """
     if path.exists():
         raise DatasetError(f"{path} exists already; choose another name")
-    told = list(episodes)
-    tasks = list(dict.fromkeys(one.task for one in told))
-    columns: dict[str, list[Array]] = {}
-    for one in told:
-        for name, value in _columns(one, tasks.index(one.task), len(spec.groups) == 1).items():
-            columns.setdefault(name, []).append(value)
-    arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
-    arrays |= {"tasks": np.array(tasks), "robot_rl": np.array(json.dumps(spec.to_dict()))}
-    unfinished = path.with_name(f".new_{path.name}")
-    with storage_errors("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with unfinished.open("wb") as file:
-                np.savez(file, allow_pickle=False, **arrays)
-            unfinished.replace(path)
-        finally:
-            discard(unfinished)
-    return len(told)
+    tasks: dict[str, int] = {}
+    count = 0
+    with NpzWriter(path) as file:
+        for count, one in enumerate(episodes, 1):  # noqa: B007 - the last number is what counts
+            task = tasks.setdefault(one.task, len(tasks))
+            file.add(_columns(one, task, len(spec.groups) == 1))
+        about = {"tasks": np.array([*tasks]), "robot_rl": np.array(json.dumps(spec.to_dict()))}
+        file.finish(about)
+    return count
 
 
 def _columns(one: Episode, task: int, single: bool) -> dict[str, Array]:
@@ -148,35 +197,10 @@ def _columns(one: Episode, task: int, single: bool) -> dict[str, Array]:
     }
 
 
-def _grouped(arrays: Mapping[str, Array], prefix: str, single: str) -> dict[str, Array]:
+def _grouped(rows: _Rows, prefix: str, single: str) -> dict[str, Array]:
     """Arrays by group: `observations` is the only group, `observations.x` the group `x`."""
     return {
         name.removeprefix(prefix).removeprefix(".") or single: value
-        for name, value in arrays.items()
-        if name == prefix or name.startswith(f"{prefix}.")
+        for name, value in rows.items()
+        if _is(name, prefix)
     }
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise DatasetError(f"{path} holds a single array; expected a .npz file of several")
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise DatasetError(f"the file {path} is missing") from None
-    except _DAMAGE as error:
-        if isinstance(error, DatasetError):
-            raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        if "allow_pickle" in reason:
-            reason = "it holds Python objects, which would be executed; save plain arrays"
-        raise DatasetError(f"the file {path} cannot be read as .npz: {reason}") from None
-
-
-_DAMAGE = (
-    OSError, ValueError, EOFError, LookupError, RuntimeError, MemoryError, zipfile.BadZipFile,
-    zipfile.LargeZipFile, zlib.error,
-)  # fmt: skip
-"""What numpy and zipfile raise at damaged files; NotImplementedError is a RuntimeError."""
-_ROWS = ("actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", *_MORE)

@@ -65,6 +65,8 @@ class RawEpisode:
     """What was to be done, if the data say so."""
     digest: str = ""
     """`Episode.digest` of the one that was exported; empty for those of others."""
+    digest_place: str = "the attribute 'robot_rl_sha256'"
+    """Where the data keep it, for messages."""
 
 
 DIGEST = "robot_rl_sha256"
@@ -151,6 +153,19 @@ def check_rows(where: str, arrays: Mapping[str, Array], rows: int, like: str) ->
             )
 
 
+def check_told(where: str, told: Any, steps: int) -> None:
+    """Refuse an episode that is not as long as it says itself, if it does.
+
+    Raises:
+        DatasetError: It is longer or shorter.
+    """
+    if told is not None and not np.array_equal(np.ravel(told), [steps]):
+        raise DatasetError(
+            f"{where} has {steps} actions; expected {told}, as it says itself: it is damaged or "
+            "incomplete"
+        )
+
+
 def _with_steps(source: Source) -> Iterator[RawEpisode]:
     """Episodes of more than a single frame."""
     found = 0
@@ -177,7 +192,7 @@ def _as_exported(
     if raw.digest and not chosen and found.digest() != raw.digest:
         raise DatasetError(
             f"{raw.where} is not the episode that was exported: the file is damaged, or was "
-            f"changed; if you changed it, remove the attribute '{DIGEST}' there"
+            f"changed; if you changed it, remove {raw.digest_place} there"
         )
     return found
 

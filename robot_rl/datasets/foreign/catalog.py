@@ -57,17 +57,27 @@ def format_of(path: Path) -> Format:
     )
 
 
+def holds_replay(path: Path) -> bool:
+    """True for the folder of a run, and for saved rows of a replay."""
+    return (path / "config.yaml").is_file() or (path / "dataset.json").is_file()
+
+
 def read_any(
-    path: Path, choices: ImportChoices
+    path: Path, choices: ImportChoices, *, images: bool = True
 ) -> tuple[DatasetSpec, Iterator[Episode], Source | None]:
     """Spec and episodes of a data set of any format, and whose they were if not ours.
+
+    Args:
+        path: Its folder or file.
+        choices: What data of others do not say.
+        images: Whether episodes of ours come with theirs, which take time to decode.
 
     Raises:
         DatasetError: It cannot be read; the message names file, episode and step.
     """
     kind = format_of(path)
     if kind is Format.episodes:
-        dataset = EpisodeDataset(path)
+        dataset = EpisodeDataset(path, images=images)
         return dataset.spec, iter(dataset), None
     readers: dict[Format, Callable[[], Source]] = {
         Format.lerobot: lambda: read_lerobot(path, choices),

@@ -5,8 +5,9 @@ task and the last frame stands for its successor; without one, L frames make L -
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from robot_rl.datasets.foreign.assembly import (
     note_done,
     without_successor,
 )
-from robot_rl.datasets.spec import FLAGS, OBSERVATION
+from robot_rl.datasets.foreign.lerobot_rows import by_episode, check_frames, check_widths
+from robot_rl.datasets.spec import FLAGS, OBSERVATION, DatasetSpec
 
 _ACTED = "complementary_info.acted"
 """Where it is, the data were ours: the last frame has no action, and ends are told apart."""
@@ -37,8 +39,10 @@ _OURS = {
 }
 _COUNTS = ("episode_index", "frame_index")
 _WANTED = ("timestamp", "task_index", "next.reward", "next.done", _ACTED, *_OURS.values())
-_SLACK = 0.5
-"""Frames may be this part of a period early or late."""
+_SAID = ("next.reward", "next.done", "task_index", "timestamp")
+"""Columns that are read where the info names them."""
+_KINDS = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|audio|language")
+"""Types of features that LeRobot knows."""
 
 
 def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
@@ -64,27 +68,34 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     files = sorted(folder.glob("data/*/*.parquet"))
     _check_total(folder, files, int(info["total_frames"]))
     wanted = [*keys, "action", *_COUNTS, *(n for n in _WANTED if n in features)]
+    _check_named(folder, files, features)
     terms = features.get("next.reward_terms", {}).get("names") or ()
+    ours = _ACTED in features
+    groups = {name.removeprefix(OBSERVATION) for name in keys}
     source = Source(
-        folder, control_dt=1 / float(info["fps"]), notes=left,
-        reward_names=tuple(terms) if _ACTED in features else (),
+        folder, control_dt=1 / float(info["fps"]), notes=left, count=_count(info),
+        reward_names=tuple(terms) if ours else (), own=_own(files, groups) if ours else None,
     )  # fmt: skip
-    if "next.done" in features and _ACTED not in features:
+    if "next.done" in features and not ours:
         note_done(source, "next.done", choices.done)
-    source.raw = _episodes(source, files, wanted, keys, choices)
+    widths = {name: features[name].get("shape") for name in ("action", *keys) if name in features}
+    source.raw = _episodes(source, files, wanted, keys, choices, widths, _tasks(folder, info))
     return source
 
 
 def _episodes(
-    source: Source, files: list[Path], wanted: list[str], keys: list[str], choices: ImportChoices
-) -> Iterator[RawEpisode]:
-    tasks = _tasks(source.path)
-    for number, columns in _by_episode(files, wanted):
+    source: Source, files: list[Path], wanted: list[str], keys: list[str], choices: ImportChoices,
+    widths: Mapping[str, Any], tasks: Mapping[int, str],
+) -> Iterator[RawEpisode]:  # fmt: skip
+    for number, columns, digest in by_episode(files, wanted):
         where = f"{source.path}, episode {number}"
-        _check_frames(columns, 1 / (source.control_dt or 1), where)
-        index = int(columns["task_index"][0]) if "task_index" in columns else -1
-        make = _ours if _ACTED in columns else _theirs
-        yield make(columns, keys, choices, where, tasks.get(index, ""))
+        check_frames(columns, 1 / (source.control_dt or 1), where)
+        check_widths(columns, widths, where)
+        task = _task(columns, tasks, where)
+        if _ACTED in columns:
+            yield _ours(columns, keys, where, task, digest if source.own else "")
+        else:
+            yield _theirs(columns, keys, choices, where, task)
 
 
 def _theirs(
@@ -110,7 +121,7 @@ def _theirs(
 
 
 def _ours(
-    columns: dict[str, Array], keys: list[str], _: ImportChoices, where: str, task: str
+    columns: dict[str, Array], keys: list[str], where: str, task: str, digest: str
 ) -> RawEpisode:
     """An episode of ours, whose manifest was lost on its way through the tools of others."""
     missing = [name for name in _OURS.values() if name not in columns]
@@ -125,67 +136,20 @@ def _ours(
         terminated=more.pop("terminated"),
         truncated=more.pop("truncated"),
         more={**more, "stamp_ns": columns[_OURS["stamp_ns"]]},
-        task=task,
-    )
+        task=task, digest=digest, digest_place="the metadata 'robot_rl' of the Parquet file",
+    )  # fmt: skip
 
 
-def _check_frames(columns: dict[str, Array], rate: float, where: str) -> None:
-    """Refuse frames that are missing, or did not come at the rate that the data set tells."""
-    numbers = columns["frame_index"]
-    wrong = numbers != np.arange(len(numbers))
-    if wrong.any():
-        step = int(np.argmax(wrong))
-        raise DatasetError(
-            f"{where}, step {step}: frame_index is {numbers[step]}; expected {step}: frames are "
-            "missing or twice there"
-        )
-    apart = np.diff(columns.get("timestamp", np.zeros(0)).astype(np.float64).reshape(-1))
-    wrong = np.abs(apart * rate - 1) > _SLACK
-    if wrong.any():
-        step = int(np.argmax(wrong)) + 1
-        raise DatasetError(
-            f"{where}, step {step}: the frame came {apart[step - 1]:.4g} s after the one before; "
-            f"expected {1 / rate:.4g} s ({rate:g} frames per second)"
-        )
-
-
-def _by_episode(files: list[Path], wanted: list[str]) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Number and columns of every episode, wherever its rows lie."""
-    waiting: list[dict[str, Array]] = []
-    number = -1
-    for path in files:
+def _own(files: list[Path], groups: set[str]) -> DatasetSpec | None:
+    """The spec that our files keep, if they do, without images; None for those of others."""
+    for path in files[:1]:
         with ParquetTables(path) as tables:
-            missing = [name for name in wanted if name not in tables.columns]
-            if missing:
-                raise DatasetError(
-                    f"the file {path} has no column '{missing[0]}'; it has "
-                    f"{', '.join(tables.columns)}"
-                )
-            for group in range(len(tables.rows)):
-                table = tables.read(group, wanted)
-                for name, value in table.items():
-                    if not isinstance(value, np.ndarray):
-                        raise DatasetError(f"{path}: column '{name}' holds no vectors of one width")
-                for here, part in _runs(table):
-                    if here != number and waiting:
-                        yield number, _together(waiting)
-                        waiting = []
-                    number = here
-                    waiting.append(part)
-    if waiting:
-        yield number, _together(waiting)
-
-
-def _runs(table: dict[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
-    episode = table["episode_index"]
-    starts = [0, *(np.flatnonzero(np.diff(episode)) + 1).tolist(), len(episode)]
-    for start, stop in pairwise(starts):
-        if stop > start:
-            yield int(episode[start]), {name: value[start:stop] for name, value in table.items()}
-
-
-def _together(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            try:
+                found = DatasetSpec.from_dict(tables.note["spec"])
+            except (DatasetError, LookupError, TypeError, ValueError, AttributeError):
+                return None
+            return replace(found, images={}) if set(found.groups) == groups else None
+    return None
 
 
 def _info(folder: Path) -> dict[str, Any]:
@@ -194,8 +158,11 @@ def _info(folder: Path) -> dict[str, Any]:
         info = json.loads(path.read_bytes())
         version = str(info["codebase_version"])
         _ = 1 / float(info["fps"]), int(info["total_frames"])
-        for one in info["features"].values():
-            _ = one["dtype"].startswith("float"), tuple(one.get("names") or ())
+        for name, one in info["features"].items():
+            _ = tuple(one.get("names") or ()), [int(n) for n in one.get("shape") or ()]
+            if not _KINDS.fullmatch(one["dtype"]):
+                raise ValueError(f"'{name}' is of type '{one['dtype']}', which LeRobot has not")
+        _ = int(info.get("total_episodes", 0)), int(info.get("total_tasks", 0))
     except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DatasetError(
             f"the file {path} cannot be read as info of LeRobot: {type(error).__name__} {error}"
@@ -220,9 +187,39 @@ def _check_total(folder: Path, files: list[Path], total: int) -> None:
         )
 
 
-def _tasks(folder: Path) -> dict[int, str]:
-    if not (folder / TASKS).is_file():
+def _check_named(folder: Path, files: list[Path], features: Mapping[str, Any]) -> None:
+    """Refuse columns that would be read, and that the info does not name."""
+    for path in files:
+        with ParquetTables(path) as tables:
+            unnamed = [n for n in tables.columns if n in _SAID and n not in features]
+        if unnamed:
+            raise DatasetError(
+                f"{folder / INFO} does not name '{unnamed[0]}', which {path} has; expected the "
+                "same in both: one of them is damaged"
+            )
+
+
+def _count(info: Mapping[str, Any]) -> int | None:
+    """Episodes, if it says so."""
+    told = info.get("total_episodes")
+    return None if told is None else int(told)
+
+
+def _tasks(folder: Path, info: Mapping[str, Any]) -> dict[int, str]:
+    """Number -> words; none where the data set has no tasks."""
+    if not (folder / TASKS).is_file() and not info.get("total_tasks"):
         return {}
     table = read_all(folder / TASKS)
     names = table.get("task", table.get("__index_level_0__", []))
     return {int(i): str(name) for i, name in zip(table.get("task_index", []), names, strict=False)}
+
+
+def _task(columns: dict[str, Array], tasks: Mapping[int, str], where: str) -> str:
+    if "task_index" not in columns or not tasks:
+        return ""
+    index = int(columns["task_index"][0])
+    if index not in tasks:
+        raise DatasetError(
+            f"{where} has the task_index {index}; expected one of {sorted(tasks)}, as {TASKS} says"
+        )
+    return tasks[index]

@@ -14,8 +14,8 @@ import numpy as np
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source
-from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
+from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source, check_told
+from robot_rl.datasets.foreign.containers.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import replace_file
 
@@ -43,7 +43,8 @@ def read_minari(path: Path) -> Source:
     about = file.attributes()
     note = about.get("robot_rl")
     own = DatasetSpec.from_note(note, file.path)
-    source = Source(file.path, own=own, count=about.get("robot_rl_episodes", _count(file.path)))
+    told = _count(file.path)
+    source = Source(file.path, own=own, count=about.get("robot_rl_episodes", told))
     source.raw = _episodes(file, source)
     return source
 
@@ -58,28 +59,34 @@ def _episodes(file: Hdf5File, source: Source) -> Iterator[RawEpisode]:
             frames = file.arrays(f"{name}/observations")
             if not frames:
                 raise DatasetError(f"{where} has no 'observations'; expected arrays of that name")
+            action, about = file.array(f"{name}/actions", where), file.attributes(name)
+            check_told(where, about.get("total_steps"), len(action))
             more = {k: v for k, v in file.arrays(f"{name}/{_MORE}").items() if k in _FIELDS}
             if not more and file.has(f"{name}/infos") and not source.notes:
                 source.notes.append("the infos of the episodes are left out")
             yield RawEpisode(
                 where=where,
                 frames={key or "actor": value for key, value in frames.items()},
-                action=file.array(f"{name}/actions", where),
+                action=action,
                 reward=file.array(f"{name}/rewards", where),
                 terminated=file.array(f"{name}/terminations", where),
                 truncated=file.array(f"{name}/truncations", where),
                 more=more,
-                task=file.attributes(name).get("task", ""),
-                digest=file.attributes(name).get(DIGEST, ""),
+                task=about.get("task", ""),
+                digest=about.get(DIGEST, ""),
             )
 
 
 def _count(main: Path) -> int | None:
-    """Episodes as the metadata tell it; None where these are missing, or others."""
+    """Episodes as the metadata tell it; None where these are missing, or do not say it."""
+    path = main.with_name(_METADATA)
     try:
-        return int(json.loads(main.with_name(_METADATA).read_bytes())["total_episodes"])
-    except (OSError, ValueError, LookupError, TypeError):
+        told = json.loads(path.read_bytes()).get("total_episodes")
+        return None if told is None else int(told)
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DatasetError(f"the file {path} cannot be read as JSON: {error}") from None
 
 
 def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], name: str) -> int:

@@ -20,11 +20,12 @@ from robot_rl.datasets.foreign.assembly import (
     RawEpisode,
     Source,
     check_rows,
+    check_told,
     cut_at_done,
     note_done,
     without_successor,
 )
-from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
+from robot_rl.datasets.foreign.containers.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
 _FIELDS = ("reward_terms", *FLAGS, "policy_version", "stamp_ns")
@@ -61,6 +62,8 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
     where, group = f"{file.path}, {name}", f"data/{name}"
     action = file.array(f"{group}/actions", where)
     rows = len(action)
+    about = file.attributes(group)
+    check_told(where, about.get("num_samples"), rows)
     obs = _vectors(file.arrays(f"{group}/obs"), source)
     if not obs:
         raise DatasetError(f"{where} has no vectors in 'obs'; expected arrays (steps, width)")
@@ -90,7 +93,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
         where=where, frames=frames, action=action[:steps], reward=arrays["rewards"][:steps],
         terminated=terminated[:steps], truncated=truncated[:steps],
         more={k: v for k, v in more.items() if k not in ("terminated", "truncated")},
-        task=file.attributes(group).get("task", ""), digest=file.attributes(group).get(DIGEST, ""),
+        task=about.get("task", ""), digest=about.get(DIGEST, ""),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ and a network that knows the one would seem to foresee the other.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def read_demonstrations(
         DatasetError: It is damaged, or there is none.
         SpecMismatchError: It is of another robot, time step, observation or action.
     """
-    dataset = EpisodeDataset(folder)
+    dataset = EpisodeDataset(folder, images=False)
     columns = [[f"obs/{name}", spec.groups[name].shape[0]] for name in groups]
     robot = None if spec.robot is None else spec.robot.identity()
     own = {
@@ -147,7 +148,10 @@ def read_demonstrations(
             f"training.demonstrations.episodes={config.episodes} were asked for; {folder} has "
             f"{len(dataset)}"
         )
-    found = list(dataset.episodes(range(config.episodes or len(dataset))))
+    found = [
+        replace(one, obs={name: one.obs[name] for name in groups}, reward_terms=None)
+        for one in dataset.episodes(range(config.episodes or len(dataset)))
+    ]  # what is not learned from is not held
     kept = [one for one in found if one.valid.any()]
     if config.successes_only:
         kept = [one for one in kept if one.success[-1]]

@@ -12,7 +12,7 @@ from typing import Any
 from robot_rl.buffers.minibatches import Minibatches
 from robot_rl.core.env import BatchEnv, WeighsRewards
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner, OfflineLearner, Phase
+from robot_rl.core.learner import Learner, OfflineLearner, Phase, SeesStored
 from robot_rl.training.phases.config import OfflineConfig
 from robot_rl.training.phases.workflow import hints
 from robot_rl.training.prior import Prior
@@ -52,6 +52,7 @@ class Course:
         self._learner = learner if isinstance(learner, OfflineLearner) else None
         self.minibatches = minibatches
         """Of the stored experience alone."""
+        self._seen = learner if isinstance(learner, SeesStored) else None
         self.start_steps = start_steps
         self.updates = 0
         """Updates of the offline phase that are done."""
@@ -62,9 +63,12 @@ class Course:
             self._check(env)
 
     def prepare(self) -> None:
-        """Let the normalisers see the stored observations; before the first update."""
-        if self._config.updates and self._learner is not None and self._prior is not None:
-            self._learner.see(self._prior.replay.spread(_SEEN).obs)
+        """Let the normalisers see the stored observations, offline or not.
+
+        Before the first update: demonstrations may lie far from all that random actions show.
+        """
+        if self._seen is not None and self._prior is not None:
+            self._seen.see(self._prior.replay.spread(_SEEN).obs)
 
     def enter(self, world_steps: int) -> Phase:
         """Where the run stands after so many steps; the learner hears of it when it changes."""

@@ -8,6 +8,7 @@ import pytest
 from hardware.control.commanded import StampedCommand
 from hardware.control.limiter import JointLimiter, JointLimits
 from hardware.control.safety import ACTS, Condition, SafetyState
+from hardware.control.stopping import StopConfig
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints
@@ -16,8 +17,8 @@ C, S = Condition, SafetyState
 DEFAULT = (0.2, -0.5)
 
 
-def joints():
-    return Process(two_joints())
+def joints(**settings: Any):
+    return Process(two_joints(), **settings)
 
 
 def last(process):
@@ -106,6 +107,18 @@ class TestPolicy:
         )
         process.ticks(100, command=to(0.55, -0.5))
         np.testing.assert_allclose(last(process).q, [DEFAULT])
+
+    def test_a_robot_armed_where_the_policy_begins_takes_what_is_a_jump_elsewhere(self):
+        there = StopConfig(ramp_time=0.5, pose=(0.55, -0.5))
+        process = joints(stop=there).in_policy(to(0.8, -0.5))
+        process.ticks(500, command=to(0.8, -0.5))
+        np.testing.assert_allclose(process.q, [0.8, -0.5], atol=1e-3)
+        other = joints(stop=there).ready()
+        other.ticks(1000)  # the fake joints follow with a lag
+        np.testing.assert_allclose(other.q, [0.55, -0.5], atol=1e-3)
+        other.ticks(command=to(0.2, -0.5))  # the robot's own pose is the jump now
+        assert other.act(C.ENABLE_POLICY, command=to(0.2, -0.5)) is S.READY
+        assert "policy_jump (first command is 0.35 rad" in other.loop.status.refused
 
     def test_silence_holds_after_40_ms_and_stops_after_100_ms(self):
         process = joints().in_policy(to(0.3, -0.4))

@@ -63,6 +63,26 @@ class TestJoints:
         assert stopping.conditions(S.ARMING, 1.875 * 1.2 - 0.01) == set()
         assert stopping.conditions(S.ARMING, 1.875 * 1.2 + 0.01) == {C.RAMPED}
 
+    def test_arming_leads_to_another_pose_as_slowly_as_to_the_default_one(self):
+        stopping = JointStopping(two_joints(), StopConfig(ramp_time=2.0, pose=(-0.7, -1.0)))
+        stopping.enter(S.ARMING, 0.0, pose(0.2, -1.0), None)  # hip: 0.9 rad at half of 2 rad/s
+        end = max(2.0, 1.875 * 0.9)
+        assert stopping.conditions(S.ARMING, end - 0.01) == set()
+        assert stopping.conditions(S.ARMING, end) == {C.RAMPED}
+        way = [stopping.setpoint(S.ARMING, t, pose(0, 0)) for t in np.linspace(0, end, 201)]
+        places = np.array([one.q[0] for one in way if isinstance(one, JointCommand)])
+        np.testing.assert_allclose(places[[0, -1]], [[0.2, -1.0], [-0.7, -1.0]], atol=1e-12)
+        assert np.abs(np.diff(places[:, 0])).max() * 200 / end <= 1.0
+
+    @pytest.mark.parametrize(
+        ("asked", "told"),
+        [((0.1,), "has 1 numbers; expected 2"), ((0.0, 99.0), "has 99 rad for .*; expected"),
+         ((0.0, math.nan), "has nan rad for")],
+    )  # fmt: skip
+    def test_a_pose_that_the_joints_cannot_take_is_refused(self, asked, told):
+        with pytest.raises(ConfigError, match=told):
+            JointStopping(two_joints(), StopConfig(pose=asked))
+
     def test_a_stop_keeps_the_pose_and_loses_its_stiffness(self):
         stopping = JointStopping(two_joints(), self.stop)
         stopping.enter(S.SAFE_STOP, 5.0, pose(0, 0), to(0.3, -0.4))

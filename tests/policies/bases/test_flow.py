@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
+from policies.bases.flow import FlowPolicy, FlowPolicyConfig, FlowStart
 from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.c99.source import write_c99
 from policies.export import export_bundle
+from policies.runner import open_network
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.learners.imitation.losses import flow_matching
@@ -48,9 +49,48 @@ def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
     assert ((ends[:, 0] > 0) == (ends[:, 1] > 0)).float().mean() > 0.95  # both actions of a chunk
 
 
+@pytest.mark.slow
+def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = FlowPolicyConfig(hidden=[8], steps=3, start=FlowStart.drawn, start_seed=5)
+    network = FlowPolicy(config, OBS_SIZE, 4)
+    obs = {"actor": torch.randn(3, OBS_SIZE)}
+    drawn = np.random.default_rng(5).standard_normal((1, 1, 4), np.float32)
+    noise = torch.from_numpy(drawn).expand(3, -1, -1)
+    with torch.no_grad():
+        evaluated = network(obs)
+        torch.testing.assert_close(evaluated, network.flow(obs, noise)[:, 0])
+        assert (evaluated - network.flow(obs, noise + 0.5)[:, 0]).abs().max() > 0.01
+    folder = export_bundle(tmp_path / "b", **export_arguments(policy=network))
+    session = open_network((folder / "policy.onnx").read_bytes())
+    (action,) = session.run(["action"], {"actor": obs["actor"].numpy()})
+    assert np.abs(np.asarray(action) - evaluated.numpy()).max() < 1e-5
+
+
+def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither() -> None:
+    """Velocities that part at 0, as those of demonstrations to the left and to the right do."""
+    chosen: dict[int | None, float] = {}
+    for seed in (None, 0, 1):
+        start = FlowStart.zero if seed is None else FlowStart.drawn
+        config = FlowPolicyConfig(hidden=[4], start=start, start_seed=seed or 0)
+        policy = FlowPolicy(config, 2, 1)
+        policy.network = Parting()
+        chosen[seed] = float(policy({"actor": torch.zeros(1, 2)}))
+    assert chosen[None] == 0
+    assert abs(chosen[0]) == abs(chosen[1]) == 1
+
+
+class Parting(torch.nn.Module):
+    """Away from 0, ever faster."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 10 * x[:, 2:3]  # behind the observation: the action on its way
+
+
 def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    network = FlowPolicy(FlowPolicyConfig(hidden=[8], steps=2), OBS_SIZE, 4, 5)
+    config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
+    network = FlowPolicy(config, OBS_SIZE, 4, 5)
     for decay, interval in ((None, 3), (0.1, 1)):
         queued = QueuedPolicy(
             network, chunk_length=5, replan_interval=interval, ensemble_decay=decay

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from policies.bases.flow import FlowPolicy, FlowPolicyConfig, FlowStart
 from policies.c99.source import write_c99
 from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.export import export_bundle
@@ -19,7 +20,9 @@ OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
 pytestmark = pytest.mark.slow  # each export takes a second or more
 
 
-def check(actor: GaussianActor | DeterministicActor, tmp_path: Path, arguments, self_test) -> None:
+def check(
+    actor: GaussianActor | DeterministicActor | FlowPolicy, tmp_path: Path, arguments, self_test
+) -> None:
     with torch.no_grad():
         for parameter in actor.parameters():  # norms and biases away from one and zero
             parameter.add_(0.1 * torch.randn(parameter.shape))
@@ -45,6 +48,12 @@ def test_encoder_of_a_history_passes(kind, tmp_path, arguments, self_test) -> No
     _, source = write_c99(export_bundle(tmp_path / "bundle", **values), tmp_path / "c")
     done = self_test(source)
     assert done.returncode == 0, done.stdout
+
+
+def test_flow_passes_from_its_noise_on(tmp_path, arguments, self_test) -> None:
+    torch.manual_seed(0)
+    config = FlowPolicyConfig(hidden=[9], steps=2, start=FlowStart.drawn)
+    check(FlowPolicy(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
 
 
 @pytest.mark.parametrize("activation", list(Activation))

@@ -47,8 +47,8 @@ CASES: dict[str, tuple[Sequence[onnx.NodeProto], dict[str, Any]]] = {
     **{
         kind: ([one(kind)], {})
         for kind in (
-            "Abs", "Elu", "Erf", "Exp", "Gelu", "Identity", "LeakyRelu", "Neg", "Reciprocal",
-            "Relu", "Sigmoid", "Softplus", "Tanh",
+            "Abs", "Cos", "Elu", "Erf", "Exp", "Gelu", "Identity", "LeakyRelu", "Neg", "Reciprocal",
+            "Relu", "Sigmoid", "Sin", "Softplus", "Tanh",
         )
     },
     **{kind: ([one(kind, "c")], {"c": ROW}) for kind in ("Add", "Div", "Mul", "Sub")},

@@ -200,6 +200,25 @@ def test_the_learner_eats_its_share_of_both(tmp_path: Path, before: Path) -> Non
     assert {name for batch in eaten for name in batch.obs} == set(WORLD.groups)
 
 
+def test_normalisers_see_stored_observations_before_the_first_update_without_an_offline_phase(
+    tmp_path: Path, before: Path
+) -> None:
+    """They saw them with an offline phase only: the first updates were of clipped observations."""
+    loop = Loop(tmp_path / "run", prior=PriorConfig(run=str(before), share=0.25))
+    loop.trainer.begin()
+    assert loop.trainer.prior is not None
+    stored = loop.trainer.prior.replay.spread(65_536).obs
+    networks: list[tuple[Any, str]] = [
+        (loop.learner.actor, "actor"), (loop.learner.critic, "critic")
+    ]  # fmt: skip
+    for network, group in networks:
+        seen = network.normalizer
+        # The sums are others.
+        torch.testing.assert_close(seen.mean, stored[group].mean(0), rtol=1e-5, atol=1e-6)
+        assert int(seen.state_dict()["_count"]) == len(stored[group]) > 20
+    assert loop.trainer.collector.world_steps == 0
+
+
 def test_other_transitions_than_the_run_began_with_are_refused(
     tmp_path: Path, before: Path
 ) -> None:

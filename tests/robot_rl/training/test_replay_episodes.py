@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.datasets.foreign.catalog import holds_replay
 from robot_rl.training.prior import PriorConfig, open_prior, write_dataset
-from robot_rl.training.replay_episodes import holds_replay, replay_episodes
+from robot_rl.training.replay_episodes import replay_episodes
 from tests.robot_rl.buffers.story import story
 from tests.robot_rl.datasets.samples import write
 from tests.robot_rl.training.loop import Loop

@@ -70,6 +70,19 @@ def test_whole_episodes_are_held_out_by_the_seed(tmp_path: Path) -> None:
     assert read(folder, validation_share=0.0).held_out is None
 
 
+def test_images_that_nobody_looks_at_are_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them were, and lay in memory: gigabytes of a few minutes of two cameras."""
+    spec = replace(PLAIN, images={"front": (16, 16, 3)})
+    told = [
+        replace(whole(i, 4), images={"front": np.zeros((5, 16, 16, 3), np.uint8)}) for i in range(4)
+    ]
+    folder = write(tmp_path / "set", *told, spec=spec)
+    monkeypatch.delattr("robot_rl.datasets.files.video.decode")
+    assert len(read(folder, validation_share=0.0).learned) == 16
+
+
 def test_failures_can_be_left_out(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", *(whole(i, 4) for i in range(9)), spec=PLAIN)
     kept = read(folder, successes_only=True, validation_share=0.0)

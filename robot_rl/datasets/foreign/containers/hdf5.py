@@ -117,8 +117,12 @@ class Hdf5File:
 class Hdf5Writer:
     """A file that is being made; it has its name once it is whole. Use it in a `with`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, checksums: bool = True) -> None:
         """Begin a file.
+
+        Args:
+            path: Of the file.
+            checksums: False writes it as others mostly do.
 
         Raises:
             DatasetError: Something is there already.
@@ -131,12 +135,14 @@ class Hdf5Writer:
         with storage_errors("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._disk = _Disk(self._unfinished)
-        self._file = h5py.File(self._disk, "w", libver="latest", track_order=True)
+        layout = {"libver": "latest", "track_order": True} if checksums else {}
+        self._file = h5py.File(self._disk, "w", **layout)
+        self._checksums = checksums
 
     def write(self, path: str, value: NDArray[Any]) -> None:
         """Add an array."""
-        some = value.size > 0
-        self._file.create_dataset(path, data=value, chunks=some, fletcher32=some)
+        some = value.size > 0 and self._checksums
+        self._file.create_dataset(path, data=value, chunks=some or None, fletcher32=some)
         self._check()
 
     def note(self, path: str, values: Mapping[str, Any]) -> None:

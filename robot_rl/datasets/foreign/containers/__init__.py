@@ -1,0 +1,1 @@
+"""Files of arrays that others use: HDF5 and .npz."""

@@ -1,0 +1,1 @@
+"""Data sets that are larger than memory, and data sets that are damaged."""

@@ -255,19 +255,26 @@ class SimEnv:
 
     def _stagger_ends(self) -> None:
         """Let every world's first episode end with that of a group, drawn at random."""
-        stride = math.ceil(self.task.episode_steps / _GROUPS)
-        groups = math.ceil(self.task.episode_steps / stride)
+        longest = self.task.episode_steps
+        if (source := self._beginnings()) is not None:
+            longest = min(longest, source.episode_steps)
+        stride = math.ceil(longest / _GROUPS)
+        groups = math.ceil(longest / stride)
         share = torch.rand(self._all.shape, generator=self._generator, device=self.spec.device)
         ends = (1 + (share * groups).long()) * stride
         torch.minimum(self._episode_limit, ends, out=self._episode_limit)
+
+    def _beginnings(self) -> StateSource | None:
+        """Where episodes begin in given states; None while they begin as the task lets them."""
+        source = self._source
+        return source if source is not None and self._world_steps < source.until else None
 
     def _begin(self, rows: Rows) -> None:
         """Start episodes in the picked worlds."""
         if rows.count == 0:
             return
         start, limit = self.task.start(rows, self._generator), self.task.episode_steps
-        source = self._source
-        if source is not None and self._world_steps < source.until:
+        if (source := self._beginnings()) is not None:
             limit = min(limit, source.episode_steps)
             self._states.put(rows, source.draw(rows.count, self._generator), self._generator)
         else:

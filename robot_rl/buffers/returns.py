@@ -87,8 +87,9 @@ class Returns:
             reward = reward + going * discount * self.paid(here["reward"])
             discount = torch.where(going, discount * self._gamma, discount)
             last = torch.where(going, place, last)
-            actions.append(here["action"])
-            done.append(going)
+            if self._chunks:  # copied: a view would keep the whole rows
+                actions.append(here["action"].clone())
+                done.append(going)
             going = going & _goes_on(here)
         end = self._layout.split(rows.index_select(0, last))
         extra = {"index": index}

@@ -208,7 +208,7 @@ class StateSource(Protocol):
 
     @property
     def until(self) -> int:
-        """Steps of all its worlds together, after which episodes begin as they always do."""
+        """Steps of the worlds of all processes, after which episodes begin as they always do."""
         ...
 
     @property

@@ -132,8 +132,12 @@ class FlashSAC(OffPolicyLearner):
     def observe(self, step: EnvStep) -> None:
         """Take rewards into their scale, and what is acted on next into the normalisers."""
         self.reward_scale.observe(step)
-        for network in (self.actor, self.critic, self.target_critic):
-            network.update_statistics(step.obs)
+        self.see(step.obs)
+
+    def see(self, obs: Obs) -> None:
+        """Take observations into the normalisers; the target critic has one of its own."""
+        super().see(obs)
+        self.target_critic.update_statistics(obs)
 
     @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:

@@ -102,7 +102,7 @@ class Trainer:
                 held_out=config.offline.held_out if config.offline.updates else 0.0,
             )  # fmt: skip
             self.prior.favour(config.prior)
-        self.snapshots = begin_in_snapshots(config.snapshots, env, ranks.count)
+        self.snapshots = begin_in_snapshots(config.snapshots, env)
         """States that episodes begin in at first."""
         size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
@@ -179,8 +179,9 @@ class Trainer:
             return
         self._begun = True
         if self.config.start.run:
-            load_start(self.config.start, self.learner)
-        self.course.prepare()
+            load_start(self.config.start, self.learner)  # its normalisers are what it acts with
+        else:
+            self.course.prepare()
 
     @property
     def lost_its_replay(self) -> bool:

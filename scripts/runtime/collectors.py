@@ -41,6 +41,11 @@ def check_collectors(config: RunConfig, ranks: Ranks) -> None:
         )
     if config.training.demonstrations.data:
         raise ConfigError(f"{asked}: learning from demonstrations collects nothing; leave it out")
+    if config.training.snapshots.data:
+        raise ConfigError(
+            f"{asked}: training.snapshots begins episodes in worlds of the learner's own process; "
+            "leave one of the two out"
+        )
     config.cluster.share(config.num_envs)
 
 

@@ -9,7 +9,10 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
 
@@ -138,9 +141,10 @@ def _saving_on_interrupt() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
         below = psutil.Process().children(recursive=True)
-        jobs = [child for child in below if os.getsid(child.pid) == child.pid]  # as `Worker` starts
+        jobs = [child for child in below if _leads(child.pid)]  # as `Worker` starts them
         for job in jobs:
-            job.terminate()
+            with suppress(psutil.NoSuchProcess):  # ended meanwhile
+                job.terminate()
         psutil.wait_procs(jobs)
         raise KeyboardInterrupt
 
@@ -148,9 +152,20 @@ def _saving_on_interrupt() -> Iterator[None]:
         yield  # only the main thread may listen
         return
     before = signal.signal(signal.SIGINT, handle)
+    # A launcher's worker that has no job yet would die of Ctrl-C, and joblib then kills all others.
+    # Blocked signals are inherited, so that only a thread from before hears it. The trackers of
+    # resources, Python's and joblib's, would lift the block when they start.
+    resource_tracker.ensure_running()
+    if find_spec("joblib"):
+        import_module("joblib.externals.loky.backend.resource_tracker").ensure_running()
+    ended = threading.Event()
+    threading.Thread(target=ended.wait, name="Ctrl-C", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        ended.set()
         signal.signal(signal.SIGINT, before)
 
 
@@ -164,3 +179,11 @@ def _import_path(modules: Sequence[Path]) -> Iterator[None]:
         yield
     finally:
         os.environ["PYTHONPATH"] = before
+
+
+def _leads(process: int) -> bool:
+    """Whether a process that may have ended meanwhile leads a session of its own."""
+    try:
+        return os.getsid(process) == process
+    except ProcessLookupError:
+        return False

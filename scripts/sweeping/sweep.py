@@ -72,6 +72,7 @@ def _through_launcher(jobs: Sequence[Job], name: str, wishes: Sequence[str], *, 
         if job not in waiting:
             print(f"[{job.number}/{len(jobs)}] {job.name}: finished already, {job.run()}")
     logs: dict[int, Path] = {}
+    before = {job.number: None if once else job.run() for job in waiting}
     gave_up = ""
     if waiting:
         folder = Path(jobs[0].config.runs) / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
@@ -89,7 +90,7 @@ def _through_launcher(jobs: Sequence[Job], name: str, wishes: Sequence[str], *, 
     failed = {
         job.number: _why(job.run(), logs[job.number])
         for job in waiting
-        if _state(job.run()) is not RunState.FINISHED
+        if job.run() == before[job.number] or _state(job.run()) is not RunState.FINISHED
     }
     _report(jobs, failed)
     if gave_up:

@@ -30,6 +30,7 @@ class Worker:
         """Run the job that `config.job` names; returns its exit code."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever launches sees to it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # jobs would inherit it
         number = int(config.job)
         label, log = self.labels[number], self.logs[number]
         print(f"{label}: begins", flush=True)

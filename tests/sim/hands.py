@@ -21,14 +21,14 @@ FOREVER = -9.0
 
 def hand_worlds(
     name: str, num_envs: int, *, seed: int = 0, device: torch.device = CPU, latency: float = 0.0,
-    engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
+    engine: PhysicsEngine = PhysicsEngine.batch, evaluation: bool = True, **changes: Any,
 ) -> Any:  # fmt: skip
     """A `SimEnv` of a task with a few fields changed; tests look into its task and its engine."""
     task = replace(composed([f"task={name}"]).config.task, **changes)
     return build_env(
         task, panda(latency=latency, engine=engine), make_task=component_of(task).build,
         make_simulation=MujocoSimulation, num_envs=num_envs, device=device, seed=seed,
-        evaluation=True,
+        evaluation=evaluation,
     )  # fmt: skip
 
 

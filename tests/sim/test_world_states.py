@@ -143,3 +143,19 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
         _ = WorldStates(env.simulation, object(), has_curriculum=False).widths  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="expected a robot with joints"):
         _ = WorldStates(object(), env.task, has_curriculum=False).widths
+
+
+def test_worlds_that_begin_in_states_end_in_groups_and_not_all_at_once() -> None:
+    states = played("peg").world_states()
+    env, given = hand_worlds("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
+    env.begin_from(given)
+    env.reset(seed=11)
+    ends = [int(env.step(torch.zeros(8, env.spec.action_size)).ended.sum()) for _ in range(50)]
+    assert sum(ends) >= 8
+    assert max(ends) < 7
+
+
+def copied_to(states: dict[str, Tensor], worlds: int) -> dict[str, Tensor]:
+    """States of the first worlds over and over."""
+    rows = torch.arange(worlds) % WORLDS
+    return {name: part[rows] for name, part in states.items()}

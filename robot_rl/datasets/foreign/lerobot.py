@@ -26,7 +26,7 @@ from robot_rl.datasets.foreign.assembly import (
     without_successor,
 )
 from robot_rl.datasets.foreign.lerobot_rows import by_episode, check_frames, check_widths
-from robot_rl.datasets.spec import FLAGS, OBSERVATION, DatasetSpec
+from robot_rl.datasets.spec import FLAGS, OBSERVATION, STATES, DatasetSpec
 
 _ACTED = "complementary_info.acted"
 """Where it is, the data were ours: the last frame has no action, and ends are told apart."""
@@ -79,13 +79,18 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     if "next.done" in features and not ours:
         note_done(source, "next.done", choices.done)
     widths = {name: features[name].get("shape") for name in ("action", *keys) if name in features}
-    source.raw = _episodes(source, files, wanted, keys, choices, widths, _tasks(folder, info))
+    if stateful := any(name.startswith(STATES) for name in features):
+        left.append("the states of the simulation are left out")
+    source.raw = _episodes(
+        source, files, wanted, keys, choices, widths, _tasks(folder, info),
+        whole=source.own is not None and not stateful,
+    )  # fmt: skip
     return source
 
 
 def _episodes(
     source: Source, files: list[Path], wanted: list[str], keys: list[str], choices: ImportChoices,
-    widths: Mapping[str, Any], tasks: Mapping[int, str],
+    widths: Mapping[str, Any], tasks: Mapping[int, str], *, whole: bool,
 ) -> Iterator[RawEpisode]:  # fmt: skip
     for number, columns, digest in by_episode(files, wanted):
         where = f"{source.path}, episode {number}"
@@ -93,7 +98,7 @@ def _episodes(
         check_widths(columns, widths, where)
         task = _task(columns, tasks, where)
         if _ACTED in columns:
-            yield _ours(columns, keys, where, task, digest if source.own else "")
+            yield _ours(columns, keys, where, task, digest if whole else "")
         else:
             yield _theirs(columns, keys, choices, where, task)
 
@@ -141,14 +146,15 @@ def _ours(
 
 
 def _own(files: list[Path], groups: set[str]) -> DatasetSpec | None:
-    """The spec that our files keep, if they do, without images; None for those of others."""
+    """The spec that our files keep, if they do, without images and states; None for others'."""
     for path in files[:1]:
         with ParquetTables(path) as tables:
             try:
                 found = DatasetSpec.from_dict(tables.note["spec"])
             except (DatasetError, LookupError, TypeError, ValueError, AttributeError):
                 return None
-            return replace(found, images={}) if set(found.groups) == groups else None
+            known = set(found.groups) == groups
+            return replace(found, images={}, states={}) if known else None
     return None
 
 

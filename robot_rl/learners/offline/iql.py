@@ -5,7 +5,7 @@ that value (eq. 6), the policy to stored actions, the more the better they turne
 three losses are taken of the weights as they were before the update.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -108,8 +108,9 @@ class IQL(OffPolicyLearner):
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """Values of stored, random and policy actions, and the error of the critics' own target."""
+        scaled = replace(batch, reward=self.reward_scale.scale(batch.reward))
         return inspect_values(
-            batch, self.actor, lambda obs, action: self._q(self.critic, obs, action),
+            scaled, self.actor, lambda obs, action: self._q(self.critic, obs, action),
             lambda obs, _: self._v(obs),
         )  # fmt: skip
 

@@ -173,7 +173,11 @@ class QC(OffPolicyLearner):
                 "actions: episodes end, or rows are invalid, before; set a smaller "
                 "learner.chunk_length, or training.offline.held_out=0 if few episodes were held out"
             )
-        chunks = replace(_taken(batch, whole), action=batch.extra["chunk"][whole].flatten(1))
+        taken = _taken(batch, whole)
+        chunks = replace(
+            taken, action=batch.extra["chunk"][whole].flatten(1),
+            reward=self.reward_scale.scale(taken.reward),
+        )  # fmt: skip
         return inspect_values(
             chunks, lambda obs: self.chooser(obs).flatten(1),
             lambda obs, chunk: self._q(self.critic, obs, chunk),
@@ -185,7 +189,8 @@ class QC(OffPolicyLearner):
         """One step of the critics, and of the flow every `actor_interval`.
 
         Returns:
-            Detached metrics, and the critics' error of every row, (B,), 0 where its chunk is cut.
+            Detached metrics, and the critics' error of every row, (B,); where its chunk is cut, and
+            may be whole when the episode has gone on, the mean of the others.
         """
         whole = batch.extra["valid"][:, -1]
         weight = batch.weight * whole
@@ -205,7 +210,9 @@ class QC(OffPolicyLearner):
             "critic_loss": critic_loss.detach(), "q_mean": q.detach().mean(),
             "whole_chunks": whole.float().mean(),
         }  # fmt: skip
-        return {**metrics, **self._actor_metrics}, error.detach().abs().mean(0) * whole
+        missed = error.detach().abs().mean(0)  # (B,)
+        usual = (missed * whole).sum() / whole.sum().clamp_min(1)
+        return {**metrics, **self._actor_metrics}, torch.where(whole, missed, usual)
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""

@@ -175,10 +175,11 @@ class GatheringCollector(Collector):
                 taken[number] = block.step(part.at, spec.device)
                 part.at += 1
                 part.seen = taken[number][1].obs
-        known = [part.seen for part in self._parts if part.seen is not None]
-        other = known[0] if known else self._blank()
-        for number, part in enumerate(self._parts):
-            seen = part.seen or other
+        # The present ones' again: normalisers take in whatever stands in a row, valid or not.
+        known = [part.seen for part, block in zip(self._parts, blocks, strict=True) if block]
+        known += [part.seen for part in self._parts if part.seen is not None]
+        seen = next(filter(None, known), None) or self._blank()
+        for number in range(len(blocks)):
             taken.setdefault(number, (seen, missing_step(spec, seen, self._share)))
         rows = [taken[number] for number in range(len(blocks))]
         return joined_obs([obs for obs, _ in rows]), joined_steps([step for _, step in rows])

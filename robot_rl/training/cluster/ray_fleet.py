@@ -169,7 +169,9 @@ class RayFleet:
             return False
         try:
             slot.where, slot.up = ray.get(slot.ready), True
-        except ray.exceptions.RayActorError as error:
+        except ray.exceptions.RayTaskError as error:
+            raise _told(collector, slot, error) from None
+        except ray.exceptions.RayError as error:
             self._replace(collector, _reason(error))
             return False
         _logger.info("collector %d is up again", collector)
@@ -184,11 +186,11 @@ class RayFleet:
         except ray.exceptions.GetTimeoutError:
             self._replace(collector, f"no block in {limit:g} s")
             return None
-        except ray.exceptions.RayActorError as error:
-            self._replace(collector, _reason(error))
-            return None
         except ray.exceptions.RayTaskError as error:
             raise _told(collector, slot, error) from None
+        except ray.exceptions.RayError as error:  # its process, its machine, or the block with it
+            self._replace(collector, _reason(error))
+            return None
         slot.losses = 0
         return block
 
@@ -283,7 +285,7 @@ def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Excep
     )
 
 
-def _reason(error: ray.exceptions.RayActorError) -> str:
+def _reason(error: ray.exceptions.RayError) -> str:
     """Why a collector is gone, without Ray's advice."""
     if isinstance(error, ray.exceptions.ActorUnavailableError):
         return "its machine does not answer"

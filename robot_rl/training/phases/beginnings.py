@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from robot_rl.training.phases.snapshots import Snapshots
 
 
-def begin_in_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: int) -> "Snapshots | None":
+def begin_in_snapshots(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | None":
     """Let an environment begin its first episodes in states of a data set, if one is named.
 
     Args:
         config: Which, and how long.
         env: Worlds to learn in.
-        ranks: Processes that train together.
 
     Raises:
         ConfigError: The environment cannot, or the data set has no states.
@@ -32,6 +31,6 @@ def begin_in_snapshots(config: SnapshotConfig, env: BatchEnv, ranks: int) -> "Sn
             f"training.snapshots.data={config.data} was named, and {type(env).__name__} cannot "
             "begin episodes in given states; expected env=sim, without a base (learner=residual)"
         )
-    snapshots = open_snapshots(config, env.state_widths, env.spec, ranks)
+    snapshots = open_snapshots(config, env.state_widths, env.spec)
     env.begin_from(snapshots)
     return snapshots

@@ -68,7 +68,9 @@ class Course:
         Before the first update: demonstrations may lie far from all that random actions show.
         """
         if self._seen is not None and self._prior is not None:
-            self._seen.see(self._prior.replay.spread(_SEEN).obs)
+            stored = self._prior.replay.spread(_SEEN)
+            valid = stored.weight > 0  # rows that are not hold zeros
+            self._seen.see({name: group[valid] for name, group in stored.obs.items()})
 
     def enter(self, world_steps: int) -> Phase:
         """Where the run stands after so many steps; the learner hears of it when it changes."""

@@ -35,7 +35,7 @@ class Snapshots:
         self._states, self._sizes = states, sizes
         self._firsts = sizes.cumsum(0) - sizes
         self.until = until
-        """Steps of this process's worlds, after which episodes begin as they always do."""
+        """Steps of the worlds of all processes, after which episodes begin as they always do."""
         self.episode_steps = episode_steps
         """Control steps of an episode that began so."""
         self.sentence = sentence
@@ -73,7 +73,7 @@ class Snapshots:
 
 
 def open_snapshots(
-    config: SnapshotConfig, widths: Mapping[str, int], spec: EnvSpec, ranks: int = 1
+    config: SnapshotConfig, widths: Mapping[str, int], spec: EnvSpec
 ) -> Snapshots:  # fmt: skip
     """Read the states of a data set.
 
@@ -81,7 +81,6 @@ def open_snapshots(
         config: Where they are, and how they are drawn.
         widths: Parts of a state of the worlds that are to begin in them.
         spec: Of these worlds.
-        ranks: Processes that train together.
 
     Raises:
         ConfigError: The data set has no states.
@@ -105,7 +104,7 @@ def open_snapshots(
     spread = ", ".join(f"{size:,}" for size in sizes)
     return Snapshots(
         {n: torch.from_numpy(np.concatenate(one)[order]).to(device) for n, one in parts.items()},
-        torch.from_numpy(sizes).to(device), until=config.steps // ranks,
+        torch.from_numpy(sizes).to(device), until=config.steps,
         episode_steps=config.episode_steps, digest=dataset.digest,
         sentence=f"snapshots: episodes of the first {config.steps:,} world-steps begin in "
         f"{len(value):,} states of {config.data}, clusters of {spread}",

@@ -133,6 +133,16 @@ def test_a_chunk_that_is_cut_teaches_the_flow_up_to_there_and_the_critics_nothin
     assert bool((head[2:] == 0).all())
 
 
+def test_a_chunk_that_is_cut_is_drawn_as_often_as_others() -> None:
+    qc, spec = warmed(small_qc)
+    batch = chunked(spec)
+    batch.extra["valid"][:] = True
+    batch.extra["valid"][::2, -1] = False  # of the newest rows: it may become whole
+    _, priority = qc.update(batch)
+    assert torch.allclose(priority[::2], priority[1::2].mean())
+    assert float(priority[1::2].std()) > 0
+
+
 def test_the_flow_never_hears_of_rewards() -> None:
     (qc, spec), (other, _) = warmed(small_qc), warmed(small_qc)
     batch = chunked(spec)

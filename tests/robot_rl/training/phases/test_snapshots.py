@@ -93,14 +93,14 @@ def test_no_invalid_step_is_begun_in(tmp_path: Path) -> None:
     assert {step for _, step in drawn(opened(folder))} == {0, 2}
 
 
-def test_steps_are_those_of_all_processes_together(tmp_path: Path) -> None:
+def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", told(1, [0.0, 1.0]), spec=SPEC)
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
     env = worlds()
-    found = begin_in_snapshots(config, env, ranks=4)
+    found = begin_in_snapshots(config, env)
     assert found is not None
     assert env.source is found
-    assert (found.until, found.episode_steps) == (250, 7)
+    assert (found.until, found.episode_steps) == (1000, 7)
     assert "2 states" in found.sentence
 
 
@@ -131,6 +131,6 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "nowhere")
     named = SnapshotConfig(data=str(tmp_path / "bare"))
     with pytest.raises(ConfigError, match="cannot begin episodes in given states"):
-        begin_in_snapshots(named, ToyEnv(LinearWorld(), 2), ranks=1)
+        begin_in_snapshots(named, ToyEnv(LinearWorld(), 2))
     with pytest.raises(ConfigError, match=r"snapshots\.clusters must be at least 1"):
         SnapshotConfig(clusters=0)

@@ -60,6 +60,7 @@ HOMES = {
     "gymnasium": {"sim", "configs", "scripts"},
     "h5py": {"robot_rl"},
     "hydra": {"configs", "scripts"},
+    "joblib": {"scripts"},
     "isaaclab": {"sim"},
     "isaaclab_tasks": {"sim"},
     "l2f": {"scripts"},

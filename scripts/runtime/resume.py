@@ -128,17 +128,19 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
         )
     old = {field.path: field.value for field in walk_fields(before)}
     for field in walk_fields(config):
-        if field.value != old.get(field.path) and not _is_free(field.path):
+        if field.value != old.get(field.path) and not is_free(field.path):
             raise ConfigError(
                 f"{field.path} cannot change from {old.get(field.path)} to {field.value} on "
-                f"resume: {_why_fixed(field.path)}; train a new run for it (without resume=...)"
+                f"resume: {why_fixed(field.path)}; train a new run for it (without resume=...)"
             )
     return config
 
 
-def _is_free(path: str) -> bool:
+def is_free(path: str) -> bool:
+    """Whether a field may change on a run's way."""
     return path.startswith(_FREE) or (path.startswith("learner.") and path.endswith("_lr"))
 
 
-def _why_fixed(path: str) -> str:
+def why_fixed(path: str) -> str:
+    """Why it may not."""
     return next(reason for start, reason in _FIXED.items() if path.startswith(start))

@@ -164,10 +164,13 @@ class WorldLevels:
             rows: Worlds that begin an episode.
             generator: Draws the levels.
         """
-        unit = torch.rand((rows.count,), generator=generator, device=generator.device)
-        anywhere = (unit * self._levels).long().clamp(max=self._levels - 1)
+        anywhere = self._anywhere(rows, generator)
         rows.put(self.level, torch.where(rows.take(self._passed), anywhere, rows.take(self.level)))
         rows.put(self._passed, False)
+
+    def scatter(self, rows: Rows, generator: torch.Generator) -> None:
+        """Send all of the picked worlds to any level."""
+        rows.put(self.level, self._anywhere(rows, generator))
 
     def state_dict(self) -> dict[str, Any]:
         """Levels."""
@@ -177,3 +180,8 @@ class WorldLevels:
         """Restore `state_dict`."""
         self.level.copy_(state["level"])
         self._passed.copy_(state["passed"])
+
+    def _anywhere(self, rows: Rows, generator: torch.Generator) -> Tensor:
+        """Levels, all of them as likely, (count,)."""
+        unit = torch.rand((rows.count,), generator=generator, device=generator.device)
+        return (unit * self._levels).long().clamp(max=self._levels - 1)

@@ -79,7 +79,7 @@ class Returns:
         reward = self.paid(part["reward"])
         discount = torch.full_like(reward, self._gamma)
         going = _goes_on(part)
-        actions, done = [part["action"]], [part["valid"][:, 0] > 0]
+        chunk = [(part["action"], part["valid"][:, 0] > 0)] if self._chunks else []
         for k in range(1, self._n_step):
             place, inside = later(k)
             here = self._layout.split(rows.index_select(0, place))
@@ -88,12 +88,12 @@ class Returns:
             discount = torch.where(going, discount * self._gamma, discount)
             last = torch.where(going, place, last)
             if self._chunks:  # copied: a view would keep the whole rows
-                actions.append(here["action"].clone())
-                done.append(going)
+                chunk.append((here["action"].clone(), going))
             going = going & _goes_on(here)
         end = self._layout.split(rows.index_select(0, last))
         extra = {"index": index}
-        if self._chunks:
+        if chunk:
+            actions, done = zip(*chunk, strict=True)
             extra |= {"chunk": torch.stack(actions, dim=1), "valid": torch.stack(done, dim=1)}
         return Batch(
             obs=self._layout.obs(part, "obs/"),

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, EnvStep, FollowsRun, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, FollowsRun, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.parallel import Ranks
@@ -40,6 +40,7 @@ class Collector:
         self._replay = replay
         self._random_steps = random_steps
         self._ranks = ranks or Ranks()
+        self._follows = env if isinstance(env, FollowsRun) else None
         spec = env.spec
         self._generator = torch.Generator(device=spec.device)
         self._generator.manual_seed(derive_seed(seed, "random actions"))
@@ -57,7 +58,7 @@ class Collector:
 
     def start(self, seed: int) -> None:
         """Begin the first episodes."""
-        self._obs = _copied(self._env.reset(seed=seed))
+        self._obs = copied_obs(self._env.reset(seed=seed))
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     def begin_anew(self) -> None:
@@ -66,22 +67,12 @@ class Collector:
         An invalid row between the old and the new episodes keeps n-step returns apart.
         """
         spec, obs = self._env.spec, self._env.reset()
-        none = torch.zeros(spec.num_envs, dtype=torch.bool, device=spec.device)
         if len(self._replay):
-            seam = EnvStep(
-                obs=obs, next_obs=obs, reward=torch.zeros_like(self._return),
-                terminated=none, truncated=none, success=none, valid=none,
-                action=torch.zeros(spec.num_envs, spec.action_size, device=spec.device),
-                intervened=none,
-                reward_terms=torch.zeros(
-                    spec.num_envs, len(spec.reward_names), device=spec.device
-                ) if spec.reward_names else None,
-            )  # fmt: skip
-            self._replay.add(self._obs, seam)
-        self._obs = _copied(obs)
+            self._replay.add(self._obs, missing_step(spec, obs, spec.num_envs))
+        self._obs = copied_obs(obs)
         self._return.zero_()
         self._length.zero_()
-        self._learner.begin(~none)
+        self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     @property
     def exploring_at_random(self) -> bool:
@@ -96,9 +87,9 @@ class Collector:
             action = torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
         else:
             action = self._learner.act(self._obs, explore=True)
-        if self._ranks.count > 1 and isinstance(self._env, FollowsRun):
+        if self._ranks.count > 1 and self._follows is not None:
             others = spec.num_envs * (self._ranks.count - 1)
-            self._env.follow_run(self.world_steps + others)  # it counts its own worlds itself
+            self._follows.follow_run(self.world_steps + others)  # it counts its own worlds itself
         step = self._env.step(action)
         self._replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(self._ranks.join_step(step))
@@ -132,7 +123,7 @@ class Collector:
     def state_dict(self) -> dict[str, Any]:
         """Observation to act on, running sums, counter and RNG."""
         return {
-            "obs": _copied(self._obs),
+            "obs": copied_obs(self._obs),
             "return": self._return.clone(),
             "length": self._length.clone(),
             "ended": self._ended.clone(),
@@ -167,5 +158,25 @@ class Collector:
         self._length *= ~ended
 
 
-def _copied(obs: Obs) -> Obs:
+def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
+    """A step that nobody took: nothing in it is valid.
+
+    Args:
+        spec: Of the worlds.
+        obs: Stands in the row, as normalisers take it in: one that worlds like these do see.
+        count: How many worlds.
+    """
+    device = spec.device
+    none = torch.zeros(count, dtype=torch.bool, device=device)
+    terms = len(spec.reward_names)
+    return EnvStep(
+        obs=obs, next_obs=obs, reward=torch.zeros(count, device=device), terminated=none,
+        truncated=none, success=none, valid=none, intervened=none,
+        action=torch.zeros(count, spec.action_size, device=device),
+        reward_terms=torch.zeros(count, terms, device=device) if terms else None,
+    )  # fmt: skip
+
+
+def copied_obs(obs: Obs) -> Obs:
+    """Observations that the next step does not overwrite."""
     return {name: group.clone() for name, group in obs.items()}

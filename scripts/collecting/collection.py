@@ -14,7 +14,7 @@ import torch
 from collecting.experts import Casting, config_of, make_expert
 from collecting.options import CollectOptions, read_shares
 from collecting.rounds import Attempt, Rounds
-from collecting.states import state_widths
+from collecting.states import state_widths, states_of
 from collecting.stream import Stream, stream_of
 from collecting.tally import Tallies
 from configs.builders import pick_device
@@ -79,7 +79,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
         raise ConfigError("only_successes was asked for, but nothing here says what a success is")
     stream = stream_of(options, config, shares, experts)
     names = [one.name for one in experts]
-    with _opened(folder, spec_of(env.spec, state_widths(options, env))) as writer:
+    with _opened(folder, spec_of(env.spec, state_widths(states_of(options, env)))) as writer:
         stream.describe(folder)
         for group in left_out(env.spec):
             print(f"{group} is left out: neither a vector nor RGB images of an even size")

@@ -14,7 +14,7 @@ from torch import Tensor
 from collecting.disturbance import Disturbance
 from collecting.experts import Casting, Expert
 from collecting.options import CollectOptions
-from collecting.states import state_widths, states_now
+from collecting.states import state_widths, states_of
 from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
@@ -62,8 +62,9 @@ class Rounds:
         """
         self._env, self._experts, self._casting = env, experts, casting
         self._options, self._seed = options, seed
-        states = state_widths(options, env)
-        self._recorder = EpisodeRecorder(spec_of(env.spec, states), task=words)
+        self._states = states_of(options, env)
+        widths = state_widths(self._states)
+        self._recorder = EpisodeRecorder(spec_of(env.spec, widths), task=words)
         self._all = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.spec.device)
         env.reset(seed=0, mask=self._all)
         self._fresh = env.state_dict() if env.spec.resumable else None
@@ -91,7 +92,7 @@ class Rounds:
         playing = np.arange(count) < worlds
         while playing.any():
             step = self._env.step(act(obs))
-            recorded = self._recorder.add(step, states=states_now(self._options, self._env))
+            recorded = self._recorder.add(step, states=self._states_now())
             found = {one.world: one.episode for one in recorded}
             ended = step.ended.cpu().numpy() & playing
             playing &= ~ended
@@ -108,8 +109,12 @@ class Rounds:
         if self._fresh is not None:
             self._env.load_state_dict(self._fresh)  # a curriculum begins anew, too
         obs = self._env.reset(seed=seed, mask=self._all)  # all at once: a mask staggers nothing
-        self._recorder.begin(obs, states=states_now(self._options, self._env))
+        self._recorder.begin(obs, states=self._states_now())
         return obs
+
+    def _states_now(self) -> dict[str, Tensor] | None:
+        """States of all worlds, (N, W) each, if they are stored."""
+        return None if self._states is None else self._states.world_states()
 
     def _actors(self, cast: Sequence[int], worlds: int, seed: int) -> "_Actors":
         return _Actors(self._experts, cast, worlds, self._options, self._env, seed)

@@ -19,8 +19,14 @@ def run_of(config: RunConfig) -> Path | None:
     Args:
         config: As it was composed; runs are looked for in its folder of runs.
     """
-    asked = asked_hash(config)
-    for path in reversed(find_runs(config.runs)):
-        if RunFolder.open(path).provenance().get("asked_sha256") == asked:
-            return path
-    return None
+    return newest_runs(config.runs).get(asked_hash(config))
+
+
+def newest_runs(folder: str | Path) -> dict[str, Path]:
+    """The newest run of each configuration that was asked for, by its `asked_hash`."""
+    newest: dict[str, Path] = {}
+    for path in find_runs(folder):
+        asked = RunFolder.open(path).provenance().get("asked_sha256")
+        if isinstance(asked, str):
+            newest[asked] = path
+    return newest

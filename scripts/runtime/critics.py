@@ -74,9 +74,8 @@ def _table(learner: SAC, replay: ReplayBuffer, parts: int) -> Iterator[str]:
         """In the rewards' own size."""
         of = learner.values.expectation
         stored = of(learner.critic(batch.obs, batch.action))
-        return stored / scale, of(learner.critic(batch.obs, learner.actor(batch.obs))).mean(
-            0
-        ) / scale
+        policy = of(learner.critic(batch.obs, learner.actor(batch.obs))).mean(0)
+        return stored / scale, policy / scale
 
     names = ("of the episode", "rows", "return", "value", "of policy", "spread", "correlation")
     yield "  ".join(f"{name:>14}" for name in names)

@@ -7,7 +7,7 @@ from pathlib import Path
 from configs.compose import compose, expand
 from configs.schema import RunConfig
 from robot_rl.core.errors import ConfigError
-from runtime.asked import asked_hash, run_of
+from runtime.asked import asked_hash, newest_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +22,8 @@ class Job:
     """What it is told and others are not, such as `seed=1 learner.n_step=3`."""
     config: RunConfig
     """The run that is asked for."""
-
-    def run(self) -> Path | None:
-        """The newest run that came of it; None where there is none."""
-        return run_of(self.config)
+    asked: str
+    """Its `asked_hash`."""
 
 
 def plan(overrides: Sequence[str]) -> list[Job]:
@@ -40,18 +38,26 @@ def plan(overrides: Sequence[str]) -> list[Job]:
     seen: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
         words = [text for text, varies in zip(row, varying, strict=True) if varies] or row
+        config = compose(row).config
         job = Job(
             number=number,
             overrides=tuple(row),
             name=" ".join(words) or "defaults",
-            config=compose(row).config,
+            config=config,
+            asked=asked_hash(config),
         )
-        asked = asked_hash(job.config)
-        if asked in seen:
+        if job.asked in seen:
             raise ConfigError(
-                f"the sweep asks for the same run twice: {seen[asked]}, and {job.name}; expected "
-                "every combination once"
+                f"the sweep asks for the same run twice: {seen[job.asked]}, and {job.name}; "
+                "expected every combination once"
             )
-        seen[asked] = job.name
+        seen[job.asked] = job.name
         jobs.append(job)
     return jobs
+
+
+def runs_of(jobs: Sequence[Job]) -> dict[int, Path]:
+    """The newest run that came of each job so far, by its number; jobs without one are absent."""
+    newest = {folder: newest_runs(folder) for folder in {job.config.runs for job in jobs}}
+    found = ((job.number, newest[job.config.runs].get(job.asked)) for job in jobs)
+    return {number: run for number, run in found if run is not None}

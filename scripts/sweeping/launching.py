@@ -126,9 +126,8 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
             raise ConfigError(f"{' '.join(wishes)}: {' '.join(told[:2])}") from error
         try:
             launcher.launch([[f"job={n}"] for n in range(len(worker.commands))], 0)
-        except (
-            Exception
-        ) as error:  # a queue's, of many kinds; the jobs' own say what became of them
+        except Exception as error:
+            # A queue's own, of many kinds; what became of the jobs is in their runs.
             _logger.info("the launcher failed", exc_info=True)
             return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""

@@ -12,7 +12,7 @@ from robot_rl.training.reporting.console import format_count, format_number, for
 from robot_rl.training.reporting.run_summary import RunSummary, summarise
 from robot_rl.training.run_folder import RunFolder, RunState
 from runtime.table import print_table
-from sweeping.jobs import Job, plan
+from sweeping.jobs import Job, plan, runs_of
 from sweeping.launching import SERIAL, launch, launcher_name, split_wishes
 from sweeping.worker import Worker
 
@@ -62,17 +62,20 @@ def _one_after_another(
             if stopped:
                 code = stopped
                 break
-    _report(jobs, failed)
+    _report(jobs, runs_of(jobs), failed)
     return code
 
 
 def _through_launcher(jobs: Sequence[Job], name: str, wishes: Sequence[str], *, once: bool) -> int:
-    waiting = [job for job in jobs if not (once and _state(job.run()) is RunState.FINISHED)]
+    before = runs_of(jobs)
+    waiting: list[Job] = []
     for job in jobs:
-        if job not in waiting:
-            print(f"[{job.number}/{len(jobs)}] {job.name}: finished already, {job.run()}")
+        run = before.get(job.number)
+        if once and _state(run) is RunState.FINISHED:
+            print(f"[{job.number}/{len(jobs)}] {job.name}: finished already, {run}")
+        else:
+            waiting.append(job)
     logs: dict[int, Path] = {}
-    before = {job.number: None if once else job.run() for job in waiting}
     gave_up = ""
     if waiting:
         folder = Path(jobs[0].config.runs) / "sweeps" / f"{datetime.now():%Y-%m-%d_%H-%M-%S}"
@@ -87,12 +90,14 @@ def _through_launcher(jobs: Sequence[Job], name: str, wishes: Sequence[str], *, 
             folder=str(Path.cwd()),
         )
         gave_up = launch(worker, wishes, folder, (_SCRIPTS, _SCRIPTS.parent))
-    failed = {
-        job.number: _why(job.run(), logs[job.number])
-        for job in waiting
-        if job.run() == before[job.number] or _state(job.run()) is not RunState.FINISHED
-    }
-    _report(jobs, failed)
+    runs = runs_of(jobs)
+    failed: dict[int, str] = {}
+    for number, log in logs.items():
+        run = runs.get(number)
+        old = not once and run == before.get(number)  # the one of an earlier sweep
+        if old or _state(run) is not RunState.FINISHED:
+            failed[number] = _why(run, log)
+    _report(jobs, runs, failed)
     if gave_up:
         print(
             f"{name} gave up: {gave_up}; jobs that still run go on, and the same command again "
@@ -116,16 +121,15 @@ def _why(run: Path | None, log: Path) -> str:
     return f"{reason or next(filter(None, reversed(lines)), 'it has not begun')} ({log})"
 
 
-def _report(jobs: Sequence[Job], failed: Mapping[int, str]) -> None:
+def _report(jobs: Sequence[Job], runs: Mapping[int, Path], failed: Mapping[int, str]) -> None:
     """The table of all jobs, and a line for each that failed."""
-    runs = {job.number: job.run() for job in jobs}
-    found = {number: summarise(path) for number, path in runs.items() if path is not None}
+    found = {number: summarise(path) for number, path in runs.items()}
     rows = [_row(job, found.get(job.number), job.number in failed) for job in jobs]
     print()
     print_table(["job", "overrides", "status", "best", "steps", "run"], rows, left=3)
     for job in jobs:
         if job.number in failed:
-            trains = _state(runs[job.number]) is RunState.RUNNING
+            trains = _state(runs.get(job.number)) is RunState.RUNNING
             word = "still trains" if trains else "failed"
             print(f"{word}: {job.name}: {failed[job.number]}", file=sys.stderr)
     finished = sum(one.status.state is RunState.FINISHED for one in found.values())

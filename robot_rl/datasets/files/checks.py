@@ -1,7 +1,6 @@
 """Is everything there that the manifest names, and is it what was written?"""
 
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,9 +63,7 @@ def check_file(folder: Path, entry: FileEntry) -> None:
     """
     path = folder / entry.path
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size, digest = path.stat().st_size, file_sha256(path)
     except FileNotFoundError:
         raise DatasetError(f"the file {path} is missing; {_repair(folder)}") from None
     except OSError as error:

@@ -66,9 +66,8 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
     if "next.reward" not in features:
         left.append("there is no 'next.reward': all rewards are 0")
     files = sorted(folder.glob("data/*/*.parquet"))
-    _check_total(folder, files, int(info["total_frames"]))
+    _check_files(folder, files, info)
     wanted = [*keys, "action", *_COUNTS, *(n for n in _WANTED if n in features)]
-    _check_named(folder, files, features)
     terms = features.get("next.reward_terms", {}).get("names") or ()
     ours = _ACTED in features
     groups = {name.removeprefix(OBSERVATION) for name in keys}
@@ -181,28 +180,25 @@ def _info(folder: Path) -> dict[str, Any]:
     return info
 
 
-def _check_total(folder: Path, files: list[Path], total: int) -> None:
-    found = 0
+def _check_files(folder: Path, files: list[Path], info: Mapping[str, Any]) -> None:
+    """Refuse another number of frames, and columns to be read that the info does not name."""
+    found, total = 0, int(info["total_frames"])
+    unnamed: list[tuple[str, Path]] = []
     for path in files:
         with ParquetTables(path) as tables:
             found += sum(tables.rows)
+            names = (n for n in tables.columns if n in _SAID and n not in info["features"])
+            unnamed += [(name, path) for name in names]
     if found != total:
         raise DatasetError(
             f"{folder} has {found} frames in {len(files)} files; expected {total}, as "
             f"{INFO} says: a file is missing or from elsewhere"
         )
-
-
-def _check_named(folder: Path, files: list[Path], features: Mapping[str, Any]) -> None:
-    """Refuse columns that would be read, and that the info does not name."""
-    for path in files:
-        with ParquetTables(path) as tables:
-            unnamed = [n for n in tables.columns if n in _SAID and n not in features]
-        if unnamed:
-            raise DatasetError(
-                f"{folder / INFO} does not name '{unnamed[0]}', which {path} has; expected the "
-                "same in both: one of them is damaged"
-            )
+    for name, path in unnamed:
+        raise DatasetError(
+            f"{folder / INFO} does not name '{name}', which {path} has; expected the same in "
+            "both: one of them is damaged"
+        )
 
 
 def _count(info: Mapping[str, Any]) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.env import EnvStep, Obs
 
 _FIELDS = ("reward", "terminated", "truncated", "success", "valid", "action", "intervened")
 
@@ -84,25 +84,6 @@ def copied(step: EnvStep, groups: Sequence[str]) -> EnvStep:
         reward_weights=None if step.reward_weights is None else step.reward_weights.clone(),
         **fields,
     )
-
-
-def missing_step(spec: EnvSpec, obs: Obs, count: int) -> EnvStep:
-    """A step of worlds whose collector is away: nothing in it is valid.
-
-    Args:
-        spec: Of all worlds.
-        obs: Seen last in these worlds; repeated, as normalisers take it in.
-        count: How many worlds.
-    """
-    device = spec.device
-    none = torch.zeros(count, dtype=torch.bool, device=device)
-    terms = len(spec.reward_names)
-    return EnvStep(
-        obs=obs, next_obs=obs, reward=torch.zeros(count, device=device), terminated=none,
-        truncated=none, success=none, valid=none, intervened=none,
-        action=torch.zeros(count, spec.action_size, device=device),
-        reward_terms=torch.zeros(count, terms, device=device) if terms else None,
-    )  # fmt: skip
 
 
 def joined_steps(steps: Sequence[EnvStep]) -> EnvStep:

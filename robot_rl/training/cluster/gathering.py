@@ -17,10 +17,10 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block, joined_obs, joined_steps, missing_step
+from robot_rl.training.cluster.blocks import Block, joined_obs, joined_steps
 from robot_rl.training.cluster.outpost import Order, weights_of
 from robot_rl.training.cluster.remote_worlds import RemoteWorlds
-from robot_rl.training.collector import Collector
+from robot_rl.training.collector import Collector, missing_step
 from robot_rl.training.parallel import Ranks
 
 ORDERS = 2

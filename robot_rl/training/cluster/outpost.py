@@ -16,6 +16,7 @@ from robot_rl.core.env import BatchEnv, EnvStep, FollowsRun, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block, copied, pack_block
+from robot_rl.training.collector import copied_obs
 
 Weights = Mapping[str, np.ndarray]
 
@@ -60,7 +61,7 @@ class Outpost:
         """
         if state is not None:
             self._env.load_state_dict(state)
-        self._obs = _clones(self._env.reset(seed=seed))
+        self._obs = copied_obs(self._env.reset(seed=seed))
         self._generator.manual_seed(derive_seed(seed, "random actions"))
         everywhere = torch.ones(self._env.spec.num_envs, dtype=torch.bool)
         self._learner.begin(everywhere.to(self._env.spec.device))
@@ -81,7 +82,7 @@ class Outpost:
             for _ in range(order.steps):
                 step = self._env.step(self._act(order))
                 steps.append(copied(step, self._groups))
-                self._obs = _clones(step.obs)
+                self._obs = copied_obs(step.obs)
                 self._learner.begin(step.ended)
                 seen.append(self._obs)
         self._env.check()
@@ -107,7 +108,3 @@ def weights_of(learner: Learner) -> dict[str, np.ndarray]:
     """The weights that act, normaliser and all, as arrays that are not changed any more."""
     state = learner.policy().state_dict()
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
-
-
-def _clones(obs: Obs) -> Obs:
-    return {name: group.clone() for name, group in obs.items()}

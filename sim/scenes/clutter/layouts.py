@@ -107,9 +107,7 @@ class Corridors:
     def begin(self, rows: Rows, generator: torch.Generator) -> Layout:
         """Corridors for the picked worlds."""
         if self._evaluation:
-            unit = draws.uniform((rows.count,), 0.0, 1.0, generator)
-            level = (unit * self.config.levels).long().clamp(max=self.config.levels - 1)
-            rows.put(self.levels.level, level)
+            self.levels.scatter(rows, generator)
         else:
             self.levels.begin(rows, generator)
         return self._layouts.draw(rows.take(self.levels.level), generator)

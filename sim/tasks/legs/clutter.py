@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import Mirrored
@@ -30,7 +30,7 @@ from sim.scenes.scene import SceneConfig
 from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
-from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
 from sim.tasks.record import EndRecord, TouchCount
 from sim.tasks.terms import closeness, square_sum
 
@@ -133,15 +133,9 @@ class ClutterTask:
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor.
         """
-        if not robot.feet:
-            raise SpecMismatchError(
-                f"task clutter needs a robot with feet, robot '{robot.name}' has none; "
-                "name them in its spec (feet: [...]) or choose robot=go2"
-            )
-        for name in ("foot_velocity_w", "foot_position_w", FIELD, FORCES, WAY):
-            if name not in sensors:
-                told = unknown_name(f"task clutter, robot '{robot.name}': sensor", name, sensors)
-                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        check_feet("clutter", robot)
+        needed = ("foot_velocity_w", "foot_position_w", FIELD, FORCES, WAY)
+        check_sensors("clutter", robot, sensors, needed)
         corridor = config.scene.clutter
         assert corridor is not None  # the config was checked
         self.config, self._field = config, corridor.field

@@ -1,10 +1,12 @@
 """What the tasks of legged robots share: a config, and the joints that legs are made of."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
@@ -60,3 +62,22 @@ class Legs:
     def exertion(self, truth: RobotState) -> Tensor:
         """Torques as fractions of their limits, (N, J)."""
         return truth.joint_effort / self._effort_limit
+
+
+def check_feet(task: str, robot: RobotSpec) -> None:
+    """Raise `SpecMismatchError` if a robot has no feet."""
+    if not robot.feet:
+        raise SpecMismatchError(
+            f"task {task} needs a robot with feet, robot '{robot.name}' has none; "
+            "name them in its spec (feet: [...]) or choose robot=go2"
+        )
+
+
+def check_sensors(
+    task: str, robot: RobotSpec, sensors: Collection[str], needed: Iterable[str]
+) -> None:
+    """Raise `SpecMismatchError` if the model of a robot lacks a sensor that a task reads."""
+    for name in needed:
+        if name not in sensors:
+            told = unknown_name(f"task {task}, robot '{robot.name}': sensor", name, sensors)
+            raise SpecMismatchError(f"{told}; declare it in the robot's model")

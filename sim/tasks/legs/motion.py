@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
@@ -22,7 +22,7 @@ from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
 from sim.task import Judgement, Start
 from sim.tasks import checks
-from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.legs.leg import Legs, LegTaskConfig, check_sensors
 from sim.tasks.legs.phases import PhaseConfig, Phases
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import square_sum
@@ -143,10 +143,7 @@ class MotionTask:
                 raise ConfigError(
                     unknown_name("task.ends: watched body", name, config.scene.bodies)
                 )
-        for name in (*BODY_FIELDS, "body_contact"):
-            if name not in sensors:
-                told = unknown_name(f"task motion, robot '{robot.name}': sensor", name, sensors)
-                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        check_sensors("motion", robot, sensors, (*BODY_FIELDS, "body_contact"))
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
         self._sensors = sensors

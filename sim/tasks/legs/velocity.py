@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import Mirrored
@@ -22,7 +21,7 @@ from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.legs.ground import make_ground
-from sim.tasks.legs.leg import Legs, LegTaskConfig
+from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import closeness, square_sum
 
@@ -122,15 +121,8 @@ class VelocityTask:
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor.
         """
-        if not robot.feet:
-            raise SpecMismatchError(
-                f"task velocity needs a robot with feet, robot '{robot.name}' has none; "
-                "name them in its spec (feet: [...]) or choose robot=go2"
-            )
-        for name in NEEDED:
-            if name not in sensors:
-                told = unknown_name(f"task velocity, robot '{robot.name}': sensor", name, sensors)
-                raise SpecMismatchError(f"{told}; declare it in the robot's model")
+        check_feet("velocity", robot)
+        check_sensors("velocity", robot, sensors, NEEDED)
         self.config = config
         self.episode_steps = round(config.episode_length / control_dt)
         self._goal_steps = round(config.goal_time / control_dt)

@@ -126,9 +126,9 @@ class RunFolder:
             run = cls(path, _lock(path))
             for folder in (run.checkpoints, run.replay, run.plots, run.videos):
                 folder.mkdir()
-            run.write_config(config)
             origin = {"run": asdict(name), **plain(provenance)}
             replace_file(path / "provenance.json", json.dumps(origin, indent=2).encode())
+            run.write_config(config)  # last: what has one is a run, and can be gone on with
             sync_folder(root)
         run.mark(RunState.RUNNING)
         return run

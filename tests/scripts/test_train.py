@@ -269,6 +269,7 @@ def test_resume_of_no_run_names_the_nearest(refused, here):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)
 def test_run_killed_twenty_times_equals_the_uninterrupted_one(tmp_path):
     """SIGKILL at random moments, from the making of the folder to the last checkpoint."""
     script = Path(__file__).with_name("killed_runs.py")
@@ -277,7 +278,7 @@ def test_run_killed_twenty_times_equals_the_uninterrupted_one(tmp_path):
         env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent)}),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())

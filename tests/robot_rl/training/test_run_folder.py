@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import time
+from typing import Any
 
 import pytest
 import yaml
@@ -35,6 +36,20 @@ def test_a_new_run_has_its_layout(run):
     for folder in (run.checkpoints, run.replay, run.plots, run.videos):
         assert folder.is_dir()
     assert json.loads((run.path / "status.json").read_text())["state"] == "running"
+
+
+def test_what_was_stopped_while_its_origin_was_written_is_no_run_yet(tmp_path):
+    """It could not be gone on with: its config was there, and nobody knew where it came from."""
+
+    class Stopped(dict[str, Any]):
+        def items(self) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RunFolder.create(tmp_path, NAME, CONFIG, Stopped(started="now"))
+    (folder,) = tmp_path.iterdir()
+    with pytest.raises(ConfigError, match="is not a run"):
+        RunFolder.open(folder)
 
 
 def test_names_that_collide_are_told_apart(tmp_path):

@@ -66,7 +66,10 @@ def listening() -> set[tuple[str, int]]:
 
 
 def step(page: Any, player: Player) -> None:
-    """Press the button of a paused page, and wait until the page tells the next moment."""
+    """Press the button of a paused page, and wait until the page tells the next moment.
+
+    The episode must go on: at its end the page tells the beginning of the next one.
+    """
     told = f"{player.seconds(0) + player.control_dt:.2f} of"
     page.get_by_role("button", name="Step", exact=True).click()
     page.get_by_text(told).wait_for()
@@ -83,7 +86,7 @@ def robot_pixels(picture: Path) -> int:
 @pytest.mark.slow
 def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
     player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
-                       "task.randomization.pushes.turn=0")  # fmt: skip
+                       "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
     with showing(player, "velocity, go2, zero") as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(PATIENCE)

@@ -117,6 +117,7 @@ SEVERAL_FILES = {
         "sim.viewing.worlds",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
+    ("psutil", "robot_rl"): {"robot_rl.training.memory", "robot_rl.training.parallel"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",
         "robot_rl.training.storage.segments",

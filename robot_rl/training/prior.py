@@ -21,6 +21,7 @@ from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.row_description import check_rows, picked_columns
+from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
@@ -29,6 +30,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.lookout import Lookout
+from robot_rl.training.memory import check_room
 from robot_rl.training.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
@@ -142,6 +144,7 @@ class Prior:
 def open_prior(
     config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
     look: Lookout | None = None, returns: ReturnsWanted | None = None, held_out: float = 0.0,
+    copies: int = 1,
 ) -> Prior:  # fmt: skip
     """Read the transitions of before.
 
@@ -154,10 +157,11 @@ def open_prior(
         look: Adds groups to episodes of a data set.
         returns: The returns that a learner asks for.
         held_out: Part of the episodes of a data set that is kept apart.
+        copies: How many processes of this machine read them.
 
     Raises:
-        ConfigError: There is no run and no data set, or it holds no transitions, or success is
-            asked for that nobody judged.
+        ConfigError: There is no run and no data set, or it holds no transitions, or more than the
+            memory does, or success is asked for that nobody judged.
         CheckpointError: What is there is damaged.
         DatasetError: It is a data set of episodes, and damaged or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
@@ -168,7 +172,7 @@ def open_prior(
 
         read = read_episodes(
             path, own, spec, groups, seed=derive_seed(seed, "prior"), returns=returns,
-            held_out=held_out, look=look,
+            held_out=held_out, look=look, copies=copies,
         )  # fmt: skip
         return Prior(
             path, read.replay, read.digest, read.note, succeeded=read.succeeded,
@@ -186,6 +190,7 @@ def open_prior(
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
+    check_room(path, held * worlds, RowLayout(spec, groups), own, copies)
     replay = ReplayBuffer(
         replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,

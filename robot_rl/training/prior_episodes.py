@@ -23,6 +23,7 @@ from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.lookout import Lookout
+from robot_rl.training.memory import check_room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Episodes:
 def read_episodes(
     folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
     returns: ReturnsWanted | None = None, held_out: float = 0.0,
-    look: Lookout | None = None,
+    look: Lookout | None = None, copies: int = 1,
 ) -> Episodes:  # fmt: skip
     """Read a data set of episodes.
 
@@ -55,9 +56,11 @@ def read_episodes(
         returns: The returns that a learner asks for.
         held_out: Part of the episodes that is kept apart: every so manieth.
         look: Adds groups.
+        copies: How many processes of this machine read it.
 
     Raises:
-        ConfigError: It holds no transitions, or success is asked for that nobody judged.
+        ConfigError: It holds no transitions, or more than the memory does, or success is asked for
+            that nobody judged.
         DatasetError: It is damaged, or not ours.
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
@@ -81,6 +84,8 @@ def read_episodes(
     apart = [i for i in range(len(dataset)) if i % every == every - 1]
     names = spec.reward_names if weighed else ()
     lengths = dataset.lengths
+    layout = RowLayout(replace(spec, num_envs=1, reward_names=names), groups)
+    check_room(folder, sum(lengths), layout, own, copies)
 
     def filled(numbers: Sequence[int], wanted: ReturnsWanted | None) -> tuple[ReplayBuffer, Tensor]:
         count = sum(lengths[i] for i in numbers)

@@ -100,6 +100,7 @@ class Trainer:
             self.prior = open_prior(
                 config.prior, self.replay, env.spec, groups, seed=seed, look=look, returns=wanted,
                 held_out=config.offline.held_out if config.offline.updates else 0.0,
+                copies=ranks.local_count,
             )  # fmt: skip
             self.prior.favour(config.prior)
         self.snapshots = begin_in_snapshots(config.snapshots, env)

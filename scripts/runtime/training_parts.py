@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import torch
 
 from configs.builders import pick_device
@@ -19,6 +18,7 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.cluster.remote_worlds import RemoteWorlds
 from robot_rl.training.collector import Collector
 from robot_rl.training.imitation.cloning_trainer import CloningTrainer
+from robot_rl.training.memory import check_memory
 from robot_rl.training.parallel import Ranks
 from robot_rl.training.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
@@ -215,14 +215,12 @@ def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks)
     layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
     rows = capacity // ranks.count // spec.num_envs * spec.num_envs
     needed = rows * layout.width * 4  # float32
-    on_gpu = spec.device.type == "cuda"
-    free = torch.cuda.mem_get_info(spec.device)[0] if on_gpu else psutil.virtual_memory().available
     text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
-    if needed * (1 if on_gpu else ranks.local_count) > free:
-        raise ConfigError(
-            f"{text}, but only {free / 1e6:,.0f} MB are free; lower training.replay_capacity "
-            f"({capacity})"
-        )
+    copies = 1 if spec.device.type == "cuda" else ranks.local_count
+    check_memory(
+        needed * copies, spec.device, what=f"replay of {format_count(rows)} transitions",
+        remedy=f"lower training.replay_capacity ({capacity})",
+    )  # fmt: skip
     return text

@@ -75,6 +75,17 @@ def test_transitions_of_before_are_those_that_were_stored(
     assert contents(path) == before
 
 
+@pytest.mark.parametrize("save", [run_of, dataset_of], ids=["a run", "a data set"])
+def test_more_transitions_than_memory_are_refused_before_they_are_read(
+    tmp_path: Path, save: Callable[..., Path]
+) -> None:
+    """They were read until the system killed the process."""
+    own = TOLD.replay()
+    config = PriorConfig(run=str(save(tmp_path / "before", TOLD)))
+    with pytest.raises(ConfigError, match=r"40 transitions of .*, but only .* MB are free"):
+        open_prior(config, own, TOLD.spec, GROUPS, seed=3, copies=10**12)
+
+
 def test_rewards_of_before_are_valued_by_the_newest_weights_of_the_run(tmp_path: Path) -> None:
     told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
     told.weights = {0: [1.0, 0.0], 1: [0.0, 1.0]}

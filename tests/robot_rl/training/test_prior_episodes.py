@@ -160,6 +160,13 @@ def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
         open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, returns=wanted)
 
 
+def test_more_episodes_than_memory_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    own = ReplayBuffer(WORLDS, ("actor",), capacity=30, gamma=0.5)
+    config = PriorConfig(run=str(write(tmp_path / "set", *TOLD, spec=PLAIN)))
+    with pytest.raises(ConfigError, match=r"transitions of .*, but only .* MB are free"):
+        open_prior(config, own, WORLDS, ("actor",), seed=0, copies=10**12)
+
+
 def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path) -> None:
     valid = np.ones(4, bool)
     told = [

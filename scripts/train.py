@@ -3,11 +3,15 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cli import exit_with_sentence, read_overrides
 from configs.catalog import describe_choices, describe_fields
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
+
+if TYPE_CHECKING:
+    from configs.compose import Composition
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
 
@@ -97,14 +101,25 @@ def _train(overrides: Sequence[str]) -> int:
     if options.once:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError("once=true looks for a run in one process: leave torchrun out")
-        from runtime.asked import run_of
-        from runtime.resume import finish
-
-        if (found := run_of(composition.config)) is not None:
-            return finish(found)
+        return _train_once(composition)
     from runtime.session import start
 
     return start(composition.config, composition.chosen)
+
+
+def _train_once(composition: "Composition") -> int:
+    """Train a run unless there is one of the same words already; returns the exit code."""
+    from runtime.asked import held, run_of
+    from runtime.resume import finish
+    from runtime.session import start
+
+    with held(composition.config) as ours:
+        if (found := run_of(composition.config)) is not None:
+            return finish(found)
+        if not ours:
+            print("another process has begun with the same run, and will train it")
+            return 0
+        return start(composition.config, composition.chosen)
 
 
 def _sweep(overrides: Sequence[str]) -> int:

@@ -1,11 +1,15 @@
 """Which run came of a configuration, so that the same words again find it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.training.provenance import config_hash
 from robot_rl.training.run_folder import RunFolder, find_runs
+from robot_rl.training.storage.durable import storage_errors
+from robot_rl.training.storage.lock import take_lock
 
 
 def asked_hash(config: RunConfig) -> str:
@@ -30,3 +34,24 @@ def newest_runs(folder: str | Path) -> dict[str, Path]:
         if isinstance(asked, str):
             newest[asked] = path
     return newest
+
+
+@contextmanager
+def held(config: RunConfig) -> Iterator[bool]:
+    """Keep others from beginning the same run, from before it has a folder until it has ended.
+
+    Yields:
+        False where another process keeps us from it.
+
+    Raises:
+        StorageError: The folder of runs cannot be written.
+    """
+    folder = Path(config.runs) / ".asked" / asked_hash(config)[:16]
+    with storage_errors("hold a run in", folder.absolute()):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = take_lock(folder)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.close()

@@ -97,6 +97,19 @@ def test_one_run_is_trained_once_if_asked(train_only, here):
 
 
 @pytest.mark.slow
+def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here, launching):
+    """Both looked for its folder before either had made one."""
+    compose = import_module("configs.compose").compose
+    with import_module("runtime.asked").held(compose(QUICK).config) as ours:
+        assert ours
+        answer = train_only(*QUICK, "once=true")
+        assert (answer.code, "another process has begun" in answer.out) == (0, True)
+    assert find_runs("runs") == []
+    assert train_only(*QUICK, "once=true").code == 0
+    assert len(find_runs("runs")) == 1
+
+
+@pytest.mark.slow
 def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
     answer = command(
         "train", "-m", *QUICK, "training.replay_capacity=1,800",

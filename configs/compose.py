@@ -27,7 +27,7 @@ from configs.catalog import CONFIGS, GROUPS, choices, task_robot
 from configs.refusals import misfit, sentence
 from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.training.provenance import plain
+from robot_rl.training.runs.provenance import plain
 
 Options = TypeVar("Options")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cli import exit_with_sentence, read_overrides
 from robot_rl.core.process import check_one_root
-from runtime.trial_options import EvaluateOptions
+from runtime.trials.trial_options import EvaluateOptions
 
 _HELP = """Plays a trained policy without exploration, once in every world.
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
-    from runtime.trial import run_trial, save_trial, trial_lines
+    from runtime.trials.trial import run_trial, save_trial, trial_lines
 
     options, rest = read_options(EvaluateOptions, overrides)
     trial = run_trial(options, rest)

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _write_bundle(options: ExportOptions) -> Path:
     from configs.compose import from_plain
-    from robot_rl.training.run_folder import RunFolder
+    from robot_rl.training.runs.run_folder import RunFolder
     from runtime.bundling import export_run
     from runtime.parts import run_path
 

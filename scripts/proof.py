@@ -12,10 +12,10 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.process import check_one_root
 
 if TYPE_CHECKING:
-    from proofs.plan import Proof
-    from proofs.record import ProofRecord
-    from proofs.training import TrainingJob
-    from robot_rl.training.run_folder import RunFolder
+    from proofs.pages.record import ProofRecord
+    from proofs.proving.plan import Proof
+    from proofs.proving.training import TrainingJob
+    from robot_rl.training.runs.run_folder import RunFolder
 
 _HELP = """Trains many seeds, flies the best policy of each 1,000 times and writes what came of it.
 
@@ -130,10 +130,10 @@ def _prove(
     proofs: "Sequence[Proof]", options: ProofOptions, changes: Sequence[str], command: str
 ) -> list[bool]:
     """Train, fly, write; returns whether each proof has passed its bars."""
-    from proofs.measurement import measure
-    from proofs.results import save_results
-    from proofs.stages import Preparation
-    from proofs.training import train_all
+    from proofs.pages.results import save_results
+    from proofs.proving.measurement import measure
+    from proofs.proving.stages import Preparation
+    from proofs.proving.training import train_all
 
     load_average = os.getloadavg()[0]
     if load_average > 0.25 * (os.cpu_count() or 1):
@@ -179,7 +179,7 @@ def _draw(
     folder: Path,
 ) -> None:
     """Draw the learning curves of all groups, or what became of every seed."""
-    from proofs.outcomes import plot_outcomes
+    from proofs.pages.outcomes import plot_outcomes
     from robot_rl.training.reporting.curves import plot_comparison
     from robot_rl.training.reporting.metrics import read_metrics
 
@@ -196,8 +196,8 @@ def _draw(
 
 def _report(proof: "Proof", options: ProofOptions) -> bool:
     """Write the page again; refuses results of another configuration."""
-    from proofs.record import load_record
-    from proofs.results import refuse_changed
+    from proofs.pages.record import load_record
+    from proofs.pages.results import refuse_changed
 
     folder = Path(options.out or "docs/proofs")
     path = folder / f"{proof.name}.json"
@@ -212,8 +212,8 @@ def _report(proof: "Proof", options: ProofOptions) -> bool:
 
 def _write(proof: "Proof", record: "ProofRecord", folder: Path) -> bool:
     """Write the page and say the verdict; returns whether all bars are passed."""
-    from proofs.page import write_page
-    from proofs.results import publish
+    from proofs.pages.page import write_page
+    from proofs.pages.results import publish
 
     picture = folder / f"{proof.name}.png"
     text = write_page(proof, record, picture=picture.name if picture.is_file() else None)

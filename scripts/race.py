@@ -114,7 +114,7 @@ def _run(
     command: str,
 ) -> bool:
     """Train, read, write; returns whether all bars are passed."""
-    from proofs.training import train_all
+    from proofs.proving.training import train_all
     from races.measurement import measure_race, measured_before, with_other_tracks
     from races.plan import in_turns
 
@@ -142,7 +142,7 @@ def _run(
 
 def _report(race: "Race", options: RaceOptions) -> bool:
     """Write the page again; refuses results of another configuration."""
-    from proofs.results import refuse_changed
+    from proofs.pages.results import refuse_changed
     from races.record import load_race
 
     folder = Path(options.out or "docs/races")
@@ -159,7 +159,7 @@ def _report(race: "Race", options: RaceOptions) -> bool:
 
 def _write(race: "Race", record: "RaceRecord", folder: Path) -> bool:
     """Write results, picture and page, and say the verdict."""
-    from proofs.results import publish, save_results
+    from proofs.pages.results import publish, save_results
     from races.page import write_page
     from races.picture import draw_race
 

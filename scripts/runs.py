@@ -24,7 +24,7 @@ from robot_rl.training.reporting.run_summary import (
     removable,
     summarise,
 )
-from robot_rl.training.run_folder import RunFolder, find_runs
+from robot_rl.training.runs.run_folder import RunFolder, find_runs
 from runtime.table import print_table
 
 _EXAMPLES = """examples:

@@ -94,7 +94,7 @@ def _train(overrides: Sequence[str]) -> int:
 
     options, rest = read_options(TrainOptions, overrides)
     if options.resume:
-        from runtime.resume import resume
+        from runtime.sessions.resume import resume
 
         return resume(options.resume, rest)
     composition = compose(rest)
@@ -102,16 +102,16 @@ def _train(overrides: Sequence[str]) -> int:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError("once=true looks for a run in one process: leave torchrun out")
         return _train_once(composition)
-    from runtime.session import start
+    from runtime.sessions.session import start
 
     return start(composition.config, composition.chosen)
 
 
 def _train_once(composition: "Composition") -> int:
     """Train a run unless there is one of the same words already; returns the exit code."""
-    from runtime.asked import held, run_of
-    from runtime.resume import finish
-    from runtime.session import start
+    from runtime.sessions.asked import held, run_of
+    from runtime.sessions.resume import finish
+    from runtime.sessions.session import start
 
     with held(composition.config) as ours:
         if (found := run_of(composition.config)) is not None:

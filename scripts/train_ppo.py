@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cli import exit_with_sentence
-from runtime.guest_command import run_guest
+from runtime.guests.guest_command import run_guest
 
 _HELP = """Trains PPO of the package rsl_rl in the worlds of a task, to compare our learners with.
 

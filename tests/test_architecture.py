@@ -44,9 +44,9 @@ ON_THE_ROBOT = {
 }
 
 ON_THE_ROBOT |= {  # the loop, every control law and driver, also those to come
-    f"hardware.{path.parent.name}.{path.stem}": {"numpy", "array_api_compat"}
-    for room in ("control/[a-z]*", "controllers/[a-z]*", "drivers/[a-z]*")
-    for path in sorted((ROOT / "hardware").glob(f"{room}.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): {"numpy", "array_api_compat"}
+    for room in ("control", "controllers", "drivers")
+    for path in sorted((ROOT / "hardware" / room).rglob("[a-z]*.py"))
 }
 
 EVERYWHERE = {"numpy", "torch", "array_api_compat"}
@@ -117,7 +117,7 @@ SEVERAL_FILES = {
         "sim.viewing.worlds",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
-    ("psutil", "robot_rl"): {"robot_rl.training.memory", "robot_rl.training.parallel"},
+    ("psutil", "robot_rl"): {"robot_rl.training.memory", "robot_rl.training.ranks.parallel"},
     ("safetensors", "robot_rl"): {
         "robot_rl.training.storage.checkpoint_files",
         "robot_rl.training.storage.segments",
@@ -128,9 +128,9 @@ SEVERAL_FILES = {
         "sim.browser.scene",
     },
     ("warp", "sim"): {
-        "sim.physics.multirotor",
-        "sim.physics.multirotor_dynamics",
-        "sim.physics.multirotor_kernel",
+        "sim.physics.multirotor_engine.engine",
+        "sim.physics.multirotor_engine.dynamics",
+        "sim.physics.multirotor_engine.kernel",
     },
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from hardware.control.clipping import Limiter
+from hardware.control.limits.clipping import Limiter
 from hardware.controllers.controller import Controller, kind_of
 from hardware.controllers.handover import Handover
 from robot_rl.core.errors import ConfigError, SpecMismatchError

@@ -9,12 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from hardware.control.acts import Acts
-from hardware.control.clipping import Limiter
-from hardware.control.clock import Clock
 from hardware.control.command_path import CommandPath, Laws
-from hardware.control.commanded import IN_CHARGE, CommandSource, StampedCommand
-from hardware.control.conditions import Observed, Watch
-from hardware.control.measured import ROUNDING
+from hardware.control.limits.clipping import Limiter
 from hardware.control.safety import (
     DRIVEN,
     EMERGENCIES,
@@ -27,7 +23,11 @@ from hardware.control.safety import (
 )
 from hardware.control.status import RobotStatus, Trip, refusal_words, trip_words
 from hardware.control.stopping import Stopping
-from hardware.control.timing import Latencies
+from hardware.control.timing.clock import Clock
+from hardware.control.timing.durations import Latencies
+from hardware.control.watch.commanded import IN_CHARGE, CommandSource, StampedCommand
+from hardware.control.watch.conditions import Observed, Watch
+from hardware.control.watch.measured import ROUNDING
 from hardware.drivers.driver import StampedDriver
 from robot_rl.core.errors import ConfigError, StaleStateError
 from robot_rl.core.robot_command import RobotCommand

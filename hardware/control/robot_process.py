@@ -9,18 +9,18 @@ ticks on, and what they leave unsaid for too long stops the robot.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hardware.control.acts_mail import ActsReceiver
-from hardware.control.clipping import make_limiter
-from hardware.control.clock import Clock
-from hardware.control.command_mail import CommandLayout, CommandReceiver
 from hardware.control.command_path import Laws
-from hardware.control.conditions import Watch
-from hardware.control.fields_mail import FieldsSender
+from hardware.control.limits.clipping import make_limiter
+from hardware.control.mail.acts_mail import ActsReceiver
+from hardware.control.mail.command_mail import CommandLayout, CommandReceiver
+from hardware.control.mail.fields_mail import FieldsSender
+from hardware.control.mail.status_mail import StatusSender
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import SafetyState
-from hardware.control.safety_limits import SafetyLimits
-from hardware.control.status_mail import StatusSender
 from hardware.control.stopping import StopConfig, make_stopping
+from hardware.control.timing.clock import Clock
+from hardware.control.watch.conditions import Watch
+from hardware.control.watch.safety_limits import SafetyLimits
 from hardware.drivers.driver import StampedDriver
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hardware.control.clock import Clock
+from hardware.control.timing.clock import Clock
 from hardware.drivers.fake_bodies import Body, FlyingBody, JointBody
 from robot_rl.core.errors import ConfigError, StaleStateError
 from robot_rl.core.robot import RobotSpec

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hardware.control.clock import Clock
-from hardware.control.command_mail import CommandLayout, CommandSender
-from hardware.control.commanded import StampedCommand
-from hardware.control.fields_mail import FieldsReceiver
+from hardware.control.mail.command_mail import CommandLayout, CommandSender
+from hardware.control.mail.fields_mail import FieldsReceiver
+from hardware.control.timing.clock import Clock
+from hardware.control.watch.commanded import StampedCommand
 from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hardware.recording.replay import ReplayedStep
-from hardware.ros.policy_step import PolicyStep
+from hardware.ros.policy.policy_step import PolicyStep
 from policies.runner import PolicySpec
 
 TOLERANCE = 1e-6

@@ -15,11 +15,11 @@ import numpy as np
 
 from hardware.recording.bag import Bag, RecordingError
 from hardware.ros.command_streams import numbers_of
-from hardware.ros.policy_node import command_messages
-from hardware.ros.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
-from hardware.ros.robot_inputs import RobotInputs
-from hardware.ros.state_messages import StateTopic
-from hardware.ros.stencil import Fields
+from hardware.ros.messages.state_messages import StateTopic
+from hardware.ros.messages.stencil import Fields
+from hardware.ros.policy.policy_node import command_messages
+from hardware.ros.policy.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
+from hardware.ros.policy.robot_inputs import RobotInputs
 from policies.runner import PolicyRunner
 from robot_rl.core.robot_command import RobotCommand
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import message
+from hardware.ros.messages.command_messages import CommandMessages
+from hardware.ros.messages.stencil import Stencil
 from hardware.ros.state_streams import Raw, parsed
-from hardware.ros.stencil import Stencil
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 
 _GAINS = ("kp", "kd")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
-from hardware.ros.state_messages import StateTopic
+from hardware.ros.messages.state_messages import StateTopic
 from hardware.ros.state_streams import StateReader
 from hardware.ros.subscriptions import Every, Newest, Waiter
 

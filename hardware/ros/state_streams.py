@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from hardware.ros.compat import message, rclpy
-from hardware.ros.state_messages import StateTopic
-from hardware.ros.stencil import Fields, Stencil
+from hardware.ros.messages.state_messages import StateTopic
+from hardware.ros.messages.stencil import Fields, Stencil
 
 
 class Raw(Protocol):

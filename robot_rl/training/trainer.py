@@ -25,13 +25,13 @@ from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch
-from robot_rl.training.lookout import Lookout
-from robot_rl.training.parallel import Ranks
 from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
-from robot_rl.training.prior import Prior, open_prior
-from robot_rl.training.rank_shares import check_same, save_others, share_of, state_of
+from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.prior_data.prior import Prior, open_prior
+from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks.rank_shares import check_same, save_others, share_of, state_of
 from robot_rl.training.trainer_config import Symmetry, TrainerConfig
 
 VALIDATION_SEED = 1_000_003

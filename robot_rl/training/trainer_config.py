@@ -7,7 +7,7 @@ from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
 from robot_rl.training.phases.config import OfflineConfig, SnapshotConfig, StartConfig
-from robot_rl.training.prior import PriorConfig
+from robot_rl.training.prior_data.prior import PriorConfig
 
 
 class Symmetry(Enum):

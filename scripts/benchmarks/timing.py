@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from robot_rl.training.provenance import describe_device, package_versions
+from robot_rl.training.runs.provenance import describe_device, package_versions
 
 _SHOWN = ("torch", "warp-lang", "numpy")
 

@@ -11,7 +11,7 @@ from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.runs.run_folder import RunFolder
 from runtime.bundling import BundlePolicy
 from runtime.parts import load_policy, seen_groups
 from sim.env import SimEnv

@@ -17,7 +17,7 @@ from collecting.options import CollectOptions, Share
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.datasets.repair import COLLECTED
-from robot_rl.training.provenance import config_hash, git_state, package_versions
+from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 _LETTERS = 8

@@ -12,8 +12,8 @@ from deploying.options import DeployOptions
 from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.plan import Deployment
 from deploying.processes import run_bridge, run_link, run_policy, run_robot
+from hardware.control.mail.status_mail import StatusReceiver, ToldStatus
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.status_mail import StatusReceiver, ToldStatus
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.core.errors import RobotRLError

@@ -9,8 +9,8 @@ import numpy as np
 from deploying.leaving import Leaving
 from deploying.parts import DeploymentParts
 from hardware.control.acts import Acts
-from hardware.control.clock import Clock
-from hardware.control.fields_mail import FieldsSender
+from hardware.control.mail.fields_mail import FieldsSender
+from hardware.control.timing.clock import Clock
 from hardware.drivers.driver import StampedDriver
 from hardware.drivers.fake import FakeDriver
 from hardware.drivers.neighbour import NeighbourDriver

@@ -34,7 +34,7 @@ def convert(options: argparse.Namespace) -> None:
             "--action-range, --done, --task and --robot are for data of others"
         )
     if ours:
-        from robot_rl.training.replay_episodes import replay_episodes  # torch; data need none
+        from robot_rl.training.runs.replay_episodes import replay_episodes  # torch; data need none
 
         spec, episodes, told = *replay_episodes(options.dataset), None
     else:

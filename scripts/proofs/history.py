@@ -1,9 +1,9 @@
 """The history proof: students that look back against students that see the present alone."""
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord, SeedResult
-from proofs.results import Bar
+from proofs.pages.record import ProofRecord, SeedResult
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
 from robot_rl.training.reporting.statistics import bootstrap_interval
 
 _HIDDEN = "hidden dynamics"

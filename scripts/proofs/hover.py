@@ -2,10 +2,10 @@
 
 import statistics
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord
-from proofs.results import Bar
+from proofs.pages.record import ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
 
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
 _PLANT_A = "plant A"

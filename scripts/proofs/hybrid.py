@@ -7,12 +7,12 @@ gap was chosen by looking at policies of the simulator and of reality alone.
 from collections.abc import Sequence
 from statistics import mean
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import GroupResult, ProofRecord, SeedResult
-from proofs.results import Bar
-from proofs.stages import Preparation, collect_once, train_one
-from proofs.training import TrainingJob
+from proofs.pages.record import GroupResult, ProofRecord, SeedResult
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
+from proofs.proving.stages import Preparation, collect_once, train_one
+from proofs.proving.training import TrainingJob
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.reporting.statistics import bootstrap_interval
 

@@ -6,12 +6,12 @@ Fixed before any of it was run: task, data, networks, updates, steps, conditions
 import os
 from statistics import mean
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import GroupResult, ProofRecord
-from proofs.results import Bar
-from proofs.stages import Preparation, call, train_one
-from proofs.training import TrainingJob
+from proofs.pages.record import GroupResult, ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
+from proofs.proving.stages import Preparation, call, train_one
+from proofs.proving.training import TrainingJob
 from robot_rl.datasets.files.manifest import is_dataset
 
 _BOX = "goals in the box"

@@ -1,9 +1,9 @@
 """The reach proof: five seeds bring an arm's end effector to random points within 2 cm."""
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord
-from proofs.results import Bar
+from proofs.pages.record import ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
 
 _BOX, _GROUP = "goals in the box", "reach"
 

@@ -5,12 +5,12 @@ Fixed before any of it was run: data, networks, updates, steps, conditions and b
 
 import os
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord
-from proofs.results import Bar
-from proofs.stages import Preparation, call, collect_once
-from proofs.training import ProofError, train_all
+from proofs.pages.record import ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
+from proofs.proving.stages import Preparation, call, collect_once
+from proofs.proving.training import ProofError, train_all
 
 _HOLES = "holes of the task"
 _DATA, _BASE = "data/peg_demonstrations", "data/peg_base"

@@ -1,9 +1,9 @@
 """The tracking proof: five seeds follow a lemniscate after at most ten minutes of training."""
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord
-from proofs.results import Bar
+from proofs.pages.record import ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
 
 _LEMNISCATE, _GROUP = "lemniscate", "tracking"
 _RMS = "rms_distance_all"

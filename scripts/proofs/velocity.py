@@ -1,9 +1,9 @@
 """The velocity proof: two seeds walk a quadruped as fast as asked, pushed and randomised."""
 
-from proofs.flights import Condition
-from proofs.plan import Column, Group, Proof
-from proofs.record import ProofRecord
-from proofs.results import Bar
+from proofs.pages.record import ProofRecord
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.plan import Column, Group, Proof
 
 _GOALS, _GROUP = "goals of training", "velocity"
 _FALL = 1.0

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.results import Bar
+from proofs.pages.results import Bar
 from races.measurement import ratio_of_areas
 from races.plan import Entrant, Race, Track
 from races.record import RaceRecord, RaceSeed

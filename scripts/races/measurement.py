@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from proofs.measurement import machine
-from proofs.results import changes
-from proofs.training import TrainingJob
+from proofs.pages.results import changes
+from proofs.proving.measurement import machine
+from proofs.proving.training import TrainingJob
 from races.plan import Race, Track
 from races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.reporting.statistics import iqm
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.runs.run_folder import RunFolder
 
 _RESAMPLES = 10_000
 

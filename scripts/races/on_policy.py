@@ -1,6 +1,6 @@
 """SAC beside PPO on our own tasks: how long, and how many steps, to the same success."""
 
-from proofs.results import Bar
+from proofs.pages.results import Bar
 from races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
 from races.plan import Entrant, Race
 from races.record import RaceRecord

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.tables import bars_table, origin_table, table
+from proofs.pages.tables import bars_table, origin_table, table
 from races.measurement import first_reached
 from races.plan import Entrant, Race, Track
 from races.record import EntrantResult, RaceRecord

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.results import Bar
-from proofs.training import TrainingJob
+from proofs.pages.results import Bar
+from proofs.proving.training import TrainingJob
 from races.record import RaceRecord
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import Record

@@ -1,6 +1,6 @@
 """SAC, FastSAC and FlashSAC where worlds are many: time to the bar, and who takes it."""
 
-from proofs.results import Bar
+from proofs.pages.results import Bar
 from races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
 from races.plan import Entrant, Race
 from races.record import RaceRecord

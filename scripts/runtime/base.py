@@ -13,9 +13,9 @@ from policies.bases.frozen import FrozenBase, read_base
 from policies.residual_actor import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv, with_base_action
 from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.training.base_actions import BaseActions
-from robot_rl.training.lookout import Lookout
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.prior_data.base_actions import BaseActions
+from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
 _KEPT = "base"

@@ -15,9 +15,9 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.prior import open_prior
+from robot_rl.training.prior_data.prior import open_prior
 from robot_rl.training.reporting.calibration import calibrate
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.runs.run_folder import RunFolder
 from runtime.base import kept_base, lookout, with_base
 from runtime.parts import make_learner, run_path
 

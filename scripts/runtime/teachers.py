@@ -7,7 +7,7 @@ from typing import Any
 from configs.schema import RunConfig, component_of
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.training.run_folder import RunFolder, find_runs
+from robot_rl.training.runs.run_folder import RunFolder, find_runs
 
 _PLANT = "sensed/plant"
 """Term that shows the drawn parameters as parts of their ranges: it means what the ranges say."""

@@ -19,14 +19,14 @@ from robot_rl.training.cluster.remote_worlds import RemoteWorlds
 from robot_rl.training.collector import Collector
 from robot_rl.training.imitation.cloning_trainer import CloningTrainer
 from robot_rl.training.memory import check_memory
-from robot_rl.training.parallel import Ranks
-from robot_rl.training.rank_shares import device_of, seed_of, share_of
+from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.base import lookout, with_base, without_base
-from runtime.collectors import check_collectors, collector_maker, start_collectors
 from runtime.parts import make_learner
+from runtime.sessions.collectors import check_collectors, collector_maker, start_collectors
 
 if TYPE_CHECKING:
     from robot_rl.training.imitation.demonstrations import Demonstrations

@@ -7,7 +7,7 @@ from pathlib import Path
 from configs.compose import compose, expand
 from configs.schema import RunConfig
 from robot_rl.core.errors import ConfigError
-from runtime.asked import asked_hash, newest_runs
+from runtime.sessions.asked import asked_hash, newest_runs
 
 
 @dataclass(frozen=True, kw_only=True)

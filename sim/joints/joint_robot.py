@@ -7,7 +7,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from sim.joints.fallen import BeginsFallen
-from sim.joints.joint_randomization import JointRandomization
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.motions.reference import FollowsMotion, make_reference
 from sim.physics.engine import PhysicsEngine
 from sim.physics.mechanism import Mechanism

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.joint_motors import JointMotors
+from sim.joints.motors.joint_motors import JointMotors
 from sim.joints.placement import Placed
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout

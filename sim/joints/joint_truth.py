@@ -10,8 +10,8 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 from robot_rl.core.rows import counting_is_free
-from sim.joints.gripper import Gripper
 from sim.joints.joint_robot import JointRobotConfig
+from sim.joints.motors.gripper import Gripper
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.scenes.clutter.field import FIELD, PotentialField

@@ -17,17 +17,17 @@ from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, widening
 from sim.joints.fallen import FallenConfig, dropped
 from sim.joints.joint_mirror import mirror_model_sensors
-from sim.joints.joint_motors import JointMotors
-from sim.joints.joint_plant import JointPlants
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.joint_states import JointStates
 from sim.joints.joint_truth import JointTruth
+from sim.joints.motors.joint_motors import JointMotors
 from sim.joints.placement import Placed, Placement
+from sim.joints.plant.joint_plant import JointPlants
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.joint_layout import JointLayout
 from sim.physics.make_engine import make_engine
-from sim.physics.mujoco_model import load_model
-from sim.physics.mujoco_settle import settle
+from sim.physics.mujoco_engine.settle import settle
+from sim.physics.mujoco_model.model import load_model
 from sim.pushes import PushConfig, Pushes
 from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan

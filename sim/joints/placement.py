@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sim.joints.gripper import Gripper
 from sim.joints.joint_truth import BASE_POSITION, BASE_VELOCITY
+from sim.joints.motors.gripper import Gripper
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.task import Start

@@ -28,9 +28,9 @@ from sim.multirotors.multirotor_robot import (
     MultirotorRandomization,
 )
 from sim.multirotors.rate_loop import RateLoop
-from sim.physics import multirotor_model
-from sim.physics.multirotor_model import NOISE_WIDTH, PARAM_COLUMNS
-from sim.physics.multirotor_sensors import (
+from sim.physics.multirotor_engine import model as multirotor_model
+from sim.physics.multirotor_engine.model import NOISE_WIDTH, PARAM_COLUMNS
+from sim.physics.multirotor_engine.sensors import (
     STATE_COLUMNS,
     latency_steps,
     sensing_row,
@@ -69,7 +69,9 @@ class MultirotorSimulation:
             seed: Seed of the sensor noise.
             curriculum: How the ranges widen; None draws from all of them.
         """
-        from sim.physics.multirotor import MultirotorEngine  # Warp takes half a second: not for all
+        from sim.physics.multirotor_engine.engine import (
+            MultirotorEngine,  # Warp takes half a second: not for all
+        )
 
         self.config = config
         self.randomization = randomization

@@ -16,7 +16,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import FlightAction
-from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.physics.multirotor_engine.model import PARAM_COLUMNS
 
 _TINY = 1e-9
 """Thrust differences below this are none [N]."""

@@ -11,7 +11,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from sim.curriculum import CurriculumConfig
 from sim.multirotors.rate_loop import RateLoopConfig
-from sim.physics.multirotor_model import MultirotorModel
+from sim.physics.multirotor_engine.model import MultirotorModel
 
 START_SPEED = 0.5
 """Rotor speed at an episode's start, fraction of the largest (Eschmann et al. 2024: mid-range)."""

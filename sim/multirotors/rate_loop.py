@@ -1,8 +1,8 @@
 """The inner loop of multirotors that are told body rates and a thrust, for N worlds at once.
 
-It is the law of `hardware/controllers/body_rates.py`, equations, source and all; there it runs in
-the robot's own process, here between policy and rotors in every physics step. Numbers are float64
-as there: what the rotors cannot give differs from rounding by less than float32 tells.
+It is the law of `hardware/controllers/flight/body_rates.py`, equations, source and all; there it
+runs in the robot's own process, here between policy and rotors in every physics step. Numbers are
+float64 as there: what the rotors cannot give differs from rounding by less than float32 tells.
 """
 
 import math
@@ -17,15 +17,15 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
 from robot_rl.core.rows import Rows
 from sim.multirotors.rotor_mixing import RotorMixing
-from sim.physics.multirotor_model import MultirotorModel
+from sim.physics.multirotor_engine.model import MultirotorModel
 
 
 @dataclass(kw_only=True)
 class RateLoopConfig:
     """Range and gains of an inner loop; lists are for roll, pitch and yaw.
 
-    Gains have the names of `BodyRatesConfig` in hardware/controllers/body_rates.py, which explains
-    them.
+    Gains have the names of `BodyRatesConfig` in hardware/controllers/flight/body_rates.py, which
+    explains them.
     """
 
     rates: list[float] = field(default_factory=lambda: [10.0, 10.0, 5.0])

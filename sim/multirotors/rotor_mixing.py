@@ -1,7 +1,7 @@
 """Mixing of thrust and torques to the rotors of N multirotors, with priorities.
 
-The same law, with the same source, as `hardware/controllers/mixer.py`, here for many at once: roll
-and pitch first, then the collective thrust, and yaw with what is left.
+The same law, with the same source, as `hardware/controllers/flight/mixer.py`, here for many at
+once: roll and pitch first, then the collective thrust, and yaw with what is left.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sim.physics.multirotor_model import MultirotorModel
+from sim.physics.multirotor_engine.model import MultirotorModel
 
 _TINY = 1e-12
 """Thrust differences below it are none [N]."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.film.files import load_arrays, save_arrays
-from sim.physics.compiled_model import loaded
+from sim.physics.mujoco_model.compiled_model import loaded
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What decides a world's future, controls included."""

@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import DeviceError
 from sim.physics.engine import Engine, PhysicsEngine
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_engine.batch import MujocoEngine
 
 
 def make_engine(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.robot import RobotSpec
 from sim.physics.joint_layout import JointLayout
-from sim.physics.mujoco_sensors import sensor_columns
+from sim.physics.mujoco_engine.sensors import sensor_columns
 
 Floats = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robot_rl.core.errors import ConfigError
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.multirotors.multirotor import MultirotorSimulation
-from sim.physics.multirotor_model import (
+from sim.physics.multirotor_engine.model import (
     ANGULAR_VELOCITY,
     LINEAR_VELOCITY,
     ORIENTATION,

@@ -16,7 +16,7 @@ from configs.catalog import (
 from configs.compose import compose, expand, from_plain, read_only_options, read_options, to_plain
 from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.provenance import config_hash
+from robot_rl.training.runs.provenance import config_hash
 
 EVERYTHING = [(group, name) for group in GROUPS for name in choices(group)]
 

@@ -48,7 +48,7 @@ def train_only(command) -> Callable[..., Answer]:
     """Train without the pictures and the bundle that follow, and take seconds."""
 
     def run(*arguments: str) -> Answer:
-        session = importlib.import_module("runtime.session")
+        session = importlib.import_module("runtime.sessions.session")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(session, "report_outcome", lambda *_: {})
             return command("train", *arguments)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.command_mail import CommandLayout, CommandReceiver
-from hardware.control.fields_mail import FieldsReceiver
+from hardware.control.mail.command_mail import CommandLayout, CommandReceiver
+from hardware.control.mail.fields_mail import FieldsReceiver
+from hardware.control.mail.status_mail import StatusReceiver, ToldStatus
 from hardware.control.robot_process import Mailboxes
 from hardware.control.safety import SafetyState
-from hardware.control.status_mail import StatusReceiver, ToldStatus
 from robot_rl.core.robot import RobotSpec
 
 PATIENT = 40.0

@@ -14,17 +14,13 @@ def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     names = (
-        "flights",
-        "history",
-        "hover",
-        "page",
-        "reach",
-        "record",
-        "results",
-        "tracking",
-        "velocity",
+        "proving.flights", "history", "hover", "pages.page", "reach", "pages.record",
+        "pages.results", "tracking", "velocity",
+    )  # fmt: skip
+    modules = {name.rpartition(".")[2]: f"proofs.{name}" for name in names}
+    return SimpleNamespace(
+        **{name: importlib.import_module(path) for name, path in modules.items()}
     )
-    return SimpleNamespace(**{name: importlib.import_module(f"proofs.{name}") for name in names})
 
 
 def trial(proofs, success=0.9, *, rms=0.1):

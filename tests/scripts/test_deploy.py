@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hardware.control.mail.status_mail import StatusReceiver
 from hardware.control.safety import SafetyState
-from hardware.control.status_mail import StatusReceiver
 from hardware.ros.compat import look_around, message
 from hardware.ros.session import RosSession
 from robot_rl.core.errors import ConfigError

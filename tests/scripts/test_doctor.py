@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hardware.ros.compat import look_around, message
+from hardware.ros.messages.stamps import put_stamp
 from hardware.ros.session import RosSession
-from hardware.ros.stamps import put_stamp
 from tests.compositions import composed
 from tests.scripts.tiny_run import SCRIPTS
 

@@ -22,7 +22,7 @@ def races(monkeypatch):
     monkeypatch.syspath_prepend(str(SCRIPTS))
     names = ("gymnasium", "measurement", "on_policy", "page", "plan", "record", "thousands")
     modules = {name: importlib.import_module(f"races.{name}") for name in names}
-    return SimpleNamespace(**modules, results=importlib.import_module("proofs.results"))
+    return SimpleNamespace(**modules, results=importlib.import_module("proofs.pages.results"))
 
 
 def made_up_seed(races, *, values, seed=0, seconds=100.0):

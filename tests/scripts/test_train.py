@@ -18,7 +18,7 @@ from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunState
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 KILLS = 20
@@ -169,7 +169,7 @@ def test_broken_step_after_training_does_not_lose_the_run(command, here, monkeyp
     def fail(*arguments):
         raise ValueError("the exporter is broken")
 
-    monkeypatch.setattr(import_module("runtime.outcome"), "export_run", fail)
+    monkeypatch.setattr(import_module("runtime.sessions.outcome"), "export_run", fail)
     answer = command("train", *TINY)
     assert answer.code == 0
     assert "none: ValueError: the exporter is broken" in answer.out

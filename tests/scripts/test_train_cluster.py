@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.run_folder import RunFolder, RunState, find_runs
+from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.scripts.tiny_run import TINY
 
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")

@@ -13,7 +13,7 @@ import pytest
 from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunState
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunState
 
 TINY = (
     "experiment=hopper", "num_envs=1", "training.total_steps=250",

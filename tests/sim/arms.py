@@ -13,9 +13,9 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
 from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
 from sim.task import Start
 from sim.tasks.arms.reach import ReachConfig, ReachTask

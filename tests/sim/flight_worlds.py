@@ -14,7 +14,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import MultirotorConfig
-from sim.physics.multirotor_model import MultirotorModel
+from sim.physics.multirotor_engine.model import MultirotorModel
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 

@@ -10,9 +10,9 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_parts import SensorSpec
 from sim.env import SimEnv
 from sim.joints.fallen import FallenConfig
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.motions.reference import MotionConfig
 from sim.motions.scripted import Script, ScriptConfig
 from sim.physics.engine import PhysicsEngine

@@ -11,9 +11,9 @@ from robot_rl.core.robot_command import CommandKind, JointCommand
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.task import Start
 
 DT = 0.001

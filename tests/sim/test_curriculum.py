@@ -10,7 +10,7 @@ from robot_rl.core.rows import Rows
 from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.multirotors.multirotor_robot import MultirotorRandomization
-from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.physics.multirotor_engine.model import PARAM_COLUMNS
 from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds

@@ -17,8 +17,8 @@ from robot_rl.core.robot_state import FIELD_KINDS, RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
 from sim.joints.joint_mirror import mirror_drawn
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.mirror import mirror_worlds
 from sim.scenes.height_scan import mirror_scan, scan_points
 from sim.scenes.terrain import ScanConfig

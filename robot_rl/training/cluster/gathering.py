@@ -21,7 +21,7 @@ from robot_rl.training.cluster.blocks import Block, joined_obs, joined_steps
 from robot_rl.training.cluster.outpost import Order, weights_of
 from robot_rl.training.cluster.remote_worlds import RemoteWorlds
 from robot_rl.training.collector import Collector, missing_step
-from robot_rl.training.parallel import Ranks
+from robot_rl.training.ranks.parallel import Ranks
 
 ORDERS = 2
 """Blocks that each collector is ahead, at most: one to work on while the other travels."""

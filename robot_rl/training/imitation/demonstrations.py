@@ -20,7 +20,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.training.imitation.demonstration_config import DemonstrationConfig
-from robot_rl.training.prior_episodes import row_description
+from robot_rl.training.prior_data.prior_episodes import row_description
 
 
 class Chunks:

@@ -15,7 +15,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner, OfflineLearner, Phase, SeesStored
 from robot_rl.training.phases.config import OfflineConfig
 from robot_rl.training.phases.workflow import hints
-from robot_rl.training.prior import Prior
+from robot_rl.training.prior_data.prior import Prior
 
 _BLOCK = 20
 """Updates between two looks at the clock; their minibatches are drawn at once."""

@@ -10,7 +10,7 @@ from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.phases.config import StartConfig
-from robot_rl.training.run_folder import RunFolder
+from robot_rl.training.runs.run_folder import RunFolder
 
 
 def load_start(config: StartConfig, learner: Learner) -> None:

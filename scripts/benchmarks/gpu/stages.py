@@ -20,13 +20,13 @@ from benchmarks.gpu.plan import WORLDS, World
 from benchmarks.simulation import environment_speed
 from benchmarks.timing import interleave
 from configs.compose import compose
-from proofs.training import TrainingJob, train_all
+from proofs.proving.training import TrainingJob, train_all
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.provenance import describe_device, package_versions
+from robot_rl.training.runs.provenance import describe_device, package_versions
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from runtime.parts import make_sim_env
-from runtime.trial import run_trial
-from runtime.trial_options import EvaluateOptions
+from runtime.trials.trial import run_trial
+from runtime.trials.trial_options import EvaluateOptions
 
 _SAVING_SECONDS = 60.0
 """Left of a stage for a training that is stopped: checkpoint and replay are written."""

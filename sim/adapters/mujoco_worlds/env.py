@@ -17,7 +17,7 @@ from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.mujoco_worlds.facts import INFINITE, INFOS, TERMS, Motion, PlanarWorld, is_healthy
 from sim.fault_flags import FaultFlags
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_engine.batch import MujocoEngine
 
 
 class MujocoWorldsEnv:

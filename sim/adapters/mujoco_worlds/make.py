@@ -15,7 +15,7 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.mujoco_worlds.env import MujocoWorldsEnv
 from sim.adapters.mujoco_worlds.facts import WORLDS
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_engine.batch import MujocoEngine
 
 _MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 _LIMIT = "max_episode_steps"

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.rows import Rows, counting_is_free
-from sim.physics.compiled_model import compiled
 from sim.physics.fault_record import MAX_RECORDS, STATE, FaultRecord
-from sim.physics.mujoco_motor import waiting_columns
-from sim.physics.mujoco_sensors import named_sensor, quaternions, sensor_columns
+from sim.physics.mujoco_engine.sensors import named_sensor, quaternions, sensor_columns
+from sim.physics.mujoco_model.compiled_model import compiled
+from sim.physics.mujoco_model.motor import waiting_columns
 from sim.physics.warp_engine.programs import Programs
 from sim.physics.warp_engine.room import Room
 from sim.physics.warp_start import wp

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 
 from hardware.control.acts import Acts
-from hardware.control.clipping import Limiter, make_limiter
-from hardware.control.clock import LogicalClock
 from hardware.control.command_path import Laws
-from hardware.control.commanded import StampedCommand
-from hardware.control.conditions import SafetyLimits, Watch
-from hardware.control.limiter import JointLimits
+from hardware.control.limits.clipping import Limiter, make_limiter
+from hardware.control.limits.limiter import JointLimits
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
+from hardware.control.timing.clock import LogicalClock
+from hardware.control.watch.commanded import StampedCommand
+from hardware.control.watch.conditions import SafetyLimits, Watch
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from hardware.control.acts import Acts
-from hardware.control.acts_mail import ActsReceiver, ActsSender
-from hardware.control.fields_mail import FieldsReceiver, FieldsSender
+from hardware.control.mail.acts_mail import ActsReceiver, ActsSender
+from hardware.control.mail.fields_mail import FieldsReceiver, FieldsSender
+from hardware.control.mail.status_mail import StatusReceiver, StatusSender
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.status import RobotStatus, Trip
-from hardware.control.status_mail import StatusReceiver, StatusSender
-from hardware.control.timing import Latency
+from hardware.control.timing.durations import Latency
 
 _numbers = count()
 WIDTHS = {"joint_position": 2, "orientation_w": 4}

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hardware.control.clock import LogicalClock
 from hardware.control.command_path import Laws
-from hardware.control.limiter import JointLimiter, JointLimits
+from hardware.control.limits.limiter import JointLimiter, JointLimits
 from hardware.control.safety import ACTS, DRIVEN, Condition, SafetyState
+from hardware.control.timing.clock import LogicalClock
 from hardware.controllers.joint_pd import JointPd
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints

@@ -18,10 +18,14 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 
-from hardware.control import command_mail, realtime, timing
-from hardware.control.clipping import make_limiter
-from hardware.control.clock import LogicalClock
-from hardware.control.conditions import SafetyLimits, Watch
+from hardware.control.mail import command_mail
+
+from hardware.control.timing.durations import realtime
+
+from hardware.control.timing.durations import durations as timing
+from hardware.control.limits.clipping import make_limiter
+from hardware.control.timing.clock import LogicalClock
+from hardware.control.watch.conditions import SafetyLimits, Watch
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import make_stopping

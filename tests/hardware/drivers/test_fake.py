@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hardware.control.clock import LogicalClock
+from hardware.control.timing.clock import LogicalClock
 from hardware.drivers.driver import StampedDriver
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError

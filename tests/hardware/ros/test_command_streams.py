@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_typestore
 
-from hardware.ros.command_messages import CommandMessages
 from hardware.ros.command_streams import CommandReader, CommandWriter, numbers_of
 from hardware.ros.compat import message
+from hardware.ros.messages.command_messages import CommandMessages
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RobotCommand

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
-from hardware.ros.state_messages import state_topics
+from hardware.ros.messages.command_messages import CommandMessages, Gains
+from hardware.ros.messages.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import normalize
 from robot_rl.core.robot import RobotSpec

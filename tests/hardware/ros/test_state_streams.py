@@ -8,9 +8,9 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from hardware.ros.compat import message, rclpy
-from hardware.ros.state_messages import StateTopic, state_topics
+from hardware.ros.messages.state_messages import StateTopic, state_topics
+from hardware.ros.messages.stencil import Stencil
 from hardware.ros.state_streams import StateReader, StateWriter
-from hardware.ros.stencil import Stencil
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from tests.compositions import composed

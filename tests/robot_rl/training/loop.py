@@ -6,8 +6,8 @@ from typing import Any
 
 from robot_rl.core.env import EnvSpec
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.parallel import Ranks
-from robot_rl.training.rank_shares import seed_of
+from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks.rank_shares import seed_of
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
 from robot_rl.training.trainer_config import TrainerConfig

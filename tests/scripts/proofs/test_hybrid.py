@@ -77,7 +77,7 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
 def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path: Path) -> None:
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
     record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
-    importlib.import_module("proofs.outcomes").plot_outcomes(proof, record, picture)
+    importlib.import_module("proofs.pages.outcomes").plot_outcomes(proof, record, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
     page = proofs.page.write_page(proof, record, picture=picture.name)
     assert "## Seed by seed\n\n![Every seed, IQM and 95 % interval](hybrid.png)" in page
@@ -119,7 +119,7 @@ def test_a_tiny_one_from_the_first_stage_to_the_page(
     proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    stages, called = importlib.import_module("proofs.stages"), []
+    stages, called = importlib.import_module("proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:
         called.append(script)

@@ -85,7 +85,7 @@ def test_a_tiny_one_from_demonstrations_to_the_page(
     proofs, residual, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    stages, called = importlib.import_module("proofs.stages"), []
+    stages, called = importlib.import_module("proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:
         called.append(script)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_rl.training.run_folder import RunFolder, RunState, find_runs
+from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 QUICK = (*TINY, "video=false")
@@ -100,7 +100,7 @@ def test_one_run_is_trained_once_if_asked(train_only, here):
 def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here, launching):
     """Both looked for its folder before either had made one."""
     compose = import_module("configs.compose").compose
-    with import_module("runtime.asked").held(compose(QUICK).config) as ours:
+    with import_module("runtime.sessions.asked").held(compose(QUICK).config) as ours:
         assert ours
         answer = train_only(*QUICK, "once=true")
         assert (answer.code, "another process has begun" in answer.out) == (0, True)

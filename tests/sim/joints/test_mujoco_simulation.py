@@ -16,10 +16,10 @@ import torch
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_parts import JointSpec, SensorSpec
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.physics.mujoco_model import ROBOTS
+from sim.joints.plant.joint_randomization import JointRandomization
+from sim.physics.mujoco_model.model import ROBOTS
 from tests.sim.arms import CPU, arms, begin, hold, panda
 
 

@@ -14,7 +14,7 @@ from robot_rl.core.robot_parts import SensorSpec
 from sim.curriculum import CurriculumConfig
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
-from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.physics.multirotor_engine.model import PARAM_COLUMNS
 from tests.sim.flying import robot_config
 from tests.sim.resting import begin, multirotors
 

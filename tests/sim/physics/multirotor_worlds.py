@@ -4,12 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.physics.multirotor_model import ANGULAR_VELOCITY, ORIENTATION, ROTOR_SPEED, MultirotorModel
+from sim.physics.multirotor_engine.model import (
+    ANGULAR_VELOCITY,
+    ORIENTATION,
+    ROTOR_SPEED,
+    MultirotorModel,
+)
 from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")
 
-from sim.physics.multirotor import MultirotorEngine
+from sim.physics.multirotor_engine.engine import MultirotorEngine
 
 DT = 0.01
 both_plants = pytest.mark.parametrize("model", [PLANT_A, PLANT_B], ids=["paper", "identified"])

@@ -9,8 +9,8 @@ import torch
 
 from robot_rl.core.errors import StorageError
 from sim.physics.fault_record import FaultRecord
-from sim.physics.mujoco_batch import MAX_RECORDS
-from tests.sim.physics.test_mujoco_batch import pendulums
+from sim.physics.mujoco_engine.batch import MAX_RECORDS
+from tests.sim.physics.mujoco_engine.test_batch import pendulums
 
 
 @pytest.fixture

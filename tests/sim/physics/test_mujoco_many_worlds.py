@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.rows import Rows
-from sim.physics.mujoco_batch import MujocoEngine
+from sim.physics.mujoco_engine.batch import MujocoEngine
 
 FEW, MANY = 6, 130
 TUMBLING = """

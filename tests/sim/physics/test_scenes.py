@@ -9,8 +9,8 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joints.joint_randomization import JointRandomization
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import Start
 from tests.sim.arms import CPU, panda

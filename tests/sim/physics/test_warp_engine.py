@@ -18,14 +18,14 @@ from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import ConfigError, LimitError, ShapeError
 from robot_rl.core.rows import Rows
 from sim.physics.engine import Engine, PhysicsEngine
-from sim.physics.mujoco_batch import MujocoEngine
-from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_model.model import load_model
 from sim.physics.warp_engine.engine import MujocoWarpEngine
 from sim.physics.warp_engine.room import Room
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.sim.arms import arm_worlds
-from tests.sim.physics.test_mujoco_batch import PENDULUMS, WORLDS, picked
+from tests.sim.physics.mujoco_engine.test_batch import PENDULUMS, WORLDS, picked
 
 BALLS = """
 <mujoco>

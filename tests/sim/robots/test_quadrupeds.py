@@ -10,8 +10,8 @@ import torch
 
 from robot_rl.core.rows import Rows
 from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_batch import MujocoEngine
-from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_model.model import ROBOTS, load_model
 from tests.sim.legs import leg_worlds
 from tests.sim.robots.quadruped import quadruped
 

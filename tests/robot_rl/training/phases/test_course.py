@@ -11,14 +11,14 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Phase
 from robot_rl.training.phases.config import OfflineConfig, StartConfig
-from robot_rl.training.prior import PriorConfig
-from robot_rl.training.run_folder import RunFolder, RunName
+from robot_rl.training.prior_data.prior import PriorConfig
+from robot_rl.training.runs.run_folder import RunFolder, RunName
 from robot_rl.training.trainer_config import TrainerConfig
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
 from tests.robot_rl.learners.offline.small import small_cql, small_iql
 from tests.robot_rl.training.loop import Loop
-from tests.robot_rl.training.test_prior_episodes import demonstrations
+from tests.robot_rl.training.prior_data.test_prior_episodes import demonstrations
 from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted
 
 OFFLINE = OfflineConfig(updates=60, evaluation_interval=30, held_out=0.25)

@@ -11,7 +11,7 @@ from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.reporting.run_summary import delete_run, group_of, removable, summarise
-from robot_rl.training.run_folder import RunFolder, RunName, RunState
+from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot_state import FIELD_KINDS, RobotState
 from robot_rl.core.rows import Rows
 from sim.env import SimEnv
-from sim.joints.joint_randomization import JointRandomization
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
 from sim.scenes.clutter.corridor import FieldConfig, FieldPoint
 from sim.scenes.clutter.field import FIELD, FORCES, POINTS, WAY, mirror_clutter

@@ -13,7 +13,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.rows import Rows
-from sim.joints.joint_randomization import JointRandomization
+from sim.joints.plant.joint_randomization import JointRandomization
 from sim.pushes import PushConfig
 from sim.task import Judgement
 from sim.tasks.legs.gait import heading_velocity

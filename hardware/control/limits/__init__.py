@@ -1,0 +1,1 @@
+"""Limits of commands, the last thing before the robot."""

@@ -1,0 +1,1 @@
+"""When the loop runs, and how late."""

@@ -1,0 +1,1 @@
+"""What the loop looks at in every tick, and when it speaks."""

@@ -1,0 +1,1 @@
+"""Laws for what flies."""

@@ -1,0 +1,1 @@
+"""Numbers of the loop as standard messages, and back."""

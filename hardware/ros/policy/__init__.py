@@ -1,0 +1,1 @@
+"""The policy's side of the wire."""

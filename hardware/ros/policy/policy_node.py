@@ -1,0 +1,194 @@
+"""The policy's side of the wire: measurements in, commands out, once per control period.
+
+It decides nothing about safety: the robot's side does, and does not trust this one. What is refused
+here is refused so that a person reads why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from hardware.control.safety import SafetyState
+from hardware.control.timing.clock import Clock
+from hardware.ros.command_streams import CommandWriter
+from hardware.ros.compat import message
+from hardware.ros.messages.command_messages import CommandMessages, Gains
+from hardware.ros.policy.pace import Pace
+from hardware.ros.policy.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, StepMessages, decide
+from hardware.ros.policy.robot_inputs import RobotInputs
+from hardware.ros.session import RosSession
+from policies.runner import PolicyRunner, PolicySpec
+from robot_rl.core.errors import StaleStateError
+from robot_rl.core.goal_clock import GoalClock
+from robot_rl.core.robot_command import RobotCommand
+
+_SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")
+_STEPS_KEPT = 128
+"""For a recorder that has not found the policy yet when the policy has found the recorder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTick:
+    """What came of one control period."""
+
+    command: RobotCommand | None
+    """What was decided; None while the policy waits."""
+    waits_for: str = ""
+    """Why nothing was decided, in words."""
+    stamp: int = 0
+    """Time of the measurements that were answered [ns]."""
+    age: float = 0.0
+    """Age of these measurements when the command left [s]."""
+
+
+def gains_of(spec: PolicySpec) -> dict[str, Gains]:
+    """The gain set that a policy was trained with, by a name that says which numbers it holds."""
+    action_map = spec.action_map
+    joints = spec.robot.num_joints
+    if not joints:
+        return {}
+    gains = Gains(
+        stiffness=np.array([action_map.stiffness[:joints]]),
+        damping=np.array([action_map.damping[:joints]]),
+    )
+    digest = sha256(gains.stiffness.tobytes() + gains.damping.tobytes()).hexdigest()
+    return {f"policy:{digest[:8]}": gains}
+
+
+def command_messages(spec: PolicySpec) -> CommandMessages:
+    """How the commands of a policy travel."""
+    return CommandMessages(spec.robot, gains_of(spec), spec.action_map.kind)
+
+
+class PolicyNode:
+    """A policy between a robot's topics."""
+
+    def __init__(
+        self,
+        session: RosSession,
+        runner: PolicyRunner,
+        *,
+        goals: Mapping[str, np.ndarray] | None = None,
+        shadow: bool = False,
+    ) -> None:
+        """Subscribe and publish.
+
+        Args:
+            session: The node, in the robot's namespace.
+            runner: The policy.
+            goals: Goals that hold until a message changes them, (1, width).
+            shadow: Publish under `shadow/` what would have been commanded; the robot hears none.
+        """
+        spec = runner.spec
+        self.runner = runner
+        self.inputs = RobotInputs(
+            session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
+            goals=goals,
+        )  # fmt: skip
+        self._clocks = {
+            name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
+        }
+        self._session = session
+        messages = command_messages(spec)
+        self.topic = f"{'shadow/' if shadow else ''}{messages.topic}"
+        kind = message(messages.package, messages.message)
+        self._publisher = session.publisher(self.topic, kind)
+        self._commands = CommandWriter(self._publisher, messages, next(iter(gains_of(spec)), ""))
+        self._step_kind = message(*STEP_TYPE)
+        self._steps = StepMessages(spec, message("std_msgs", "MultiArrayDimension"))
+        self._step_publisher = session.publisher(
+            STEP_TOPIC, self._step_kind, reliable=True, depth=_STEPS_KEPT
+        )
+        self._safety = session.listen("safety/state", *_SAFETY_TYPE, latched=True)
+        self._in_charge = True
+        self._ended, self._number = True, 0
+        self._pace = Pace(spec.control_dt, self.inputs.rates)
+        self._rehearsal = 0.0  # how long the last one took [s]
+
+    def wait(self, clock: Clock) -> bool:
+        """Sleep until a message has come that may end a control period, or none came in time.
+
+        Returns:
+            Whether the period is over: then `tick`.
+
+        Raises:
+            SpecMismatchError: Messages do not fit the robot that the policy was trained for.
+            ShapeError: A goal or a further input has another width than the policy's.
+        """
+        now = clock.now()
+        if (rest := self._pace.rest(now)) > 0:
+            clock.sleep_until(now + rest)
+            begin = clock.now()
+            if self._pace.spare(begin) > 2 * self._rehearsal:
+                self.rehearse()
+                self._rehearsal = clock.now() - begin
+        self._session.wait(self._pace.left(clock.now()))
+        self.inputs.look()
+        return self._pace.is_over(self.inputs.stamps, clock.now())
+
+    def rehearse(self) -> None:
+        """Do what `tick` will do, for nobody: what has slept for a period is slow at first."""
+        if not self._ended:
+            self._commands.prepare(self.runner.rehearse(), self.inputs.stamp)
+
+    def tick(self) -> PolicyTick:
+        """Decide on what `wait` has seen, publish; once per control period.
+
+        After a pause in the measurements, or one that is not finite, an episode begins anew:
+        histories of before would be mixed with what came after. And until the policy is in charge,
+        every step is the first one: what it would have done has not been done.
+
+        Raises:
+            NonFiniteError: An observation or the action is not finite; nothing was published.
+        """
+        if (told := self._safety.take()) is not None:  # no robot of ours, if nothing ever comes
+            self._in_charge = told.message == SafetyState.POLICY.value
+        starts, self._ended = self._ended or not self._in_charge, True
+        self._run_clocks(starts)
+        try:
+            command = decide(self.runner, self.inputs, now=self._session.now(), starts=starts)
+        except StaleStateError as error:
+            return PolicyTick(command=None, waits_for=str(error))
+        self._ended = False
+        stamp = self.inputs.stamp
+        self._commands.publish(command, stamp)
+        age = (self._session.now() - stamp) * 1e-9
+        self._tell_step(starts)
+        return PolicyTick(command=command, stamp=stamp, age=age)
+
+    def _run_clocks(self, starts: bool) -> None:
+        """Goals that run by themselves, where nobody sends them."""
+        for name, clock in self._clocks.items():
+            if name in self.inputs.sent_goals:
+                continue
+            if starts:
+                clock.reset()
+            else:
+                clock.tick()
+            self.inputs.goal[name][:] = clock.value(self.inputs.goal)
+
+    def _tell_step(self, starts: bool) -> None:
+        """Say what the command came from, where somebody listens: a recorder."""
+        self._number += 1
+        if not self.recorders:
+            return
+        packed = self._step_kind()
+        self._steps.pack(PolicyStep.of(self._number, starts, self.inputs, self.runner), packed)
+        self._step_publisher.publish(packed)
+
+    @property
+    def recorders(self) -> int:
+        """Who hears what the commands came from."""
+        return int(self._step_publisher.get_subscription_count())
+
+    @property
+    def listeners(self) -> int:
+        """Who hears the commands."""
+        return int(self._publisher.get_subscription_count())
+
+    @property
+    def others(self) -> int:
+        """Publishers on the command's topic beside this one."""
+        return int(self._session.node.count_publishers(self.topic)) - 1

@@ -1,0 +1,1 @@
+"""The robot process's side of the wire."""

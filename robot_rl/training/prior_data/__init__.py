@@ -1,0 +1,1 @@
+"""Transitions of before, beside those of the run."""

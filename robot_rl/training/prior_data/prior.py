@@ -1,0 +1,268 @@
+"""Transitions of before: another run's saved replay, or a data set, mixed into every minibatch.
+
+They are read once, when training begins, and never written. A data set is one of episodes
+(`prior_episodes.py`), or a folder with the segments of a replay and `dataset.json`, which names
+them and says what they hold:
+
+    {"format": 1, "rows": {columns, reward_names, control_dt, robot},
+     "shape": [steps, worlds, floats], "total_steps": ..., "entries": [{segment, sha256, ...}]}
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.buffers.row_description import check_rows, picked_columns
+from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.saved_rows import read_steps
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.seeding import derive_seed
+from robot_rl.datasets.files.manifest import is_dataset
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.memory import check_room
+from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.segments import SegmentStore
+
+_DATASET = "dataset.json"
+_FORMAT = 1
+
+
+class Weighting(Enum):
+    """Which episodes of before are drawn how often (Hong et al. 2023, arXiv:2306.13085)."""
+
+    none = "none"
+    """All transitions equally often."""
+    returns = "returns"
+    """exp(G / temperature), G the episode's return scaled to [0, 1] over all episodes."""
+    success = "success"
+    """The same with G = 1 for an episode with success, 0 for others."""
+
+
+@dataclass(kw_only=True)
+class PriorConfig:
+    """What earlier experience is learned from beside the run's own (Ball et al. 2023, RLPD)."""
+
+    run: str = ""
+    """Folder of a run whose replay was saved, or of a data set (docs/data.md); empty for none."""
+    share: float = 0.5
+    """Part of every minibatch that is drawn from it online; 0, after an offline phase, leaves it
+    behind (WSRL)."""
+    weighting: Weighting = Weighting.none
+    """Which of its episodes are drawn more often."""
+    weighting_temperature: float = 0.1
+    """How much: at 0.1 the best episode's transitions are drawn exp(10) times as often as the
+    worst's."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares that leave nothing of the run's own."""
+        if not 0 <= self.share < 1:
+            raise ConfigError(f"training.prior.share must lie in [0, 1), got {self.share}")
+        if not 0.01 <= self.weighting_temperature <= 1e6:
+            raise ConfigError(
+                "training.prior.weighting_temperature must lie in [0.01, 1e6], got "
+                f"{self.weighting_temperature}"
+            )
+
+
+class Prior:
+    """Experience of before in memory, drawn with a random stream of its own."""
+
+    def __init__(
+        self, path: Path, replay: ReplayBuffer, digest: str, note: str = "",
+        *, succeeded: Tensor | None = None, held_out: ReplayBuffer | None = None,
+    ) -> None:  # fmt: skip
+        """Use `open_prior`."""
+        self.path = path
+        self.replay = replay
+        """Read only."""
+        self.held_out = held_out
+        """Never learned from."""
+        self._digest, self._note, self._succeeded = digest, note, succeeded
+
+    def favour(self, config: PriorConfig) -> None:
+        """Draw episodes as the config says, by rewards as they are valued now.
+
+        Raises:
+            ConfigError: Nobody knows which episodes succeeded.
+        """
+        if config.weighting is Weighting.none:
+            return
+        if config.weighting is Weighting.returns:
+            total = self.replay.trajectories().totals()
+            good = (total - total.min()) / (total.max() - total.min()).clamp(min=1e-9)
+        elif self._succeeded is None:
+            raise ConfigError(
+                f"training.prior.weighting=success: {self.path} does not say which episodes "
+                "succeeded; expected a data set that judges success: name it with "
+                "scripts/data.py relabel ... --success, or take weighting=returns"
+            )
+        else:
+            good = self._succeeded.float()
+        self.replay.favour(torch.exp((good - 1) / config.weighting_temperature))
+
+    @property
+    def sentence(self) -> str:
+        """What is mixed in, and the memory it takes."""
+        size = self.replay.num_bytes / 1e6
+        held = f"{len(self.replay):,} transitions, {size:,.0f} MB"
+        if self.held_out is not None:
+            held += f" ({len(self.held_out):,} more are held out)"
+        return f"prior: {held}, from {self.path}{self._note}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which transitions these are, and where their random stream stands."""
+        return {"digest": self._digest, "generator": self.replay.generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on drawing from the same transitions.
+
+        Raises:
+            CheckpointError: They are others than the run began with.
+        """
+        if state["digest"] != self._digest:
+            raise CheckpointError(
+                f"the transitions in {self.path} are not those that the run was mixed with (they "
+                f"had the digest {state['digest'][:12]}, these have {self._digest[:12]}): the run "
+                "they are from went on, or another folder was named; begin a new run, or name a "
+                "copy of the old ones with training.prior.run=..."
+            )
+        self.replay.generator.set_state(state["generator"])
+
+
+def open_prior(
+    config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
+    look: Lookout | None = None, returns: ReturnsWanted | None = None, held_out: float = 0.0,
+    copies: int = 1,
+) -> Prior:  # fmt: skip
+    """Read the transitions of before.
+
+    Args:
+        config: Where they are.
+        own: Replay of the run they are mixed into; decides discount, steps and reward weights.
+        spec: Its environment.
+        groups: Observation groups to read.
+        seed: Seed of the draws.
+        look: Adds groups to episodes of a data set.
+        returns: The returns that a learner asks for.
+        held_out: Part of the episodes of a data set that is kept apart.
+        copies: How many processes of this machine read them.
+
+    Raises:
+        ConfigError: There is no run and no data set, or it holds no transitions, or more than the
+            memory does, or success is asked for that nobody judged.
+        CheckpointError: What is there is damaged.
+        DatasetError: It is a data set of episodes, and damaged or not ours.
+        SpecMismatchError: The transitions do not fit; the message names both sides.
+    """
+    path = Path(config.run)
+    if is_dataset(path):
+        from robot_rl.training.prior_data.prior_episodes import read_episodes  # pyarrow is an extra
+
+        read = read_episodes(
+            path, own, spec, groups, seed=derive_seed(seed, "prior"), returns=returns,
+            held_out=held_out, look=look, copies=copies,
+        )  # fmt: skip
+        return Prior(
+            path, read.replay, read.digest, read.note, succeeded=read.succeeded,
+            held_out=read.held_out,
+        )  # fmt: skip
+    if returns is not None and returns.failure_reward:
+        raise ConfigError(
+            f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
+            f"episodes failed, and the replay in {path} does not; expected a data set that judges "
+            "success (docs/data.md), or failure_reward=0"
+        )
+    saved, segments = read_saved(path)
+    check_rows(saved["rows"], own.description, str(path))
+    total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]
+    held = min(total_steps, slots)
+    if held < 1:
+        raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
+    check_room(path, held * worlds, RowLayout(spec, groups), own, copies)
+    replay = ReplayBuffer(
+        replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
+        n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
+    )  # fmt: skip
+    columns = torch.tensor(picked_columns(saved["rows"], replay.layout))
+    steps = read_steps(saved["entries"], segments)
+    replay.refill(rows[:, columns] for step, rows in steps if step >= total_steps - held)
+    replay.share_weights(own)
+    return Prior(path, replay, _digest(saved))
+
+
+def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
+    """Save the transitions of a replay as a data set.
+
+    Args:
+        folder: Where; made if it is missing.
+        replay: Whose transitions.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    folder = Path(folder)
+    content = {"format": _FORMAT, **replay.export(SegmentStore(folder))}
+    with storage_errors("write the data set", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / _DATASET, json.dumps(content, indent=1).encode())
+    return folder
+
+
+def read_saved(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
+    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are.
+
+    Args:
+        path: Folder of a run, or of saved rows.
+
+    Raises:
+        ConfigError: There is no run, or it did not save its replay.
+        CheckpointError: What is there is damaged.
+    """
+    if (path / _DATASET).is_file():
+        return _read_dataset(path / _DATASET), SegmentStore(path)
+    run = RunFolder.open(path)
+    segments = SegmentStore(run.replay)
+    store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
+    saved = store.load().state["replay"]
+    if not saved["rows_saved"]:
+        raise ConfigError(
+            f"training.prior.run: the run {path} did not save its replay "
+            "(training.save_replay=false); name one that did"
+        )
+    if "rows" not in saved:
+        raise ConfigError(
+            f"training.prior.run: the replay of {path} was saved by an earlier version, which did "
+            "not say what its rows hold; resume that run for a moment, which saves it anew"
+        )
+    return saved, segments
+
+
+def _read_dataset(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+        version = int(content["format"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"the data set {path} cannot be read: {error}") from error
+    if version > _FORMAT:
+        raise CheckpointError(
+            f"the data set {path} has format {version}, this program reads up to {_FORMAT}"
+        )
+    return content
+
+
+def _digest(saved: Mapping[str, Any]) -> str:
+    """One digest of all segments; their content was checked against theirs when it was read."""
+    each = "".join(str(entry["sha256"]) for entry in saved["entries"])
+    return hashlib.sha256(each.encode()).hexdigest()

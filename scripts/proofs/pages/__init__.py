@@ -1,0 +1,1 @@
+"""What a proof has measured, kept and shown."""

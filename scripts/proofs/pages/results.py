@@ -1,0 +1,149 @@
+"""Results that stay: files in JSON, pages beside them, and whether they hold today."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from proofs.proving.training import TrainingJob
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.storage.durable import replace_file, storage_errors
+
+_MACHINE = ("device",)
+"""Fields in which a report may differ from what it reports on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A value and what it must reach."""
+
+    what: str
+    value: float
+    limit: float
+    at_least: bool = True
+    """False where the value must not exceed the limit."""
+    unit: str = ""
+    """"%" shows shares as percentages."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the value reaches the limit; NaN never does."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What several seeds were trained with."""
+
+    command: str
+    """What trains its first seed."""
+    config_sha256: str
+    """Of `config`."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Without seed, folder, logging and video; empty in results of older versions."""
+
+
+def save_results(path: Path, record: Any) -> None:
+    """Write a dataclass as JSON, whole or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    with storage_errors("write the results", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, (json.dumps(asdict(record), indent=1) + "\n").encode())
+
+
+@contextmanager
+def open_results(path: Path, script: str) -> Iterator[dict[str, Any]]:
+    """Values that `save_results` wrote; errors in reading them tell about the file.
+
+    Args:
+        path: The file.
+        script: Who makes such files.
+
+    Raises:
+        ConfigError: There is no such file, or it is something else.
+    """
+    if not path.is_file():
+        raise ConfigError(f"there are no results in {path}; run: python scripts/{script}.py")
+    try:
+        yield json.loads(path.read_bytes())
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} does not hold results of this version: {error}") from error
+
+
+def publish(page: Path, text: str, bars: Sequence[Bar], say: Callable[[str], None]) -> bool:
+    """Write a page and say the verdict; returns whether all bars are passed."""
+    with storage_errors("write the page", page):
+        replace_file(page, text.encode())
+    for bar in bars:
+        sign = ">=" if bar.at_least else "<="
+        say(f"{'PASS' if bar.passed else 'FAIL'} {bar.what}: {bar.value:.4g} {sign} {bar.limit:g}")
+    say(f"written: {page}")
+    return all(bar.passed for bar in bars)
+
+
+def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
+    """What a training of today does otherwise, as `task.reward.gait: 1.0 -> 1.5`.
+
+    A field that did not exist when it was trained is no change at its default, which means what
+    was meant before there was one.
+    """
+    if job is None:
+        return ["nobody trains it any more"]
+    if not trained.config:
+        return ["its configuration"] * (trained.config_sha256 != job.identity)
+    return list(_changes(trained.config, job.plain, job.config, ""))
+
+
+def refuse_changed(
+    path: Path, what: str, trained: Trained, job: TrainingJob | None, *, again: str
+) -> None:
+    """Refuse results that the same command would not make today.
+
+    Args:
+        path: Their file.
+        what: Whose they are, for the message.
+        trained: How they were trained.
+        job: How they would be.
+        again: What makes them anew.
+
+    Raises:
+        ConfigError: See `changes`.
+    """
+    if found := changes(trained, job):
+        shown = "; ".join(found[:5]) + f" and {len(found) - 5} more" * (len(found) > 5)
+        raise ConfigError(
+            f"{path} holds results of {what} that has changed since: {shown}; anew: {again}"
+        )
+
+
+def _changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], meant: object, path: str
+) -> Iterator[str]:
+    """Fields that differ; `meant` is the dataclass, or the mapping, of which `now` is the text."""
+    for name, value in before.items():
+        where = f"{path}{name}"
+        if where in _MACHINE:
+            continue
+        if name not in now:
+            yield f"{where} is gone"
+        elif isinstance(value, Mapping) and isinstance(now[name], Mapping):
+            yield from _changes(value, now[name], getattr(meant, name, None), f"{where}.")
+        elif value != now[name]:
+            yield f"{where}: {value} -> {now[name]}"
+    for name in now.keys() - before.keys():
+        if f"{path}{name}" not in _MACHINE and not _is_default(meant, name):
+            yield f"{path}{name} is new: {now[name]}"
+
+
+def _is_default(meant: object, name: str) -> bool:
+    """Whether a field holds what it holds where nobody says anything."""
+    for one in fields(meant) if is_dataclass(meant) else ():
+        if one.name == name:
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            return getattr(meant, name) == default
+    return False

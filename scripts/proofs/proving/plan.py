@@ -1,0 +1,117 @@
+"""What a proof consists of: trainings, conditions that their policies are flown under, bars."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proofs.pages.record import ProofRecord, TrialResult
+from proofs.pages.results import Bar
+from proofs.proving.flights import Condition
+from proofs.proving.stages import Preparation
+from proofs.proving.training import TrainingJob
+from robot_rl.core.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Several seeds of the same training."""
+
+    name: str
+    about: str
+    """For the page, one sentence."""
+    overrides: tuple[str, ...]
+    """What is trained; `{runs}` stands for the folder of all runs."""
+    seeds: int
+    """How many, if nothing else is said."""
+    trials: tuple[str, ...]
+    """Conditions that its policies fly; the first is the one of its table."""
+    bears_bars: bool = False
+    """Its number of seeds is what a person chooses; other groups keep at most theirs."""
+    teacher: str = ""
+    """Group, an earlier one, whose run of the same seed teaches, where it has fewer seeds its last
+    one; empty for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A value of a trial in the tables."""
+
+    title: str
+    value: Callable[[TrialResult], float]
+    unit: str = ""
+    higher_is_better: bool = False
+    """Says which seed is the worst."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """A question, how it is answered, and the answer that is asked for."""
+
+    name: str
+    """Of the command and the files."""
+    title: str
+    about: str
+    """What is proven, for the page."""
+    groups: tuple[Group, ...]
+    conditions: tuple[Condition, ...]
+    columns: tuple[Column, ...]
+    """Values in the tables; the first one is compared over conditions."""
+    curve: str
+    """Metric of the learning curves; empty draws the outcome of every seed instead."""
+    bars: Callable[[ProofRecord], list[Bar]]
+    expert: bool
+    """Fly the controller with full knowledge too; it is made for recovery, not for tracking."""
+    prepare: Callable[[Preparation], None] | None = None
+    """Makes what its trainings begin with, in the folder of all runs; does nothing once it is
+    there."""
+    by_name_only: bool = False
+    """Not part of `all`."""
+
+    def condition(self, name: str) -> Condition:
+        """A condition by its name."""
+        return next(one for one in self.conditions if one.name == name)
+
+    def jobs(
+        self, *, seeds: int, overrides: Sequence[str], runs: Path
+    ) -> dict[str, list[TrainingJob]]:
+        """What is to be trained, by group.
+
+        Args:
+            seeds: Number of seeds of the groups that bear the bars; 0 takes the proof's own.
+            overrides: Changes to every training.
+            runs: Folder of all runs.
+
+        Raises:
+            ConfigError: An override is wrong, or would change what the proof chooses itself.
+        """
+        keys = {text.partition("=")[0] for text in overrides}
+        if chosen := keys & {"seed", "task", "runs", "video"}:
+            raise ConfigError(
+                f"{' and '.join(sorted(chosen))} cannot be changed in a proof, which chooses that "
+                "itself; seeds=<number> says how many seeds are trained"
+            )
+        jobs: dict[str, list[TrainingJob]] = {}
+        teachers = {group.teacher for group in self.groups}
+        for group in self.groups:
+            count = (
+                group.seeds if not seeds else seeds if group.bears_bars else min(seeds, group.seeds)
+            )
+            jobs[group.name] = []
+            own = [text.format(runs=runs) for text in group.overrides]
+            for seed in range(count):
+                known = jobs.get(group.teacher, [])
+                after = known[min(seed, len(known) - 1)] if known else None
+                taught = () if after is None else (f"learner.teacher={after.runs}",)
+                alone = runs / f"{self.name}_{group.name}s" / f"seed_{seed}"
+                jobs[group.name].append(
+                    TrainingJob(
+                        label=f"{self.name}, {group.name}, seed {seed}",
+                        overrides=(*own, *taught, *overrides),
+                        seed=seed,
+                        # The newest run of a folder teaches: a teacher has one of its own.
+                        runs=alone if group.name in teachers else runs,
+                        after=after,
+                    )
+                )
+            _ = jobs[group.name][0].config  # a mistake is told before anything is trained
+        return jobs

@@ -1,0 +1,82 @@
+"""Stages before the trainings of a proof: each is done once, and goes on where it was stopped."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proofs.proving.training import ProofError, TrainingJob
+from robot_rl.core.process import clean_environ
+from robot_rl.datasets.files.manifest import is_dataset
+from robot_rl.training.runs.run_folder import RunFolder, RunState
+
+_SCRIPTS = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What a stage is told."""
+
+    runs: Path
+    """Folder of all runs."""
+    jobs: Mapping[str, Sequence[TrainingJob]]
+    """All trainings of the proof, by group."""
+    workers: int
+    """Trainings at once."""
+    say: Callable[[str], None]
+    """Takes lines about the progress."""
+
+
+def call(script: str, *arguments: str) -> None:
+    """Run one of our scripts to its end.
+
+    Raises:
+        ProofError: It failed.
+    """
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPTS / f"{script}.py"), *arguments], check=False,
+        env=clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}),
+    )  # fmt: skip
+    if done.returncode:
+        raise ProofError(
+            f"scripts/{script}.py {' '.join(arguments)} ended with exit code {done.returncode}; "
+            "its last lines say why, and the same command goes on"
+        )
+
+
+def train_one(job: TrainingJob, say: Callable[[str], None], what: str) -> RunFolder:
+    """Bring a training that is of no group to its end.
+
+    Args:
+        job: The training.
+        say: Takes a line before it begins.
+        what: That line.
+
+    Raises:
+        ProofError: It failed.
+    """
+    run = job.find()
+    if run is None or run.status().state is not RunState.FINISHED:
+        say(what)
+        call("train", *([f"resume={run.path}"] if run else job.arguments()))
+        run = job.find()
+    assert run is not None
+    return run
+
+
+def collect_once(folder: Path, *arguments: str) -> None:
+    """Collect a data set; it has another name until it is whole.
+
+    Args:
+        folder: Of the data set.
+        arguments: Of `collect.py`.
+
+    Raises:
+        ProofError: It failed.
+    """
+    if is_dataset(folder):
+        return
+    partial = folder.with_name(f"{folder.name}_partial")
+    call("collect", f"out={partial}", "append=true", *arguments)
+    partial.rename(folder)

@@ -1,0 +1,1 @@
+"""Other people's learners in our worlds."""

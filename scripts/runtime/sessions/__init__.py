@@ -1,0 +1,1 @@
+"""A session of training, from asking for it to what follows it."""

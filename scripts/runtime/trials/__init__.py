@@ -1,0 +1,1 @@
+"""What a trained policy is worth."""

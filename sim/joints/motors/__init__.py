@@ -1,0 +1,1 @@
+"""How robots with joints are moved."""

@@ -1,0 +1,1 @@
+"""What differs between worlds of one robot with joints."""

@@ -1,0 +1,1 @@
+"""Worlds of MuJoCo in C, stepped on CPU threads."""

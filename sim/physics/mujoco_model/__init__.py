@@ -1,0 +1,1 @@
+"""A robot, its motors and its surroundings as one model of MuJoCo."""

@@ -1,0 +1,203 @@
+"""A robot's MJCF joined with its `RobotSpec` and a scene: mechanism, motors and surroundings.
+
+The mechanism is the MJCF's, the motors are the spec's. A robot whose base floats has a free joint
+before all others; then come the joints of the spec, in its order, those of its gripper, then those
+of the scene.
+
+Motors are described in `mujoco_motor`.
+"""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+from pathlib import Path
+
+import mujoco
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_parts import JointSpec
+from sim.physics.joint_layout import JointLayout
+from sim.physics.menagerie import MENAGERIE, published_tree
+from sim.physics.mujoco_model.motor import add_motor
+from sim.physics.mujoco_model.scene import empty_prefix, furnish
+from sim.scenes.scene import SceneConfig
+
+ROBOTS = Path(__file__).parents[2] / "robots"
+"""Folder of our own robots."""
+SCENES = Path(__file__).parents[2] / "scenes"
+"""Folder of our own scenes."""
+
+_LIMIT_TOLERANCE = 1e-6
+"""Largest difference between a limit in the spec and in the MJCF [rad]; they are decimals alike."""
+_PROBE_HEIGHT = 10.0
+"""Height of a floating base while its gains are tried, far from everything [m]."""
+_PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
+"""After this time [s] a robot that began this far from its pose [rad] must be so calm [rad/s]."""
+_COSTLY = ("wrench_ee",)
+"""Fields whose sensors cost an arm some percent of its speed: left out where not measured."""
+_MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_FREE = mujoco.mjtJoint.mjJNT_FREE
+
+
+def load_model(
+    file: str,
+    robot: RobotSpec,
+    *,
+    physics_dt: float,
+    scene: SceneConfig | None = None,
+    further_delay: float = 0.0,
+    menagerie: str = "",
+) -> mujoco.MjModel:
+    """Compile a robot's model with a motor at every joint of its spec, and its surroundings.
+
+    Args:
+        file: Name in `ROBOTS`, a path, or "menagerie" for the published mechanism.
+        robot: Joints in the order of the model, with limits and gains.
+        physics_dt: Integration step [s].
+        scene: What stands around the robot; None for what its own file brings.
+        further_delay: Most that any world adds to the motors' delay [s].
+        menagerie: The published model, for file "menagerie".
+
+    Raises:
+        ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
+        SpecMismatchError: Joints or limits of file and spec differ.
+    """
+    tree = _robot_tree(file, robot, menagerie)
+    name = Path(file).name
+    _check_joints(tree, robot, name)
+    for sensor in list(tree.sensors):
+        field = sensor.name.partition("/")[0]
+        if field in _COSTLY and field not in robot.sensors:
+            tree.delete(sensor)
+    tree.option.timestep = physics_dt
+    for joint in robot.joints:
+        add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
+    for finger in _fingers(robot):
+        add_motor(tree, finger, longest_delay=0.0)
+    _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
+    if scene is None:
+        return _compile(tree, f"robot '{robot.name}'", name)
+    with empty_prefix():
+        furnish(tree, scene, lambda file, owner: _tree(file, SCENES, owner))
+        name = " with ".join(filter(None, (name, scene.tool, scene.file)))
+        return _compile(tree, f"robot '{robot.name}'", name)
+
+
+def _robot_tree(file: str, robot: RobotSpec, menagerie: str) -> mujoco.MjSpec:
+    owner = f"robot '{robot.name}'"
+    if file != MENAGERIE:
+        return _tree(file, ROBOTS, owner)
+    own = _tree(f"{robot.name}.xml", ROBOTS, owner)
+    try:
+        return published_tree(menagerie, own, owner=owner)
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise _refused(owner, f"{menagerie} of Menagerie", error) from error
+
+
+def _tree(file: str, folder: Path, owner: str) -> mujoco.MjSpec:
+    path = Path(file) if Path(file).is_absolute() else folder / file
+    if not path.is_file():
+        known = ", ".join(sorted(entry.name for entry in folder.glob("*.xml")))
+        raise ConfigError(f"{owner}: no model file {path}; known: {known or 'none'}")
+    try:
+        return mujoco.MjSpec.from_file(str(path))
+    except ValueError as error:
+        raise _refused(owner, path.name, error) from error
+
+
+def _compile(tree: mujoco.MjSpec, owner: str, name: str) -> mujoco.MjModel:
+    try:
+        return tree.compile()
+    except ValueError as error:
+        raise _refused(owner, name, error) from error
+
+
+def _refused(owner: str, name: str, error: ValueError) -> ConfigError:
+    return ConfigError(f"{owner}: MuJoCo refuses {name}: {' '.join(str(error).split())}")
+
+
+def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
+    joints = list(tree.joints)
+    if joints and joints[0].type == _FREE:
+        joints = joints[1:]  # the base
+    strange = [joint.name for joint in joints if joint.type not in _MOVING]
+    if strange:
+        raise SpecMismatchError(
+            f"robot '{robot.name}': joint(s) {strange} in {file} neither turn nor slide about one "
+            "axis; only the first joint may be free, that of a floating base"
+        )
+    found = [joint.name for joint in joints]
+    asked = [joint.name for joint in [*robot.joints, *_fingers(robot)]]
+    if found != asked:
+        missing = [name for name in asked if name not in found]
+        what = f"lacks {missing}" if missing else "has them in another order or more of them"
+        raise SpecMismatchError(
+            f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
+        )
+    for finger, theirs in zip(_fingers(robot), joints[robot.num_joints :], strict=True):
+        low, high = finger.position_limit
+        if low < theirs.range[0] - _LIMIT_TOLERANCE or high > theirs.range[1] + _LIMIT_TOLERANCE:
+            raise SpecMismatchError(
+                f"robot '{robot.name}': finger '{finger.name}' goes from {low} to {high} in the "
+                f"spec, beyond its range {list(theirs.range)} in {file}"
+            )
+    for ours, theirs in zip(robot.joints, joints, strict=False):
+        pairs = zip(ours.position_limit, theirs.range, strict=True)
+        if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
+            raise SpecMismatchError(
+                f"robot '{robot.name}': joint '{ours.name}' has position_limit "
+                f"{ours.position_limit} in the spec and range {list(theirs.range)} in {file}; "
+                "expected equal numbers in radians"
+            )
+
+
+def _fingers(robot: RobotSpec) -> list[JointSpec]:
+    """Fingers as the joints that they are in the model; their motors hold them open at first."""
+    hand = robot.gripper
+    if hand is None:
+        return []
+    return [
+        JointSpec(
+            name=name,
+            position_limit=sorted((hand.closed, hand.open)),
+            effort_limit=hand.force_limit,
+            default_position=hand.open,
+            stiffness=hand.stiffness,
+            damping=hand.damping,
+        )
+        for name in hand.joints
+    ]
+
+
+def _check_stable(model: mujoco.MjModel, robot: RobotSpec) -> None:
+    """Let one robot hold its default pose, a floating one without weight: it must come to rest."""
+    data = mujoco.MjData(model)
+    fingers = _fingers(robot)
+    layout = JointLayout.of(model, robot.num_joints, len(fingers))
+    gravity = model.opt.gravity.copy()
+    if layout.floating:
+        model.opt.gravity[:] = 0
+        data.qpos[2] = _PROBE_HEIGHT
+    pose = [joint.default_position for joint in robot.joints]
+    data.qpos[layout.position] = [position + _PROBE_OFFSET for position in pose]
+    data.qpos[layout.fingers] = [finger.default_position for finger in fingers]
+    motors = [*robot.joints, *fingers]
+    data.ctrl[:] = [joint.stiffness * joint.default_position for joint in motors]
+    steps = max(10, round(_PROBE_SECONDS / model.opt.timestep))
+    for _ in range(steps):
+        mujoco.mj_step1(model, data)  # in two halves: these do not reset a bad state
+        mujoco.mj_step2(model, data)
+        if not abs(data.qvel).max() < 1e3:
+            break
+    model.opt.gravity[:] = gravity
+    speeds = data.qvel[layout.velocity]
+    if not abs(speeds).max() < _PROBE_SPEED:
+        worst = max(range(robot.num_joints), key=lambda i: abs(speeds[i]))
+        raise ConfigError(
+            f"robot '{robot.name}' does not come to rest in its default pose: joint "
+            f"'{robot.joint_names[worst]}' moves at {speeds[worst]:.3g} rad/s after "
+            f"{data.time:.3g} s; lower physics_dt ({model.opt.timestep:g} s) or the gains"
+        )

@@ -1,0 +1,1 @@
+"""Worlds of multirotors in a Warp kernel of our own."""

@@ -1,0 +1,69 @@
+"""Stages before the trainings of a proof: done once, whole or not at all, and failures are told."""
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from robot_rl.datasets.files.manifest import MANIFEST
+from tests.scripts.made_up_proofs import proofs
+
+__all__ = ["proofs"]  # a fixture
+
+
+@pytest.fixture
+def stages(proofs) -> Any:
+    return importlib.import_module("proofs.proving.stages")
+
+
+def write_set(folder: Path) -> None:
+    (folder / MANIFEST).parent.mkdir(parents=True)
+    (folder / MANIFEST).touch()
+
+
+def test_a_script_that_fails_is_named_with_its_exit_code(stages, monkeypatch) -> None:
+    monkeypatch.setattr(stages.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
+    with pytest.raises(Exception, match=r"scripts/data.py convert a b ended with exit code 3"):
+        stages.call("data", "convert", "a", "b")
+
+
+def test_a_collection_goes_on_under_another_name_until_it_is_whole(
+    stages, monkeypatch, tmp_path: Path
+) -> None:
+    folder, called = tmp_path / "peg", []
+
+    def call(script: str, *arguments: str) -> None:
+        called.append(arguments)
+        if len(called) == 1:
+            raise KeyboardInterrupt
+        write_set(tmp_path / "peg_partial")
+
+    monkeypatch.setattr(stages, "call", call)
+    with pytest.raises(KeyboardInterrupt):
+        stages.collect_once(folder, "episodes=3")
+    assert not folder.exists()
+    stages.collect_once(folder, "episodes=3")
+    assert folder.is_dir()
+    stages.collect_once(folder, "episodes=3")
+    told = (f"out={tmp_path / 'peg_partial'}", "append=true", "episodes=3")
+    assert called == [told, told]  # the same command goes on; nothing is left to do the third time
+
+
+def test_data_of_offline_to_online_are_converted_once(stages, monkeypatch, tmp_path: Path) -> None:
+    proof, called = importlib.import_module("proofs.offline_to_online"), []
+    run = SimpleNamespace(path=tmp_path / "run")
+    monkeypatch.setattr(proof, "train_one", lambda job, say, what: run)
+
+    def call(script: str, *arguments: str) -> None:
+        called.append((script, *arguments[:-1]))
+        write_set(Path(arguments[-1]))
+
+    monkeypatch.setattr(proof, "call", call)
+    given = stages.Preparation(runs=tmp_path, jobs={}, workers=1, say=lambda line: None)
+    for _ in range(2):
+        proof.prepare(given)
+    assert called == [("data", "convert", str(run.path))]
+    assert (tmp_path / "data/reach_half_trained" / MANIFEST).is_file()
+    assert len(list((tmp_path / "data").iterdir())) == 1

@@ -1,0 +1,256 @@
+"""The MuJoCo engine: resets, saved states, parameters per world, and worlds that go wrong."""
+
+# pyright: reportAttributeAccessIssue=false
+# The bindings of MuJoCo 4 carry no types.
+
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.rows import Rows
+from sim.physics.mujoco_engine.batch import MujocoEngine
+from tests.equality import assert_same
+
+PENDULUMS = """
+<mujoco>
+  <option timestep="0.01" integrator="implicitfast"/>
+  <worldbody>
+    <body>
+      <joint name="upper" axis="0 1 0" damping="0.1"/>
+      <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.5" mass="1"/>
+      <body name="lower" pos="0 0 -0.5">
+        <joint name="lower" axis="0 1 0" damping="0.1"/>
+        <geom name="bob" type="capsule" size="0.02" fromto="0 0 0 0 0 -0.5" mass="1"/>
+        <site name="tip" pos="0 0 -0.5"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><motor joint="upper"/></actuator>
+  <sensor>
+    <framepos name="tip" objtype="site" objname="tip"/>
+    <jointvel name="rate" joint="lower"/>
+  </sensor>
+</mujoco>
+"""
+WORLDS = 5
+
+
+def pendulums(count: int = WORLDS, **arguments: Any) -> MujocoEngine:
+    """Double pendulums with different starts and torques."""
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    engine = MujocoEngine(model, count, **{"decimation": 4, "threads": 1, **arguments})
+    rng = np.random.default_rng(0)
+    qpos, qvel, torque = (torch.from_numpy(rng.uniform(-1, 1, (count, n))) for n in (2, 2, 1))
+    engine.reset(Rows(torch.ones(count, dtype=torch.bool)), qpos, qvel, torque)
+    return engine
+
+
+def picked(*ids: int) -> Rows:
+    mask = torch.zeros(WORLDS, dtype=torch.bool)
+    mask[list(ids)] = True
+    return Rows(mask)
+
+
+def test_a_step_is_the_same_as_stepping_one_world_by_hand() -> None:
+    engine = pendulums()
+    model = mujoco.MjModel.from_xml_string(PENDULUMS)
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = engine.qpos[3], engine.qvel[3], engine.control[3]
+    engine.step()
+    mujoco.mj_step(model, data, nstep=4)
+    np.testing.assert_array_equal(engine.qpos[3], data.qpos)
+    np.testing.assert_array_equal(engine.qvel[3], data.qvel)
+    assert engine.control_dt == pytest.approx(0.04)
+
+
+def test_sensors_tell_of_the_present_state_not_of_the_last_substep() -> None:
+    engine = pendulums()
+    engine.step()
+    upper, lower = engine.qpos[:, 0], engine.qpos.sum(-1)
+    height = -0.5 * upper.cos() - 0.5 * lower.cos()
+    torch.testing.assert_close(engine.sensor("tip")[:, 2], height)
+    torch.testing.assert_close(engine.sensor("rate")[:, 0], engine.qvel[:, 1])
+    engine.reset(picked(1), torch.zeros(1, 2), torch.ones(1, 2), torch.zeros(1, 1))
+    assert engine.sensor("tip")[1].tolist() == pytest.approx([0, 0, -1])
+    assert float(engine.sensor("rate")[1]) == 1.0
+
+
+def test_views_are_live_and_share_the_engines_memory() -> None:
+    engine = pendulums()
+    places = [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)]
+    tip = engine.sensor("tip")
+    before = tip.clone()
+    engine.step()
+    assert [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)] == places
+    assert not torch.equal(tip, before)
+
+
+def test_a_masked_reset_touches_only_its_worlds() -> None:
+    engine, twin = pendulums(), pendulums()
+    for each in (engine, twin):
+        each.step()
+    engine.reset(picked(0, 4), torch.zeros(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
+    assert engine.qpos[[0, 4]].abs().sum() == 0
+    others = [1, 2, 3]
+    for _ in range(3):
+        engine.step()
+        twin.step()
+        assert torch.equal(engine.qpos[others], twin.qpos[others])
+        assert not torch.equal(engine.qpos[0], twin.qpos[0])
+
+
+def test_nothing_of_its_past_remains_in_a_world_that_was_reset() -> None:
+    used, fresh = pendulums(), pendulums()
+    used.step()
+    for engine in (used, fresh):
+        engine.reset(picked(0, 4), torch.ones(2, 2), torch.zeros(2, 2), torch.zeros(2, 1))
+    state, expected = used.state_dict(), fresh.state_dict()
+    assert torch.equal(state["state"][[0, 4]], expected["state"][[0, 4]])
+    assert torch.equal(state["sensordata"][[0, 4]], expected["sensordata"][[0, 4]])
+
+
+def test_a_restored_state_goes_on_bit_equal_in_another_engine() -> None:
+    engine, other = pendulums(), pendulums()
+    engine.model_field("body_mass")[2] *= 1.7
+    engine.model_field("dof_damping")[:, 1] = torch.linspace(0, 1, WORLDS)
+    engine.update_constants(picked(2))
+    engine.step()
+    state = engine.state_dict()
+    tips = engine.sensor("tip").clone()
+    expected = []
+    for _ in range(5):
+        engine.step()
+        expected.append((engine.qpos.clone(), engine.qvel.clone(), engine.sensor("tip").clone()))
+    other.step()
+    other.load_state_dict(state)
+    assert torch.equal(other.sensor("tip"), tips)
+    for step in expected:
+        other.step()
+        assert_same((other.qpos, other.qvel, other.sensor("tip")), step)
+    with pytest.raises(ShapeError, match="saved worlds"):
+        pendulums(WORLDS + 1).load_state_dict(state)
+
+
+def test_a_state_saved_before_worlds_differed_makes_them_alike_again() -> None:
+    engine, twin = pendulums(), pendulums()
+    state = engine.state_dict()
+    engine.model_field("body_mass")[2] *= 1.7
+    engine.update_constants(picked(2))
+    engine.step()
+    engine.load_state_dict(state)
+    engine.step()
+    twin.step()
+    assert torch.equal(engine.qpos, twin.qpos)
+
+
+def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
+    engine, other = pendulums(), pendulums(threads=2)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    all_worlds = Rows(torch.ones(WORLDS, dtype=torch.bool))
+    state = (values[order].clone() for values in (engine.qpos, engine.qvel, engine.control))
+    other.reset(all_worlds, *state)
+    other.control[:] = engine.control[order]
+    for _ in range(5):
+        engine.step()
+        other.step()
+    assert torch.equal(other.qpos, engine.qpos[order])
+
+
+def test_a_mass_of_one_world_changes_that_world_as_its_own_model_would() -> None:
+    engine = pendulums()
+    engine.model_field("body_mass")[1, 2] = 3.0
+    engine.model_field("body_inertia")[1, 2] *= 3.0
+    engine.update_constants(picked(1))
+    tree = mujoco.MjSpec.from_string(PENDULUMS)
+    tree.geom("bob").mass = 3.0
+    heavy = tree.compile()
+    data = mujoco.MjData(heavy)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = engine.qpos[1], engine.qvel[1], engine.control[1]
+    same = pendulums()
+    engine.step()
+    same.step()
+    mujoco.mj_step(heavy, data, nstep=4)
+    np.testing.assert_allclose(engine.qpos[1], data.qpos, rtol=1e-12)
+    assert torch.equal(engine.qpos[[0, 2, 3, 4]], same.qpos[[0, 2, 3, 4]])
+    assert engine.model.body_mass[2] == 1.0
+
+
+@pytest.mark.parametrize("what", ["qpos", "qvel", "control"])
+@pytest.mark.parametrize("value", [float("nan"), 1e30])
+def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
+    what: str, value: float, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
+    engine, twin = pendulums(), pendulums()
+    getattr(engine, what)[2] = value
+    for _ in range(3):
+        engine.step()
+        twin.step()
+        assert engine.fault.tolist() == [False, False, True, False, False]
+        assert engine.qpos.isfinite().all()
+        assert engine.sensor("tip").isfinite().all()
+        engine.control[2] = 0.0
+    others = [0, 1, 3, 4]
+    assert torch.equal(engine.qpos[others], twin.qpos[others])
+    engine.reset(picked(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 1))
+    engine.step()
+    assert not engine.fault.any()
+
+
+def test_a_state_that_mujoco_resets_by_itself_within_a_step_is_a_fault(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = pendulums(decimation=50)
+    engine.qvel[0] = 1e9  # finite, but the next acceleration is out of MuJoCo's bounds
+    engine.step()
+    assert engine.qpos.isfinite().all()
+    assert engine.fault.tolist() == [True, False, False, False, False]
+
+
+def test_a_fault_is_saved_with_the_state(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine, other = pendulums(), pendulums()
+    engine.qpos[1] = float("nan")
+    engine.step()
+    other.load_state_dict(engine.state_dict())
+    assert other.fault.tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("changes", [{"count": 0}, {"decimation": 0}, {"threads": -1}])
+def test_numbers_out_of_range_are_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"must be at least"):
+        pendulums(**changes)
+
+
+def test_unknown_names_are_refused_with_what_is_known() -> None:
+    engine = pendulums()
+    with pytest.raises(ConfigError, match=r"'tpi' is unknown \(did you mean 'tip'\?\)"):
+        engine.sensor("tpi")
+    with pytest.raises(ConfigError, match="model field 'body_weight'"):
+        engine.model_field("body_weight")
+
+
+@pytest.mark.parametrize("ramped", [False, True])
+def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_substep(
+    ramped: bool,
+) -> None:
+    box = """
+    <mujoco>
+      <worldbody>
+        <geom type="plane" size="5 5 0.1"/>
+        <body name="box" pos="0 0 0.05"><freejoint/><geom type="box" size="0.1 0.1 0.1"/></body>
+        <body pos="1 0 1"><joint name="joint"/><geom size="0.1"/></body>
+      </worldbody>
+      <actuator><motor joint="joint"/></actuator>
+      <sensor><framepos name="place" objtype="body" objname="box"/></sensor>
+    </mujoco>
+    """
+    engine = MujocoEngine(mujoco.MjModel.from_xml_string(box), WORLDS, decimation=2, threads=1)
+    engine.model_field("geom_condim")[0] = 9  # a contact that there is not
+    engine.step(ramped=ramped)
+    assert engine.fault.tolist() == [True, False, False, False, False]

@@ -127,11 +127,7 @@ SEVERAL_FILES = {
         "sim.browser.panel",
         "sim.browser.scene",
     },
-    ("warp", "sim"): {
-        "sim.physics.multirotor_engine.engine",
-        "sim.physics.multirotor_engine.dynamics",
-        "sim.physics.multirotor_engine.kernel",
-    },
+    ("warp", "sim"): {"sim.physics.multirotor_engine"},
 }
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}

@@ -69,9 +69,8 @@ class MultirotorSimulation:
             seed: Seed of the sensor noise.
             curriculum: How the ranges widen; None draws from all of them.
         """
-        from sim.physics.multirotor_engine.engine import (
-            MultirotorEngine,  # Warp takes half a second: not for all
-        )
+        # Warp takes half a second to import: not for all.
+        from sim.physics.multirotor_engine.engine import MultirotorEngine
 
         self.config = config
         self.randomization = randomization

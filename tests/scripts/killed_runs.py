@@ -97,10 +97,7 @@ def progress(folder: Path) -> int:
 
 def main(root: Path, kills: int) -> None:
     """Train both runs and write down what happened."""
-    for name in (
-        "runtime.sessions.resume",
-        "torch._dynamo",
-    ):  # the second: what an optimiser imports
+    for name in ("runtime.sessions.resume", "torch._dynamo"):  # the latter by an optimiser
         import_module(name)
     # What follows training is not tested here, and takes seconds.
     vars(import_module("runtime.sessions.session"))["report_outcome"] = lambda *_: {}

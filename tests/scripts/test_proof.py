@@ -197,7 +197,7 @@ def test_policies_are_flown_at_starts_that_chose_no_checkpoint(proofs):
 @pytest.mark.slow
 def test_flight_that_leaves_the_box_is_lost(proofs):
     (job, *_) = proofs.hover.HOVER.jobs(seeds=1, overrides=(), runs=Path("runs"))["plant A"]
-    flights = proofs.proving.flights
+    flights = proofs.flights
     free = flights.Condition(name="free", about="")
     tight = flights.Condition(name="tight", about="", box=0.15)  # starts lie up to 0.2 m off
     calm, boxed = (flights.fly_expert(job.config, one, episodes=16) for one in (free, tight))

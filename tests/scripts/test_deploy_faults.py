@@ -162,7 +162,7 @@ def test_flooded_commands_hold_the_robot_and_it_can_still_be_stopped(witnessed, 
             somebody.close()
         assert within(30, lambda: operator.status.safety is SafetyState.ESTOP)
         rate = sender.sent / (time.monotonic() - begin)
-    assert rate > 500, "this was no flood"
+    assert rate > 200, "this was no flood: a policy of this robot sends 50 a second"
     assert max(witness.excess.values()) < HARMLESS, witness.excess
 
 

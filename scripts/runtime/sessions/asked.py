@@ -1,14 +1,14 @@
 """Which run came of a configuration, so that the same words again find it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.training.runs.provenance import config_hash
 from robot_rl.training.runs.run_folder import RunFolder, find_runs
-from robot_rl.training.storage.durable import storage_errors
+from robot_rl.training.storage.durable import discard, storage_errors
 from robot_rl.training.storage.lock import take_lock
 
 
@@ -53,5 +53,8 @@ def held(config: RunConfig) -> Iterator[bool]:
     try:
         yield lock is not None
     finally:
-        if lock is not None:
+        if lock is not None:  # whoever comes now finds the run, if there is one
+            discard(folder)
+            with suppress(OSError):  # others are held
+                folder.parent.rmdir()
             lock.close()

@@ -18,12 +18,9 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 
-from hardware.control.mail import command_mail
-
-from hardware.control.timing.durations import realtime
-
-from hardware.control.timing.durations import durations as timing
 from hardware.control.limits.clipping import make_limiter
+from hardware.control.mail import command_mail
+from hardware.control.timing import durations, realtime
 from hardware.control.timing.clock import LogicalClock
 from hardware.control.watch.conditions import SafetyLimits, Watch
 from hardware.control.robot_loop import RobotLoop

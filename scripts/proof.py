@@ -166,7 +166,11 @@ def _prove(
     folder = Path(options.out or (runs / "tables" if changes else "docs/proofs"))
     for (proof, plan), record in zip(plans.items(), records, strict=True):
         _draw(proof, plan, found, record, folder)
-        bars = [{**asdict(bar), "passed": bar.passed} for bar in proof.bars(record)]
+        bars = [
+            {name: value for name, value in asdict(bar).items() if value is not None}
+            | {"passed": bar.passed}
+            for bar in proof.bars(record)
+        ]
         save_results(folder / f"{proof.name}.json", replace(record, bars=bars))
     return [_write(*one, folder) for one in zip(plans, records, strict=True)]
 

@@ -50,6 +50,8 @@ class RowLayout:
         self._widths = [column.stop - column.start for column in columns.values()]
         self.width = start
         """W: floats per row."""
+        self.row_bytes = 4 * start
+        """Of a row in float32."""
 
     def pack(self, obs: Obs, step: EnvStep, out: Tensor) -> None:
         """Write one step of N worlds.

@@ -36,12 +36,9 @@ def _bars(record: RaceRecord) -> list[Bar]:
     fewest = min(len(one.seeds) for group in record.tracks.values() for one in group.values())
     bars = [Bar(what="seeds", value=fewest, limit=5)]
     for name in (name for name in _IDS if name in record.tracks):
-        ratio, _, _ = ratio_of_areas(record, [name], _OURS, _SB3)
-        bars.append(Bar(what=f"{name}, area / {_SB3}'s, IQM", value=ratio, limit=0.9))
+        bars.append(_area_bar(name, record, [name], _OURS))
     if set(_IDS) <= set(record.tracks):
-        for name in (_OURS, _BF16):
-            ratio, _, _ = ratio_of_areas(record, _IDS, name, _SB3)
-            bars.append(Bar(what=f"both, {name}, area / {_SB3}'s, IQM", value=ratio, limit=0.9))
+        bars += [_area_bar(f"both, {name}", record, _IDS, name) for name in (_OURS, _BF16)]
     for name, entrants in record.tracks.items():
         ours, theirs = (_median_seconds(entrants[who].seeds) for who in (_BF16, _SB3))
         bars.append(
@@ -53,6 +50,13 @@ def _bars(record: RaceRecord) -> list[Bar]:
             )
         )
     return bars
+
+
+def _area_bar(told: str, record: RaceRecord, tracks: Sequence[str], entrant: str) -> Bar:
+    """The middle of all seeds decides; its interval tells how much that says."""
+    ratio, low, high = ratio_of_areas(record, tracks, entrant, _SB3)
+    what = f"{told}, area / {_SB3}'s, IQM (95 %)"
+    return Bar(what=what, value=ratio, limit=0.9, interval=(low, high))
 
 
 def _median_seconds(seeds: Sequence[RaceSeed]) -> float:

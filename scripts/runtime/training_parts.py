@@ -214,13 +214,13 @@ def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks)
     spec = env.spec
     layout = RowLayout(spec, (*learner.actor_groups, *learner.critic_groups))
     rows = capacity // ranks.count // spec.num_envs * spec.num_envs
-    needed = rows * layout.width * 4  # float32
+    needed = rows * layout.row_bytes
     text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
-    copies = 1 if spec.device.type == "cuda" else ranks.local_count
     check_memory(
-        needed * copies, spec.device, what=f"replay of {format_count(rows)} transitions",
+        needed, spec.device, copies=ranks.local_count,
+        what=f"replay of {format_count(rows)} transitions",
         remedy=f"lower training.replay_capacity ({capacity})",
     )  # fmt: skip
     return text

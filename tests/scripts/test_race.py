@@ -111,6 +111,14 @@ def test_ratio_is_the_middle_of_all_seeds_in_units_of_the_yardstick(races):
     assert low < 1.0 < high
 
 
+def test_interval_of_a_bar_stands_beside_its_value_and_decides_nothing(races):
+    bar = importlib.import_module("proofs.pages.results").Bar
+    told = bar(what="area", value=0.99, limit=0.9, interval=(0.69, 1.58))
+    assert told.passed
+    row = importlib.import_module("proofs.pages.tables").bars_table([told]).splitlines()[-1]
+    assert "| 0.99 (0.69 to 1.58) | **PASS**" in row
+
+
 def test_interval_of_one_seed_is_none(races):
     record = made_up(races, {SB3: [2.0], OURS: [1.0]})
     ratio, low, high = races.measurement.ratio_of_areas(record, TRACKS, OURS, SB3)

@@ -190,7 +190,7 @@ def open_prior(
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
-    check_room(path, held * worlds, RowLayout(spec, groups), own, copies)
+    check_room(path, held * worlds, RowLayout(spec, groups), spec.device, copies)
     replay = ReplayBuffer(
         replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,

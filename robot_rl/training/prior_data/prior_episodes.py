@@ -82,10 +82,9 @@ def read_episodes(
         )
     every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
     apart = [i for i in range(len(dataset)) if i % every == every - 1]
-    names = spec.reward_names if weighed else ()
+    world = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
     lengths = dataset.lengths
-    layout = RowLayout(replace(spec, num_envs=1, reward_names=names), groups)
-    check_room(folder, sum(lengths), layout, own, copies)
+    check_room(folder, sum(lengths), RowLayout(world, groups), spec.device, copies)
 
     def filled(numbers: Sequence[int], wanted: ReturnsWanted | None) -> tuple[ReplayBuffer, Tensor]:
         count = sum(lengths[i] for i in numbers)
@@ -95,7 +94,7 @@ def read_episodes(
                 f"at least {own.n_step}"
             )
         replay = ReplayBuffer(
-            replace(spec, num_envs=1, reward_names=names), groups, capacity=count,
+            world, groups, capacity=count,
             gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
         )  # fmt: skip
         success: list[Tensor] = []

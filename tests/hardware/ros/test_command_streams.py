@@ -15,7 +15,7 @@ from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RobotCommand
 from tests.compositions import composed
-from tests.hardware.ros.test_messages import ROBOTS, STAMP, gain_sets, some_command
+from tests.hardware.ros.messages.test_messages import ROBOTS, STAMP, gain_sets, some_command
 from tests.hardware.ros.test_state_streams import GARBLED
 from tests.hardware.ros.wire import Wire
 

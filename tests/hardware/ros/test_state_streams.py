@@ -14,7 +14,7 @@ from hardware.ros.state_streams import StateReader, StateWriter
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from tests.compositions import composed
-from tests.hardware.ros.test_messages import ROBOTS, STAMP, empty_state, some_state
+from tests.hardware.ros.messages.test_messages import ROBOTS, STAMP, empty_state, some_state
 from tests.hardware.ros.wire import Wire
 
 TYPES = get_typestore(Stores.ROS2_KILTED)

@@ -16,8 +16,8 @@ from sim.physics.multirotor_engine.model import (
     ROTOR_SPEED,
     MultirotorModel,
 )
-from tests.sim.physics import reference_multirotor as reference
-from tests.sim.physics.multirotor_worlds import (
+from tests.sim.physics.multirotor_engine import reference_multirotor as reference
+from tests.sim.physics.multirotor_engine.multirotor_worlds import (
     DT,
     both_plants,
     build,
@@ -27,7 +27,7 @@ from tests.sim.physics.multirotor_worlds import (
     scatter,
     uniform,
 )
-from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
+from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
 
 
 def test_a_world_without_thrust_falls_as_half_g_t_squared() -> None:

@@ -11,7 +11,7 @@ from sim.physics.multirotor_engine.model import (
     PARAM_COLUMNS,
     PARAM_WIDTH,
 )
-from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
+from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
 
 
 def test_hover_setpoints_are_those_worked_out_by_hand() -> None:

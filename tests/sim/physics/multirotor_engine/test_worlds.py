@@ -10,7 +10,7 @@ from sim.physics.multirotor_engine.model import (
     PARAM_COLUMNS,
     ROTOR_SPEED,
 )
-from tests.sim.physics.multirotor_worlds import (
+from tests.sim.physics.multirotor_engine.multirotor_worlds import (
     DT,
     MultirotorEngine,
     all_worlds,

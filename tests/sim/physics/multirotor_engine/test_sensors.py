@@ -14,7 +14,7 @@ from sim.physics.multirotor_engine.model import (
     POSITION,
     ROTOR_SPEED,
 )
-from tests.sim.physics.multirotor_worlds import (
+from tests.sim.physics.multirotor_engine.multirotor_worlds import (
     DT,
     all_worlds,
     build,
@@ -24,7 +24,7 @@ from tests.sim.physics.multirotor_worlds import (
     scatter,
     uniform,
 )
-from tests.sim.physics.reference_multirotor import PLANT_B
+from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_B
 
 
 @every_device

@@ -10,7 +10,7 @@ from sim.physics.multirotor_engine.model import (
     ROTOR_SPEED,
     MultirotorModel,
 )
-from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
+from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")
 

@@ -50,6 +50,8 @@ class SeedResult:
     """World-steps at the best checkpoint: the one that flew."""
     trials: dict[str, TrialResult]
     """By condition."""
+    evaluations: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    """Step and value of the proof's curve, in order; none in results of older versions."""
 
     @property
     def steps_per_second(self) -> float:

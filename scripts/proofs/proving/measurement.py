@@ -86,6 +86,7 @@ def _fly_seed(
         learner_share=share_of_time(records, "learn"),
         checkpoint_step=step,
         trials=trials,
+        evaluations=[(r["step"], r[proof.curve]) for r in records if proof.curve in r],
     )
 
 

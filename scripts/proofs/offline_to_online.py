@@ -58,7 +58,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     wsrl, retain = (_success(groups[name]) for name in ("WSRL", "Cal-QL with its data"))
     return [
         Bar(what="seeds", value=min(len(group.seeds) for group in groups.values()), limit=5),
-        Bar(what="WSRL, lowest success after its warm-up over that of its offline phase, worst seed",
+        Bar(what="WSRL, lowest success after warm-up over that of its offline phase, worst seed",
             value=min(map(_kept, groups["WSRL"].seeds)), limit=0.8),
         Bar(what="WSRL, mean success beside its offline phase", value=wsrl,
             limit=_success(groups["offline only"]), unit="%"),

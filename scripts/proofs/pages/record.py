@@ -50,7 +50,7 @@ class SeedResult:
     """World-steps at the best checkpoint: the one that flew."""
     trials: dict[str, TrialResult]
     """By condition."""
-    evaluations: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    evaluations: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """Step and value of the proof's curve, in order; none in results of older versions."""
 
     @property

@@ -56,10 +56,7 @@ class PolicySpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        layout = [
-            {"term": t.term, "width": w, "scale": t.scale, "history": t.history}
-            for t, w in zip(self.terms, self.widths, strict=True)
-        ]
+        layout = [t.to_dict(w) for t, w in zip(self.terms, self.widths, strict=True)]
         return {
             "control_dt": self.control_dt,
             "groups": {"actor": layout},

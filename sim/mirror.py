@@ -7,7 +7,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.mirrored import TERM_KINDS, Mirrored
-from robot_rl.core.observation import GOAL_PREFIX, SENSED_PREFIX, STATE_PREFIX
+from robot_rl.core.observation import GOAL_PREFIX, OFFSET_PREFIX, SENSED_PREFIX, STATE_PREFIX
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import FIELD_KINDS
 
@@ -54,8 +54,10 @@ def mirror_worlds(
     goals = task.goal_mirrors(found) if isinstance(task, MirrorsGoals) else {}
     sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
 
+    places = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
+
     def of_term(name: str, width: int) -> SignedPermutation:
-        for prefix, known in ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed)):
+        for prefix, known in places:
             if name.startswith(prefix):
                 return _known(known, name[len(prefix) :])
         kinds = FIELD_KINDS if name.startswith(STATE_PREFIX) else TERM_KINDS

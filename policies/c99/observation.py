@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from policies.c99.literals import check_name, number, remark
 from policies.runner import PolicySpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import GOAL_PREFIX, SENSED_PREFIX, STATE_PREFIX
+from robot_rl.core.observation import GOAL_PREFIX, OFFSET_PREFIX, SENSED_PREFIX, STATE_PREFIX
 from robot_rl.core.robot_state import STATE_FIELDS
 
 _WAY = "(in->state.position_w[{k}] - (i < 3 ? in->goal.position_w : in->goal.preview_w)[{k}])"
@@ -68,6 +68,14 @@ _ROTATION = [
     "    matrix[6] = xz - wy;",
     "    matrix[7] = yz + wx;",
     "    matrix[8] = 1.0f - (xx + yy);",
+    "}",
+    "",
+]
+_LIMITED = [
+    "/* Within [-limit, limit]; NaN stays NaN. */",
+    "static float limited(float value, float limit)",
+    "{",
+    "    return value > limit ? limit : value < -limit ? -limit : value;",
     "}",
     "",
 ]
@@ -140,7 +148,9 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
     """
     rotation = any("rotation[" in _entry(term.term) for term in spec.terms)
     head = f"static void observe({name}_state *s, const {name}_inputs *in)"
-    lines = [*(_ROTATION if rotation else []), *_PUSH, head, "{"]
+    limits = any(term.clip is not None for term in spec.terms)
+    helpers = [*(_ROTATION if rotation else []), *(_LIMITED if limits else []), *_PUSH]
+    lines = [*helpers, head, "{"]
     lines += [f"    float frame[{max(spec.widths)}];"]
     if rotation:
         lines += ["    float rotation[9];"]
@@ -150,6 +160,8 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
         entry = _entry(term.term)
         if term.scale != 1.0:
             entry = f"({entry}) * {number(term.scale)}"
+        if term.clip is not None:
+            entry = f"limited({entry}, {number(term.clip)})"
         lines += [
             f"    /* {remark(term.term)} */",
             f"    for (int i = 0; i < {width}; ++i) {{",
@@ -165,10 +177,13 @@ def _entry(term: str) -> str:
     for prefix, group in _PREFIXES.items():
         if term.startswith(prefix):
             return f"in->{group}.{term.removeprefix(prefix)}[i]"
+    if term.startswith(OFFSET_PREFIX):
+        place = term.removeprefix(OFFSET_PREFIX)
+        return f"in->state.end_effector_position_b[i] - in->sensed.{place}[i]"
     if term not in ENTRIES:
         raise ConfigError(
             f"observation term '{term}' has no form in C99 here; known: {', '.join(ENTRIES)} and "
-            f"{', '.join(f'{prefix}<name>' for prefix in _PREFIXES)}"
+            f"{', '.join(f'{prefix}<name>' for prefix in (*_PREFIXES, OFFSET_PREFIX))}"
         )
     return ENTRIES[term]
 

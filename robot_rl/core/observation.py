@@ -1,6 +1,6 @@
 """From what a robot measures to what a policy sees: the same lines in simulation and on the robot.
 
-An observation is a list of terms (`observation_terms.py`), each with a scale and a history.
+An observation is a list of terms (`observation_terms.py`), each with a scale, a clip and a history.
 Histories are term-major, oldest frame first: a term of width w and history H takes H * w
 consecutive entries. At an episode's start a history is filled with the first frame.
 """
@@ -13,7 +13,14 @@ from array_api_compat import array_namespace
 
 from robot_rl.core.array import Array
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
-from robot_rl.core.observation_terms import TERMS, ObservationInputs, Term, entry, goal_entry
+from robot_rl.core.observation_terms import (
+    TERMS,
+    ObservationInputs,
+    Term,
+    end_effector_offset,
+    entry,
+    goal_entry,
+)
 from robot_rl.core.rows import Rows
 
 SENSED_PREFIX = "sensed/"
@@ -22,6 +29,11 @@ GOAL_PREFIX = "goal/"
 """A term named `goal/<name>` is the goal `<name>` as it is."""
 STATE_PREFIX = "state/"
 """A term named `state/<field>` is the field of `RobotState` as it is."""
+OFFSET_PREFIX = "offset/"
+"""A term named `offset/<name>` is the way from the sensed place `<name>` to the end effector,
+(N, 3), [m], base axes: what half a millimetre matters for is no difference of two large numbers."""
+
+_PREFIXES = (SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX, OFFSET_PREFIX)
 
 
 @dataclass(kw_only=True)
@@ -32,13 +44,24 @@ class TermConfig:
     """Name in `TERMS`."""
     scale: float = 1.0
     """Factor applied to every entry."""
+    clip: float | None = None
+    """Largest magnitude of a scaled entry; none leaves all as they are. The same term twice, once
+    with a large scale and a clip, shows the last millimetres of a long way."""
     history: int = 1
     """Number of frames, the current one included."""
 
     def __post_init__(self) -> None:
-        """Refuse empty histories."""
+        """Refuse empty histories, and clips that leave nothing."""
         if self.history < 1:
             raise ConfigError(f"term '{self.term}': history must be at least 1, got {self.history}")
+        if self.clip is not None and not self.clip > 0:
+            raise ConfigError(f"term '{self.term}': clip must be positive, got {self.clip}")
+
+    def to_dict(self, width: int) -> dict[str, Any]:
+        """Plain values for JSON; what is not clipped does not speak of it."""
+        clip = {} if self.clip is None else {"clip": self.clip}
+        plain = {"term": self.term, "width": width, "scale": self.scale, "history": self.history}
+        return plain | clip
 
 
 class ObservationMap:
@@ -79,11 +102,8 @@ class ObservationMap:
         return sum(w * t.history for w, t in zip(self.widths, self.terms, strict=True))
 
     def layout(self) -> list[dict[str, Any]]:
-        """Terms with width, scale and history, in order: plain values for a bundle's spec.json."""
-        return [
-            {"term": t.term, "width": w, "scale": t.scale, "history": t.history}
-            for w, t in zip(self.widths, self.terms, strict=True)
-        ]
+        """Terms with their widths, in order, as of `TermConfig.to_dict`."""
+        return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
 
     def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
         """Push one frame into every history and observe all worlds.
@@ -97,7 +117,7 @@ class ObservationMap:
         """
         parts: list[Array] = []
         for config, function, history in self._each():
-            frame = _scaled(function(inputs), config.scale)
+            frame = _scaled(function(inputs), config)
             if history is not None:
                 history.push(frame)
                 frame = history.window()
@@ -110,7 +130,7 @@ class ObservationMap:
         Terms with a history show the frames they hold.
         """
         parts = [
-            _scaled(function(inputs), config.scale) if history is None else history.window()
+            _scaled(function(inputs), config) if history is None else history.window()
             for config, function, history in self._each()
         ]
         return self._join(parts, out)
@@ -120,7 +140,7 @@ class ObservationMap:
         picked = inputs.take(rows) if any(self._histories) else inputs
         for config, function, history in self._each():
             if history is not None:
-                history.fill(rows, _scaled(function(picked), config.scale))
+                history.fill(rows, _scaled(function(picked), config))
 
     def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
         """Start an episode in the picked worlds: fill their histories with the current frame.
@@ -135,7 +155,7 @@ class ObservationMap:
         picked = inputs.take(rows)
         parts: list[Array] = []
         for config, function, history in self._each():
-            frame = _scaled(function(picked), config.scale)
+            frame = _scaled(function(picked), config)
             if history is not None:
                 frame = history.fill(rows, frame)
             parts.append(frame)
@@ -208,12 +228,14 @@ class _History:
 
 def is_term(name: str) -> bool:
     """Whether a term of this name can be in an observation."""
-    return name in TERMS or name.startswith((SENSED_PREFIX, GOAL_PREFIX, STATE_PREFIX))
+    return name in TERMS or name.startswith(_PREFIXES)
 
 
 def _term(name: str) -> Term:
     if name.startswith(SENSED_PREFIX):
         return lambda inputs: entry(inputs.sensed, name[len(SENSED_PREFIX) :], "sensed input")
+    if name.startswith(OFFSET_PREFIX):
+        return lambda inputs: end_effector_offset(inputs, name[len(OFFSET_PREFIX) :])
     if name.startswith(GOAL_PREFIX):
         return lambda inputs: goal_entry(inputs, name[len(GOAL_PREFIX) :])
     if name.startswith(STATE_PREFIX):
@@ -223,5 +245,8 @@ def _term(name: str) -> Term:
     return TERMS[name]
 
 
-def _scaled(value: Array, scale: float) -> Array:
-    return value if scale == 1.0 else value * scale
+def _scaled(value: Array, config: TermConfig) -> Array:
+    value = value if config.scale == 1.0 else value * config.scale
+    if config.clip is None:
+        return value
+    return array_namespace(value).clip(value, -config.clip, config.clip)

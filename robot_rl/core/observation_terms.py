@@ -172,6 +172,21 @@ TERMS: dict[str, Term] = {
 """All known actor terms by name."""
 
 
+def end_effector_offset(inputs: ObservationInputs, name: str) -> Array:
+    """Way from a sensed place to the end effector, (N, 3), [m], base axes.
+
+    Raises:
+        SpecMismatchError: It is not sensed, or no place.
+    """
+    place, here = entry(inputs.sensed, name, "sensed input"), inputs.state.end_effector_position_b
+    if place.shape[-1] != 3:
+        raise SpecMismatchError(
+            f"an observation term reads the way to the sensed input '{name}', which has "
+            f"{place.shape[-1]} entries; a place has 3"
+        )
+    return here - place
+
+
 def goal_entry(inputs: ObservationInputs, name: str) -> Array:
     """A goal by its name; SpecMismatchError where the task does not set it."""
     return entry(inputs.goal, name, "goal")

@@ -6,6 +6,8 @@ Fixed before any of it was run: task, data, networks, updates, steps, conditions
 import os
 from statistics import mean
 
+import numpy as np
+
 from proofs.pages.record import GroupResult, ProofRecord, SeedResult
 from proofs.pages.results import Bar
 from proofs.proving.flights import Condition
@@ -59,7 +61,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     return [
         Bar(what="seeds", value=min(len(group.seeds) for group in groups.values()), limit=5),
         Bar(what="WSRL, lowest success after warm-up over that of its offline phase, worst seed",
-            value=min(map(_kept, groups["WSRL"].seeds)), limit=0.8),
+            value=float(np.min([_kept(seed) for seed in groups["WSRL"].seeds])), limit=0.8),
         Bar(what="WSRL, mean success beside its offline phase", value=wsrl,
             limit=_success(groups["offline only"]), unit="%"),
         Bar(what="WSRL, mean success beside Cal-QL with its data", value=wsrl, limit=retain,

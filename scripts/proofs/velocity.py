@@ -1,5 +1,7 @@
 """The velocity proof: two seeds walk a quadruped as fast as asked, pushed and randomised."""
 
+import numpy as np
+
 from proofs.pages.record import ProofRecord
 from proofs.pages.results import Bar
 from proofs.proving.flights import Condition
@@ -29,7 +31,7 @@ def bars(record: ProofRecord) -> list[Bar]:
     """What must hold."""
     seeds = record.groups[_GROUP].seeds
     trials = [seed.trials[_GOALS] for seed in seeds]
-    error = max(trial.metric("mean_velocity_error_all") for trial in trials)
+    error = float(np.max([trial.metric("mean_velocity_error_all") for trial in trials]))
     longest = max(seed.training_seconds for seed in seeds)
     return [
         Bar(what="seeds", value=len(seeds), limit=2),

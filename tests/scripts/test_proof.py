@@ -8,7 +8,7 @@ import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.trainer import VALIDATION_SEED
-from tests.scripts.made_up_proofs import made_up, proofs
+from tests.scripts.made_up_proofs import made_up, proofs, trial
 
 __all__ = ["proofs"]  # a fixture
 
@@ -95,6 +95,19 @@ def test_velocity_is_judged_by_the_error_with_falls(proofs, changes, verdicts):
     record = made_up(proofs, velocity, **{"rates": [0.9] * 2, **changes})
     assert [bar.passed for bar in velocity.bars(record)] == verdicts
     assert "| velocity error" in proofs.page.write_page(velocity, record, picture=None)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "seeds"), [("tracking", "TRACKING", 5), ("velocity", "VELOCITY", 2)]
+)
+def test_a_seed_without_an_error_passes_no_bar_wherever_it_stands(proofs, module, name, seeds):
+    proof = getattr(getattr(proofs, module), name)
+    for lost in range(seeds):
+        record = made_up(proofs, proof, [0.9] * seeds)
+        for group in record.groups.values():
+            trials = group.seeds[lost].trials
+            trials.update({one: trial(proofs, rms=float("nan")) for one in trials})
+        assert [bar.passed for bar in proof.bars(record)].count(False) == 1, lost
 
 
 def test_page_tells_worst_mean_and_middle_of_the_seeds(proofs):

@@ -104,13 +104,15 @@ def _named(values: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
 
 
 def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) -> Path:
-    """Every kind of term, with histories and scales; body rates."""
+    """Every kind of term, with histories, scales and clips; body rates."""
     plain = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity", "joint_effort", "end_effector_position_b",
              "wrench_ee")  # fmt: skip
-    names = [*CORE_TERMS, "state/joint_effort", "goal/yaw", "sensed/scan"]
+    names = [*CORE_TERMS, "state/joint_effort", "goal/yaw", "sensed/scan", "offset/tip"]
     terms = [
-        TermConfig(term=name, scale=[1.0, 0.5, -2.0][i % 3], history=1 + i % 4)
+        TermConfig(
+            term=name, scale=[1.0, 0.5, -2.0][i % 3], history=1 + i % 4, clip=[None, 0.7][i % 2]
+        )
         for i, name in enumerate(names)
     ]
     widths = SIZES | {"last_action": 4, "state/joint_effort": 2, "goal/yaw": 1, "sensed/scan": 5}
@@ -132,7 +134,7 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
                 "orientation_matrix_w": 9,
                 "yaw": 1,
             },
-            sensed_widths={"scan": 5},
+            sensed_widths={"scan": 5, "tip": 3},
         ),
     )
 

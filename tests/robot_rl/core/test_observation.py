@@ -231,11 +231,39 @@ def test_sensed_input_is_a_term_as_it_is() -> None:
         ObservationMap(terms, base)
 
 
-def test_layout_tells_terms_in_order() -> None:
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind: str) -> None:
+    def array(*rows: list[float]) -> Any:
+        values = np.array(rows, np.float32)
+        return values if kind == "numpy" else torch.from_numpy(values)
+
+    here, hole = array([0.5, 0.001, 0.2], [np.nan, 0, 0]), array([0.4, 0.0, 0.2], [0, 0, 0])
+    inputs = ObservationInputs(
+        state=RobotState({"end_effector_position_b": here}),
+        goal={},
+        last_action=array([0], [0]),
+        sensed={"hole": hole, "axis": hole[:, :2]},
+    )
+    terms = [
+        TermConfig(term="offset/hole"),
+        TermConfig(term="offset/hole", scale=500.0, clip=2.0, history=2),
+    ]
+    seen = ObservationMap(terms, inputs).update(inputs)
+    np.testing.assert_allclose(seen[0], [0.1, 0.001, 0, 0, 0, 0, 2, 0.5, 0], atol=1e-6)
+    assert np.isnan(np.asarray(seen[1])[[0, 6]]).all(), "what is not known is not clipped either"
+    with pytest.raises(SpecMismatchError, match="'axis', which has 2 entries; a place has 3"):
+        ObservationMap([TermConfig(term="offset/axis")], inputs)
+    with pytest.raises(SpecMismatchError, match=r"'ball', which is not given.*\['axis', 'hole'\]"):
+        ObservationMap([TermConfig(term="offset/ball")], inputs)
+
+
+def test_layout_tells_terms_in_order_and_what_clips_them() -> None:
+    terms = [*TWO_TERMS, TermConfig(term="angular_velocity_b", clip=2.0)]
+    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
     assert observation_map.layout() == [
         {"term": "linear_velocity_w", "width": 3, "scale": 0.5, "history": 3},
         {"term": "angular_velocity_b", "width": 3, "scale": 1.0, "history": 2},
+        {"term": "angular_velocity_b", "width": 3, "scale": 1.0, "history": 1, "clip": 2.0},
     ]
 
 
@@ -247,6 +275,9 @@ def test_what_cannot_be_observed_is_refused_when_the_map_is_built() -> None:
         ObservationMap([], example)
     with pytest.raises(ConfigError, match="history must be at least 1, got 0"):
         TermConfig(term="last_action", history=0)
+    for clip in (0.0, -1.0, float("nan")):
+        with pytest.raises(ConfigError, match="clip must be positive, got"):
+            TermConfig(term="last_action", clip=clip)
     with pytest.raises(SpecMismatchError, match=r"'orientation_w' .* was asked for"):
         ObservationMap([TermConfig(term="orientation_matrix")], example)
     with pytest.raises(SpecMismatchError, match=r"goal 'preview_w', .*; given: \[\]"):

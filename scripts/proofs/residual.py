@@ -1,6 +1,8 @@
 """The residual proof: a clone of demonstrations inserts a peg at times, its residual always.
 
-Fixed before any of it was run: data, networks, updates, steps, conditions and bars below.
+Task, data, networks and bars are those of its first run, in which the residual reached 62 %. What
+came after it: observations that show the way to the hole (configs/task/peg.yaml), and scale, noise,
+step size and length of the residual, chosen by six tries with its seed 0 and validation starts.
 """
 
 import os
@@ -29,9 +31,10 @@ _ONLINE = (
     "learner.critic.members=4", "learner.target_members=2", "learner.entropy_in_target=false",
     "learner.actor.hidden=[128,128]", "learner.critic.hidden=[128,128]",
     "learner.actor.normalize=true", "learner.critic.normalize=true",
-    "training.total_steps=150_000", "training.updates_per_step=16",
-    "training.replay_capacity=150_000", "training.evaluation_interval=10_000",
-    "training.evaluation_episodes=100",
+    "learner.learning_rate_decay=270_000", "learner.learning_rate_end=0.1",
+    "training.total_steps=250_000", "training.updates_per_step=16",
+    "training.replay_capacity=250_000", "training.evaluation_interval=10_000",
+    "training.evaluation_episodes=400",
 )  # fmt: skip
 """One update for a step; the same networks, batches, rates of the critics and steps for both."""
 
@@ -93,7 +96,7 @@ PEG_RESIDUAL = Proof(
     "is paid for every step in which the peg is deep enough, and for nothing else. A scripted hand "
     "that sees the true state shows it 50 times, with independent noise of 0.03 on every action of "
     "the first two seconds. A clone of these demonstrations plans eight actions, does two of them, "
-    "and is the base: seed 0 of its group. The residual corrects it by at most 0.01 of the range; "
+    "and is the base: seed 0 of its group. The residual corrects it by at most 0.02 of the range; "
     "RLPD learns from the same demonstrations and as many steps without a base. An episode of 4 s "
     "succeeds if the peg is inserted during all of its last 0.4 s. There is one base: what another "
     "one would give is not in the spread.",
@@ -105,19 +108,23 @@ PEG_RESIDUAL = Proof(
                 "learner=bc", *_TASK, "learner.loss=nll", "learner.chunk_length=8",
                 "learner.replan_interval=2", "training.demonstrations.data={runs}/" + _DATA,
                 "training.total_steps=6_000", "learner.learning_rate_decay=6_000",
+                "training.evaluation_episodes=200",
             ),
             seeds=1,
             trials=(_HOLES,),
         ),
         Group(
             name="residual",
-            about="Soft actor-critic over the base. Its noise is about what the base bears, and a "
-            "quarter of the farthest correction: critics have seen what the actor may choose.",
+            about="Soft actor-critic over the base. Its noise is about what the base bears, and an "
+            "eighth of the farthest correction. Scale, noise, step size and number of steps were "
+            "chosen by six tries with seed 0, judged by validation starts; the page of the first "
+            "run (scale 0.01, step size 3e-5, 150,000 steps, observations without the way to the "
+            "hole) had 62 %.",
             overrides=(
                 "learner=residual", *_TASK, "learner.base.paths=[{runs}/" + _BASE + "]", *_ONLINE,
-                "learner.actor_lr=3.0e-5", "learner.actor_interval=2",
-                "learner.actor.scale=0.01", "learner.actor.initial_std=0.0025",
-                "learner.target_entropy_per_action=0.0", "learner.init_temperature=0.001",
+                "learner.actor_lr=1.0e-4", "learner.actor_interval=2",
+                "learner.actor.scale=0.02", "learner.actor.initial_std=0.0025",
+                "learner.target_entropy_per_action=-0.7", "learner.init_temperature=0.001",
                 "learner.critic_updates=30_000", "training.warm_up_steps=4_000",
             ),
             seeds=2,

@@ -69,7 +69,7 @@ def test_both_learn_from_the_same_steps_and_the_one_base(residual) -> None:
     assert ours.learner.base.paths == ["there/data/peg_base"]
     for config in (ours, other):
         assert config.training.prior.run == data
-        assert config.training.length == 150_000
+        assert config.training.length == 250_000
         assert config.training.updates_per_step == config.num_envs  # an update for a step
         # A peg that stays inserted is worth 1.
         (pay,) = [w for name, w in config.task.reward.items() if name == "inserted"]

@@ -3,12 +3,16 @@
 Every look leaves on the device when a tensor was first not finite; `found` reads it all at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.transition import Batch
+
+_SHOWN = 5
+"""Names that a sentence tells of one look."""
 
 
 class FiniteWatch:
@@ -57,3 +61,51 @@ class FiniteWatch:
         self._looks += 1
         now = torch.where(finite, torch.inf, float(self._looks))
         self._first[names] = torch.minimum(self._first[names], now) if names in self._first else now
+
+
+def sentence_about(found: Sequence[Sequence[str]], when: str, advice: str) -> str:
+    """What a run ends with, where something was not a number.
+
+    Args:
+        found: As of `FiniteWatch.found`.
+        when: Such as "by step 100".
+        advice: What to do about it.
+    """
+    told = ", then ".join(
+        " and ".join(names[:_SHOWN]) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
+        for names in found
+    )
+    return f"{told} became NaN or infinite {when}; {advice}"
+
+
+def saved_so_far(steps: Sequence[int]) -> str:
+    """Which checkpoint is left, for a sentence; `steps` are those of all, ascending."""
+    if not steps:
+        return "there is no checkpoint yet: begin anew"
+    return "the last checkpoint is intact: resume it"
+
+
+def not_finite(state: Any, name: str) -> list[str]:
+    """Names of the tensors in a state that hold a NaN or an infinity; waits for the device.
+
+    Args:
+        state: Tensors in mappings and sequences, as of `state_dict`.
+        name: Of the whole.
+    """
+    tensors = list(_tensors(state, name))
+    if not tensors:
+        return []
+    finite = torch.stack([tensor.isfinite().all() for _, tensor in tensors]).tolist()
+    return [name for (name, _), good in zip(tensors, finite, strict=True) if not good]
+
+
+def _tensors(state: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(state, Tensor):
+        if state.is_floating_point() and state.numel():
+            yield name, state
+    elif isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from _tensors(value, f"{name}.{key}")
+    elif isinstance(state, list | tuple):
+        for i, value in enumerate(state):
+            yield from _tensors(value, f"{name}.{i}")

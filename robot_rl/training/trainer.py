@@ -24,7 +24,12 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.finite_watch import (
+    FiniteWatch,
+    not_finite,
+    saved_so_far,
+    sentence_about,
+)  # fmt: skip
 from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
@@ -236,7 +241,7 @@ class Trainer:
         self.collector.policy_version += count
 
     def _evaluate_and_save(self) -> None:
-        self._checked()  # else the evaluation would blame the policy's actions
+        self._checked(weights=True)  # else the evaluation would blame the policy's actions
         with self._clock.aside():
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
         self.course.remember()
@@ -267,32 +272,41 @@ class Trainer:
             }
         )
 
-    def _checked(self) -> dict[str, float]:
-        """The learner's metrics, means over all ranks, after looking for what is not a number."""
-        if found := self._ranks.problem(self._not_finite(), self._watch.earliest()):
+    def _checked(self, *, weights: bool = False) -> dict[str, float]:
+        """The learner's metrics, means over all ranks, after looking for what is not a number.
+
+        Args:
+            weights: Look at all that the learner keeps, too: a loss tells of a step only after it.
+        """
+        if found := self._ranks.problem(self._not_finite(weights), self._watch.earliest()):
             raise self._kind(found)
         values = torch.tensor([float(value) for value in self._learn_metrics.values()])
         means = self._ranks.total(values) / self._ranks.count
         return dict(zip(self._learn_metrics, means.tolist(), strict=True))
 
-    def _not_finite(self) -> str:
+    def _not_finite(self, weights: bool) -> str:
         """Sentence about what was not a number on this rank."""
         worlds = ""  # what they found: the cause, or actions of a policy that is broken already
         try:
             self.env.check()
         except (NonFiniteError, LimitError) as error:
             worlds, self._kind = str(error), type(error)
-        if found := self._watch.found():
-            return (
-                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by step "
-                f"{self.step}; the last checkpoint is intact: resume it with a "
-                "smaller learning rate, or look for a reward or an observation that explodes"
-                + (f". The worlds report: {worlds}" if worlds else "")
+        found = self._watch.found()
+        if weights and not found:
+            kept = not_finite(self.learner.state_dict(), "the learner")
+            found = [kept] if kept else []
+        if found:
+            advice = (
+                f"{saved_so_far(self._checkpoints.steps())} with a smaller learning rate, or look "
+                "for a reward or an observation that explodes"
+            )
+            return sentence_about(found, f"by step {self.step}", advice) + (
+                f". The worlds report: {worlds}" if worlds else ""
             )
         return worlds
 
     def _save(self, score: float | None) -> None:
-        self._checked()
+        self._checked(weights=True)
         with self._clock.aside():
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))

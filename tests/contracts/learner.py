@@ -13,6 +13,7 @@ import torch
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner
 from robot_rl.core.transition import Batch
+from robot_rl.training.finite_watch import not_finite
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
 
@@ -105,6 +106,15 @@ class LearnerContract:
         named = (*learner.actor_groups, *learner.critic_groups)
         assert set(named) <= set(spec.groups)
         assert len(set(named)) == len(named)
+
+    def test_all_that_it_keeps_is_finite_when_new_and_when_it_has_learned(
+        self, case: LearnerCase
+    ) -> None:
+        learner, spec = self.make(case)
+        for batch in self.batches(learner, spec, 3):
+            assert not_finite(learner.state_dict(), "the learner") == []
+            learner.update(batch)
+        assert not_finite(learner.state_dict(), "the learner") == []
 
     @pytest.mark.parametrize("explore", [False, True])
     def test_actions_lie_within_their_bounds_however_far_the_observation(

@@ -16,7 +16,12 @@ from robot_rl.core.transition import Batch
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.finite_watch import (
+    FiniteWatch,
+    not_finite,
+    saved_so_far,
+    sentence_about,
+)  # fmt: skip
 from robot_rl.training.trainer import VALIDATION_SEED, TrainerConfig
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -150,7 +155,7 @@ class CloningTrainer:
         self.step += 1
 
     def _evaluate_and_save(self) -> None:
-        self._check()
+        self._check(weights=True)
         with self._clock.aside():
             losses = self._held_out()
             result = evaluate(self._env, self.learner.policy(), seed=VALIDATION_SEED)
@@ -185,16 +190,17 @@ class CloningTrainer:
             **self._clock.pop(self.step),
         })  # fmt: skip
 
-    def _check(self) -> None:
-        if found := self._watch.found():
-            raise NonFiniteError(
-                f"{', then '.join(map(' and '.join, found))} became NaN or infinite by update "
-                f"{self.step}; the last checkpoint is intact: resume it with a smaller learning "
-                "rate"
-            )
+    def _check(self, *, weights: bool = False) -> None:
+        found = self._watch.found()
+        if weights and not found:
+            kept = not_finite(self.learner.state_dict(), "the learner")
+            found = [kept] if kept else []
+        if found:
+            advice = f"{saved_so_far(self._checkpoints.steps())} with a smaller learning rate"
+            raise NonFiniteError(sentence_about(found, f"by update {self.step}", advice))
 
     def _save(self, score: float | None) -> None:
-        self._check()
+        self._check(weights=True)
         with self._clock.aside():
             self._checkpoints.save(self.step, self.state_dict(), score=score)
         self._saved_step = self.step

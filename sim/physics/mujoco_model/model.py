@@ -10,6 +10,7 @@ Motors are described in `mujoco_motor`.
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+import math
 from pathlib import Path
 
 import mujoco
@@ -66,6 +67,8 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
+    # As compiled, whatever unit the file has its angles in.
+    _check_limits(_compile(tree, f"robot '{robot.name}'", name), robot, name)
     for sensor in list(tree.sensors):
         field = sensor.name.partition("/")[0]
         if field in _COSTLY and field not in robot.sensors:
@@ -137,20 +140,30 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
         raise SpecMismatchError(
             f"robot '{robot.name}' has joints {asked}, but {file} {what}: {found}"
         )
-    for finger, theirs in zip(_fingers(robot), joints[robot.num_joints :], strict=True):
+
+
+def _check_limits(model: mujoco.MjModel, robot: RobotSpec, file: str) -> None:
+    for finger in _fingers(robot):
         low, high = finger.position_limit
-        if low < theirs.range[0] - _LIMIT_TOLERANCE or high > theirs.range[1] + _LIMIT_TOLERANCE:
+        theirs = model.joint(finger.name).range.tolist()
+        if low < theirs[0] - _LIMIT_TOLERANCE or high > theirs[1] + _LIMIT_TOLERANCE:
             raise SpecMismatchError(
                 f"robot '{robot.name}': finger '{finger.name}' goes from {low} to {high} in the "
-                f"spec, beyond its range {list(theirs.range)} in {file}"
+                f"spec, beyond its range {theirs} in {file}"
             )
-    for ours, theirs in zip(robot.joints, joints, strict=False):
-        pairs = zip(ours.position_limit, theirs.range, strict=True)
+    for ours in robot.joints:
+        theirs = model.joint(ours.name).range.tolist()
+        pairs = list(zip(ours.position_limit, theirs, strict=True))
         if any(abs(a - b) > _LIMIT_TOLERANCE for a, b in pairs):
+            unit = ""
+            if all(math.isclose(a, math.degrees(b), rel_tol=0.01) for a, b in pairs):
+                unit = f": is the spec in degrees, or does {file} take radians for degrees?"
+            elif all(math.isclose(math.degrees(a), b, rel_tol=0.01) for a, b in pairs):
+                unit = f": does {file} take degrees for radians (<compiler angle=...>)?"
             raise SpecMismatchError(
                 f"robot '{robot.name}': joint '{ours.name}' has position_limit "
-                f"{ours.position_limit} in the spec and range {list(theirs.range)} in {file}; "
-                "expected equal numbers in radians"
+                f"{ours.position_limit} in the spec and range {theirs} in {file}; "
+                f"expected equal numbers in radians{unit}"
             )
 
 

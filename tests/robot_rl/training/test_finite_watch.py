@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from robot_rl.core.transition import Batch
-from robot_rl.training.finite_watch import FiniteWatch
+from robot_rl.training.finite_watch import FiniteWatch, not_finite, sentence_about
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 BAD = [float("nan"), float("inf"), -float("inf")]
@@ -66,3 +66,21 @@ def test_pictures_cannot_be_nan() -> None:
         )
     )  # fmt: skip
     assert watch.found() == []
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad: float) -> None:
+    spoilt = torch.tensor([0.0, bad])
+    state = {"actor": {"weight": torch.ones(2)}, "moments": [torch.ones(1), {"first": spoilt}],
+             "updates": 3, "rows": torch.tensor([1, 2]), "empty": torch.zeros(0)}  # fmt: skip
+    assert not_finite(state, "the learner") == ["the learner.moments.1.first"]
+    assert not_finite({"updates": 3}, "the learner") == []
+
+
+def test_a_sentence_about_many_tensors_names_the_first_of_them() -> None:
+    names = [f"w{i}" for i in range(7)]
+    told = sentence_about([["loss"], names], "by step 9", "do something")
+    assert told == (
+        "loss, then w0 and w1 and w2 and w3 and w4 and 2 more became NaN or infinite by step 9; "
+        "do something"
+    )

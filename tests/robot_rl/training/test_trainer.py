@@ -34,6 +34,22 @@ class BreaksAfter:
         return metrics, None
 
 
+class PoisonsWeights:
+    """A learner of which one update leaves weights that are no numbers, and a loss that is."""
+
+    def __init__(self, learner: Any, network: str, update: int) -> None:
+        self._learner, self._network, self._update = learner, network, update
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+    def update(self, batch: Any) -> tuple[dict[str, Tensor], None]:
+        metrics, _ = self._learner.update(batch)
+        if self._learner.updates == self._update:
+            next(getattr(self._learner, self._network).parameters()).detach()[0] = torch.nan
+        return metrics, None
+
+
 def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     assert loop.trainer.run() is True
@@ -126,6 +142,21 @@ def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="train/critic_loss"):
         loop.trainer.run()
     assert loop.store.steps() == [80]
+
+
+@pytest.mark.parametrize("network", ["actor", "critic"])
+def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(
+    tmp_path: Path, network: str
+) -> None:
+    # 40 random steps of four worlds, then two updates a step: the last of step 100, and of 200
+    for update, saved, told in ((32, [], "there is no ch"), (82, [100], "the last checkpoint is")):
+        loop = Loop(tmp_path / told, wrap=lambda one: PoisonsWeights(one, network, update))  # noqa: B023
+        with pytest.raises(
+            NonFiniteError,
+            match=rf"^the learner\.{network}.* became NaN or infinite by step \d00; {told}",
+        ):
+            loop.trainer.run()
+        assert loop.store.steps() == saved
 
 
 @pytest.mark.parametrize("where", ["reward", "critic"])

@@ -3,6 +3,8 @@
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.
 
+import math
+import re
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -111,8 +113,34 @@ def test_joints_that_differ_from_the_model_are_refused_by_name() -> None:
         build(replace(robot, spec=replace(robot.spec, joints=strange)))
     degrees = replace(joints[3], position_limit=[-176.0, -4.0])
     wrong = [*joints[:3], degrees, *joints[4:]]
-    with pytest.raises(SpecMismatchError, match=r"'joint4'.*-176.*radians"):
+    with pytest.raises(SpecMismatchError, match=r"'joint4'.*-176.*radians: is the spec in degrees"):
         build(replace(robot, spec=replace(robot.spec, joints=wrong)))
+
+
+def test_limits_are_those_of_the_compiled_file_whatever_unit_it_is_written_in(
+    tmp_path: Path,
+) -> None:
+    text = (ROBOTS / "panda.xml").read_text()
+    limits = [joint.position_limit for joint in panda().spec.joints]
+    path = tmp_path / "panda.xml"
+    path.write_text(text.replace('angle="radian"', 'angle="degree"'))
+    with pytest.raises(SpecMismatchError, match=r"'joint1'.*0\.05.*take radians for degrees\?"):
+        build(panda(model=str(path)))
+
+    def in_degrees(match: re.Match[str]) -> str:
+        numbers = [float(value) for value in match[1].split()]
+        if numbers not in limits:
+            return match[0]  # a finger's, which slides
+        low, high = map(math.degrees, numbers)
+        return f'range="{low!r} {high!r}"'
+
+    turned = re.sub(r'range="([^"]*)"', in_degrees, text)
+    path.write_text(turned)
+    with pytest.raises(SpecMismatchError, match=r"'joint1'.*-166.*take degrees for radians"):
+        build(panda(model=str(path)))
+    path.write_text(turned.replace('angle="radian"', 'angle="degree"'))
+    there, here = (build(panda(model=model)).engine.model for model in (str(path), "panda.xml"))
+    np.testing.assert_allclose(there.jnt_range, here.jnt_range, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("dt", "gain"), [(0.1, 10.0), (0.005, 1e4)])

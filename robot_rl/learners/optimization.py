@@ -60,7 +60,7 @@ class Optimizer:
         device = self.params[0].device
         self._warmup = config.learning_rate_warmup if warm_up else 0
         self._scheduled = config.learning_rate_decay > 0 or self._warmup > 0
-        # A captured update on CUDA reads the step size from the device; a number would be frozen.
+        # On CUDA the step size lies on the device: there a graph of the update could read it too.
         self._on_device = device.type == "cuda"
         rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
         kind = torch.optim.AdamW if decay > 0 else torch.optim.Adam

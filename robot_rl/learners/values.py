@@ -9,6 +9,7 @@ Shapes: E members of the critic, M of the target critic (E of them with `TargetR
 W outputs of one member (1, or K logits).
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -45,8 +46,10 @@ class ValueConfig:
         """Refuse supports that are none."""
         if self.atoms < 0 or self.atoms == 1:
             raise ConfigError(f"values.atoms must be 0 (scalar) or at least 2, got {self.atoms}")
-        if not self.low < self.high:
-            raise ConfigError(f"values.low {self.low} must lie below values.high {self.high}")
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ConfigError(
+                f"values.low {self.low} must lie below values.high {self.high}, and both be finite"
+            )
 
 
 class Values(Protocol):

@@ -263,8 +263,12 @@ def test_no_target_carries_a_gradient() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"atoms": 1}, "atoms"), ({"atoms": -3}, "atoms"), ({"low": 2.0, "high": 2.0}, "low"),
-        ({"high": math.inf}, "low"), ({"low": -math.inf}, "low"), ({"low": math.nan}, "low"),
+        ({"atoms": 1}, "atoms"),
+        ({"atoms": -3}, "atoms"),
+        ({"low": 2.0, "high": 2.0}, "low"),
+        ({"high": math.inf}, "low"),
+        ({"low": -math.inf}, "low"),
+        ({"low": math.nan}, "low"),
     ],
 )
 def test_a_support_that_is_none_is_refused(changes: dict[str, Any], name: str) -> None:

@@ -11,6 +11,7 @@ from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
 from sim.env import SimEnv
+from sim.physics.engine import PhysicsEngine
 
 
 @dataclass(kw_only=True)
@@ -135,14 +136,26 @@ def build_mujoco_simulation(*parts: Any, **named: Any) -> Any:
     return MujocoSimulation(*parts, **named)
 
 
+def run_device(config: Any) -> torch.device:
+    """The device of a run (`RunConfig`): `auto` is the CPU where MuJoCo in C steps its worlds.
+
+    Raises:
+        DeviceError: It does not exist here.
+    """
+    in_c = getattr(config.robot, "engine", None) is PhysicsEngine.batch
+    if config.device == "auto" and in_c and isinstance(config.env, SimEnvConfig):
+        return torch.device("cpu")
+    return pick_device(config.device)
+
+
 def pick_device(name: str) -> torch.device:
-    """The device that a config names.
+    """The device that a name stands for; CUDA's with its number, as tensors name it.
 
     Raises:
         DeviceError: It does not exist here.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     unknown = DeviceError(f"device '{name}' is unknown; known: auto, cpu, cuda, cuda:<index>")
     try:
         device = torch.device(name)
@@ -160,4 +173,6 @@ def pick_device(name: str) -> torch.device:
             f"device '{name}' was asked for, but this machine has {torch.cuda.device_count()} "
             "CUDA device(s), counted from cuda:0"
         )
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -1,5 +1,6 @@
 """The learner of a residual from typed configs: soft actor-critic over a frozen base."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -20,6 +21,9 @@ from robot_rl.learners.values import make_values
 class ResidualLearnerConfig(SACConfig):
     """SAC whose actor corrects a base, and the networks that are handed to it."""
 
+    target_entropy_per_action: float | None = None  # pyright: ignore
+    """Target entropy of the residual in units of its scale, divided by the number of action entries
+    [nat]; none holds the noise of executed actions at `actor.initial_std`, whatever the scale."""
     base: FrozenBaseConfig = field(default_factory=FrozenBaseConfig)
     """What is corrected."""
     actor: ResidualActorConfig = field(default_factory=ResidualActorConfig)
@@ -35,6 +39,14 @@ class ResidualLearnerConfig(SACConfig):
         super().__post_init__()
         check_members(self, self.critic)
 
+    def with_target_entropy(self) -> "ResidualLearnerConfig":
+        """The same, with a number in place of none."""
+        if self.target_entropy_per_action is not None:
+            return self
+        std = self.actor.initial_std / self.actor.scale
+        entropy = 0.5 * math.log(2 * math.pi * math.e * std**2)  # [nat]
+        return replace(self, target_entropy_per_action=entropy)
+
 
 def build_residual(
     config: ResidualLearnerConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
@@ -49,6 +61,8 @@ def build_residual(
         critic = ResidualCritic(make_critic(config.critic, widened, outputs), config.actor.scale)
     else:
         critic = make_critic(config.critic, spec, outputs)
-    learner = SAC(config, actor, critic, **surroundings(spec, seed, stream_seed, reduce))
+    learner = SAC(
+        config.with_target_entropy(), actor, critic, **surroundings(spec, seed, stream_seed, reduce)
+    )
     learner.actor_groups = ResidualActor.groups
     return learner

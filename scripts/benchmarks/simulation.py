@@ -132,7 +132,7 @@ def environment_speed(env: BatchEnv, steps: int) -> Callable[[], float]:
     """World-steps per second of an environment under random actions."""
     generator = torch.Generator().manual_seed(0)
     shape = (_ACTIONS, env.spec.num_envs, env.spec.action_size)
-    actions = 2 * torch.rand(shape, generator=generator) - 1
+    actions = (2 * torch.rand(shape, generator=generator) - 1).to(env.spec.device)
     return _speed(lambda i: env.step(actions[i % _ACTIONS]), env.spec.num_envs, steps)
 
 

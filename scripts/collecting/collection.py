@@ -17,7 +17,7 @@ from collecting.rounds import Attempt, Rounds
 from collecting.states import state_widths, states_of
 from collecting.stream import Stream, stream_of
 from collecting.tally import Tallies
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, to_plain
 from configs.schema import RunConfig, component_of, make_env
@@ -68,7 +68,7 @@ def collect(options: CollectOptions, config: RunConfig) -> None:
     folder = _place(options)
     torch.set_num_threads(config.threads)
     env = make_env(
-        config, num_envs=config.num_envs, device=pick_device(config.device), seed=config.seed,
+        config, num_envs=config.num_envs, device=run_device(config), seed=config.seed,
         evaluation=options.starts == "evaluation",
     )  # fmt: skip
     name = str(getattr(config.env, "id", "")) or component_of(config.task).name

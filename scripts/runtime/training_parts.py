@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.schema import COMPONENTS, RunConfig, component_of, make_env
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import BatchEnv
@@ -27,6 +27,7 @@ from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from runtime.base import lookout, with_base, without_base
 from runtime.parts import make_learner
 from runtime.sessions.collectors import check_collectors, collector_maker, start_collectors
+from runtime.sessions.surroundings import told_aloud
 
 if TYPE_CHECKING:
     from robot_rl.training.imitation.demonstrations import Demonstrations
@@ -107,7 +108,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         DeviceError: A device does not exist here.
     """
     torch.set_num_threads(config.threads)
-    device = device_of(pick_device(config.device), ranks)
+    device = device_of(run_device(config), ranks)
     if config.cluster.collectors:
         check_collectors(config, ranks)
     if isinstance(config.learner, CloningConfig):
@@ -118,7 +119,8 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
             "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
             "into what this learner sees with training.prior.run=..."
         )
-    env = _training_env(config, device, ranks)
+    with told_aloud("sim.physics.warp_engine.room"):
+        env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
     return Parts(

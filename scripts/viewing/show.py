@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain
 from configs.schema import RunConfig, component_of, make_env
@@ -62,7 +62,7 @@ def make_player(config: RunConfig, agent: str, *, evaluation: bool) -> Player:
     """
     torch.set_num_threads(config.threads)
     env = make_env(
-        config, num_envs=config.num_envs, device=pick_device(config.device), seed=config.seed,
+        config, num_envs=config.num_envs, device=run_device(config), seed=config.seed,
         evaluation=evaluation,
     )  # fmt: skip
     assert isinstance(env, SimEnv)

@@ -198,6 +198,9 @@ ON_WARP = (
         lift_limit,
     ),
     EnvCase(
+        "motion on Warp", follow(engine=_WARP), STEPS, endless_follow(engine=_WARP), lift_limit
+    ),
+    EnvCase(
         "clutter on Warp", traverse(engine=_WARP), STEPS, endless_traverse(engine=_WARP), lift_limit
     ),
 )  # fmt: skip

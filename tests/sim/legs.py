@@ -184,32 +184,33 @@ def motion_config(**changes: Any) -> MotionTaskConfig:
 
 def motion_worlds(
     num_envs: int, *, seed: int = 0, noise: bool = True, device: torch.device = CPU,
-    evaluation: bool = True, **changes: Any,
+    evaluation: bool = True, engine: PhysicsEngine = PhysicsEngine.batch, **changes: Any,
 ) -> SimEnv:  # fmt: skip
     """Worlds of `motion_config(**changes)`."""
     ranges = JointRandomization(**DRAWN, pushes=PUSHES if noise else PushConfig())
     return build_env(
-        motion_config(**({"randomization": ranges} | changes)), go2(noise=noise, latency=0.02),
+        motion_config(**({"randomization": ranges} | changes)),
+        go2(noise=noise, latency=0.02, engine=engine),
         make_task=MotionTask, make_simulation=MujocoSimulation,
         num_envs=num_envs, device=device, seed=seed, evaluation=evaluation,
     )  # fmt: skip
 
 
-def follow(*, noise: bool = True) -> Callable[[int, int, torch.device], SimEnv]:
+def follow(**arguments: Any) -> Callable[[int, int, torch.device], SimEnv]:
     """A maker for `EnvCase.make`: five centimetres are too high or too low."""
     return lambda count, seed, device: motion_worlds(
-        count, seed=seed, noise=noise, device=device, max_height_error=0.05
+        count, seed=seed, device=device, max_height_error=0.05, **arguments
     )
 
 
-def endless_follow(*, noise: bool = True) -> Callable[[int, torch.device], SimEnv]:
+def endless_follow(**arguments: Any) -> Callable[[int, torch.device], SimEnv]:
     """A maker for `EnvCase.endless`: nothing is too far from the motion.
 
     Its motion is as long as that of the others: an episode of theirs never leaves it.
     """
     return lambda count, device: motion_worlds(
-        count, noise=noise, device=device, max_height_error=1e9, max_gravity_error=9.0,
-        max_end_error=1e9,
+        count, device=device, max_height_error=1e9, max_gravity_error=9.0, max_end_error=1e9,
+        **arguments,
     )  # fmt: skip
 
 

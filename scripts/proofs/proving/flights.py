@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
 from proofs.pages.record import TrialResult
@@ -65,7 +65,7 @@ def _worlds(config: RunConfig, episodes: int) -> SimEnv:
     return make_sim_env(
         config,
         num_envs=episodes,
-        device=pick_device(config.device),
+        device=run_device(config),
         seed=TEST_SEED,
         evaluation=True,
     )

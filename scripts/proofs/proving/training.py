@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.compose import compose, read_options, to_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import RobotRLError
@@ -91,7 +91,7 @@ class TrainingJob:
         if self.script in GUESTS:
             settings, rest = read_options(GUESTS[self.script], rest)
         config = compose(rest).config
-        config = replace(config, device=str(pick_device(config.device)))
+        config = replace(config, device=str(run_device(config)))
         return config, to_plain(config) if settings is None else plain_guest(settings, config)
 
     def find(self) -> RunFolder | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.schema import RunConfig, make_env
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import NonFiniteError
@@ -140,7 +140,7 @@ def train_guest(
         settings: The guest's own.
         composition: The run.
     """
-    device = pick_device(composition.config.device)
+    device = run_device(composition.config)
     config = replace(composition.config, device=str(device))
     torch.set_num_threads(config.threads)
     training = make(config, settings, device)

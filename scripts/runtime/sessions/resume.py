@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from configs.builders import pick_device
+from configs.builders import run_device
 from configs.catalog import GROUPS, walk_fields
 from configs.compose import from_plain
 from configs.schema import RunConfig
@@ -120,7 +120,7 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
     same.add(f"env={values.get('schemas', {}).get('env', 'sim')}")
     before = from_plain(values)
     config = from_plain(values, [text for text in overrides if text not in same])
-    config = replace(config, device=str(pick_device(config.device)))
+    config = replace(config, device=str(run_device(config)))
     if config.device.partition(":")[0] != before.device.partition(":")[0]:
         raise ConfigError(
             f"the run was trained on {before.device} and cannot go on on {config.device}: their "

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -49,6 +50,20 @@ def stop_on_signals(trainer: Stoppable) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def told_aloud(name: str) -> Iterator[None]:
+    """Show what a logger tells meanwhile, on the terminal: before a run has a folder for it."""
+    logger, handler = logging.getLogger(name), logging.StreamHandler(sys.stdout)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @contextlib.contextmanager

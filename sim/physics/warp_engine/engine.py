@@ -72,7 +72,7 @@ class MujocoWarpEngine:
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
         self.model, self.num_worlds, self.decimation = model, num_worlds, decimation
-        self.device = torch.device(device)
+        self.device = torch.empty(0, device=device).device  # with its number, as tensors name it
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
         self._room = Room.of(model, contacts)

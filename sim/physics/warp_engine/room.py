@@ -70,8 +70,8 @@ class Room:
                 worlds on a GPU.
         """
         device = wp.get_device()
-        if device.is_cuda:
-            self._check_memory(model, num_worlds, device)
+        if device.is_cuda or _logger.isEnabledFor(logging.INFO):
+            self._tell_memory(model, num_worlds, device)
         try:
             on_device = mjw.put_model(model)
         except NotImplementedError as error:
@@ -81,11 +81,12 @@ class Room:
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
         return on_device, self._data(model, num_worlds)
 
-    def _check_memory(self, model: mujoco.MjModel, num_worlds: int, device: Any) -> None:
+    def _tell_memory(self, model: mujoco.MjModel, num_worlds: int, device: Any) -> None:
+        """Log what the worlds will take; on a GPU refuse those that have no room."""
         taken = self.memory(model, num_worlds)
         _logger.info("%d worlds of MuJoCo Warp: %.0f MB on %s", num_worlds, taken / 1e6, device)
         needed = _STEPS * taken
-        if needed > device.free_memory:
+        if device.is_cuda and needed > device.free_memory:
             raise ConfigError(
                 f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
                 f"{device.free_memory / 1e6:,.0f} MB are free on {device}; lower num_envs or "
@@ -98,20 +99,31 @@ class Room:
         )
 
     def error(self, bits: int, worlds: Sequence[int]) -> LimitError | None:
-        """What did not fit, where, and what to set; None where more room is no remedy."""
+        """What did not fit, where, and what to set; None where more room is no remedy.
+
+        What else ran over is told in the log: those worlds are at fault.
+        """
+        if others := _names(bits & self.serious & ~int(_MEMORY)):
+            _logger.warning(
+                "MuJoCo Warp left something out in %d world(s), which were reset: %s; "
+                "robot.contacts does not change it", len(worlds), ", ".join(others),
+            )  # fmt: skip
         bits &= int(_MEMORY)
         if not bits:
             return None
-        names = [bit.name for bit in mjw.OverflowType
-                 if bit & bits and bit.name and bit.name != "ALL"]  # fmt: skip
         shown = ", ".join(map(str, worlds[:5])) + (", ..." if len(worlds) > 5 else "")
         where = "among all worlds" if bits & _SHARED else f"in {len(worlds)} world(s) ({shown})"
         return LimitError(
             f"{where} MuJoCo Warp left out what did not fit into its "
-            f"memory ({', '.join(names)}): there is room for {self.contacts} contacts and "
+            f"memory ({', '.join(_names(bits))}): there is room for {self.contacts} contacts and "
             f"{self.constraints} constraint rows per world; set robot.contacts="
             f"{2 * self.contacts} or more"
         )
+
+
+def _names(bits: int) -> list[str]:
+    return [bit.name for bit in mjw.OverflowType
+            if bit & bits and bit.name and bit.name != "ALL"]  # fmt: skip
 
 
 def _size(part: Any) -> int:

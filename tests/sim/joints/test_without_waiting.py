@@ -13,7 +13,7 @@ from tests.compositions import composed
 WORLDS = 6
 TASKS = (
     "reach robot=panda", "peg", "velocity robot=go2", "velocity_rough robot=go2",
-    "stand_up robot=go2", "clutter robot=go2",
+    "stand_up robot=go2", "clutter robot=go2", "motion robot=go2",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import copy
+import logging
 from typing import Any
 
 import mujoco
@@ -22,6 +23,7 @@ from sim.physics.mujoco_engine.batch import MujocoEngine
 from sim.physics.mujoco_model.model import load_model
 from sim.physics.warp_engine.engine import MujocoWarpEngine
 from sim.physics.warp_engine.room import Room
+from sim.physics.warp_engine.start import mjw
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.sim.arms import arm_worlds
@@ -95,10 +97,22 @@ def robot_engines(robot: str, task: str) -> tuple[Engine, Engine, Tensor, list[f
         ("panda", "reach", None, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
         ("ur5e", "reach", None, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
         ("go2", "velocity", 1.0, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
+        ("go1", "velocity", 1.0, {"qpos": 1e-6, "qvel": 1e-5, "sensordata": 2e-5}),
         ("g1", "velocity", 2.0, {"qpos": 1e-6, "qvel": 1e-4, "sensordata": 1e-4}),
         ("go2", "velocity", 0.32, {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 5e-2}),
+        ("go1", "velocity", 0.32, {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 5e-2}),
+        ("g1", "velocity", 0.79, {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 0.2}),
     ],
-    ids=["panda", "ur5e", "go2 in the air", "g1 in the air", "go2 on its feet"],
+    ids=[
+        "panda",
+        "ur5e",
+        "go2 in the air",
+        "go1 in the air",
+        "g1 in the air",
+        "go2 on its feet",
+        "go1 on its feet",
+        "g1 on its feet",
+    ],
 )
 def test_a_control_step_of_a_robot_is_the_same_in_both_engines(
     robot: str, task: str, height: float | None, bounds: dict[str, float]
@@ -143,6 +157,35 @@ def test_observations_and_rewards_are_those_of_the_other_engine(noise: bool) -> 
             assert_close(ours.next_obs, theirs.next_obs, rtol=1e-3, atol=1e-3)
             assert_close(ours.reward, theirs.reward, rtol=1e-3, atol=1e-3)
             assert torch.equal(ours.ended, theirs.ended)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("robot", "height", "foot"), [("go2", 0.32, "FL"), ("g1", 0.79, "left_foot")]
+)
+def test_captured_steps_with_contacts_are_those_that_run_one_by_one(
+    robot: str, height: float, foot: str
+) -> None:
+    (_, captured, control, pose), (_, eager, _, _) = (
+        robot_engines(robot, "velocity") for _ in range(2)
+    )
+    assert isinstance(eager, MujocoWarpEngine)
+    position = np.array(captured.model.qpos0)[None].repeat(WORLDS, 0)
+    position[:, 2], position[:, 7 : 7 + len(pose)] = height, pose
+    velocity = np.random.default_rng(4).uniform(-0.2, 0.2, (WORLDS, captured.model.nv))
+    for engine in (captured, eager):
+        engine.reset(EVERYONE, position, velocity, control)
+        engine.control.copy_(control)
+    hardest = 0.0
+    for _ in range(4):
+        captured.step()
+        eager._worlds.forget()  # its next step is the first again, which runs as it is
+        eager.step()
+        assert_same((captured.qpos, captured.qvel, captured.sensordata),
+                    (eager.qpos, eager.qvel, eager.sensordata))  # fmt: skip
+        hardest = max(hardest, float(captured.sensor(f"foot_force/{foot}").max()))
+    assert hardest > 1, "somebody stood on this foot"
 
 
 def test_captured_steps_are_those_that_run_one_by_one_to_the_last_bit() -> None:
@@ -298,6 +341,39 @@ def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
     roomy.step()
     roomy.check()
     assert not roomy.fault.any()
+
+
+def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room.of(mujoco.MjModel.from_xml_string(BALLS))
+    bits = int(mjw.OverflowType.HFIELD | mjw.OverflowType.ITERATIONS)
+    assert room.error(bits, [3]) is None, "more contacts are no remedy"
+    (told,) = caplog.messages
+    assert "left something out in 1 world(s)" in told
+    assert "HFIELD" in told
+    assert "ITERATIONS" not in told, "a solver at its limit did what the model asked for"
+    error = room.error(int(mjw.OverflowType.NEFC), [1, 4])
+    assert "in 2 world(s) (1, 4)" in str(error)
+    assert "NEFC" in str(error)
+
+
+def test_the_memory_of_worlds_is_told_before_it_is_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mujoco.MjModel.from_xml_string(BALLS)
+    room = Room.of(model)
+    told_first: list[int] = []
+    caplog.set_level(logging.INFO, "sim.physics.warp_engine.room")
+    put = mjw.put_model
+
+    def watched(one: mujoco.MjModel) -> Any:
+        told_first.append(len(caplog.messages))
+        return put(one)
+
+    monkeypatch.setattr(mjw, "put_model", watched)
+    room.make(model, 3)
+    assert told_first == [1]
+    assert caplog.messages[0].startswith("3 worlds of MuJoCo Warp: ")
+    assert caplog.messages[0].endswith(" MB on cpu")
 
 
 def test_memory_is_known_before_it_is_taken() -> None:

@@ -195,6 +195,8 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
     for package in EXPORT_PACKAGES:
         if find_spec(package) is None:
             raise MissingExtraError(package, "train", "exporting a policy")
+    from policies.joined_graph import OPERATIONS, join
+
     worlds = torch.export.Dim("worlds")
     # Two rows: with one, the exporter would take the number of worlds for a constant.
     arrays = [torch.zeros(2, spec.observation_size)]
@@ -218,6 +220,7 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
                 input_names=names[0],
                 output_names=names[1],
                 dynamic_shapes=shapes,
+                opset_version=OPERATIONS,
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
@@ -231,8 +234,6 @@ def _to_onnx(network: _Network, spec: PolicySpec) -> bytes:
     for node in model.graph.node:  # drops stack traces: they name folders of this machine
         del node.metadata_props[:]
     if inner:
-        from policies.joined_graph import join
-
         return join(model.SerializeToString(), network.inner, names[0][2:])
     return model.SerializeToString()
 

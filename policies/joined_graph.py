@@ -1,9 +1,42 @@
 """One ONNX graph of several: networks whose outputs are inputs of another one."""
 
 import onnx
-from onnx import compose
+from onnx import compose, version_converter
 
 from robot_rl.core.errors import BundleError
+
+_OWN = ("", "ai.onnx")
+"""Names of the domain of ONNX's own operations."""
+OPERATIONS = 20
+"""Version of ONNX's operations that bundles are written in."""
+
+
+def in_our_operations(network: bytes, whose: str) -> bytes:
+    """The same network in the version of the operations that bundles are written in.
+
+    Args:
+        network: As it was written.
+        whose: For the message.
+
+    Raises:
+        BundleError: It cannot be written so.
+    """
+    model = onnx.load_from_string(network)
+    version = max((one.version for one in model.opset_import if one.domain in _OWN), default=0)
+    if version == OPERATIONS:
+        return network
+    try:
+        if model.functions:
+            raise ValueError("it has functions of its own")
+        converted = version_converter.convert_version(model, OPERATIONS)
+        onnx.checker.check_model(converted)
+    except Exception as error:  # the converter's own kinds have no common parent
+        raise BundleError(
+            f"{whose} is written in version {version} of ONNX's operations, bundles in "
+            f"{OPERATIONS}, and cannot be converted ({str(error).splitlines()[0]}); write it "
+            f"again with opset_version={OPERATIONS}"
+        ) from error
+    return converted.SerializeToString()
 
 
 def join(head: bytes, inner: list[bytes], inputs: list[str]) -> bytes:

@@ -77,6 +77,8 @@ def _relabel(options: argparse.Namespace) -> None:
         raise DatasetError("relabel takes --task, --success, --valid or --weights; got none")
     numbers = None if options.episodes is None else parse_numbers(options.episodes)
     _tell(relabel(options.dataset, options.out, labels, numbers), options.out)
+    if labels.weights:
+        print("a run that has these reward terms weighs them by its own weights: task.reward...")
 
 
 def _plot(options: argparse.Namespace) -> None:

@@ -18,9 +18,24 @@ INTERVAL = 2
 """Actions of a chunk that are done."""
 
 
-def write_base(path: Path, obs_size: int, action_size: int, length: int = 3, seed: int = 0) -> Path:
-    """A network that plans `length` actions, linear in what it observes."""
-    weight = linear(obs_size, action_size, length, seed)
+def write_base(
+    path: Path, obs_size: int, action_size: int, length: int = 3, seed: int = 0, *,
+    operations: int = 20, worlds: int | str = "worlds", scale: float = 1.0,
+) -> Path:  # fmt: skip
+    """A network that plans `length` actions, linear in what it observes.
+
+    Args:
+        path: Where it is written.
+        obs_size: D.
+        action_size: A.
+        length: H.
+        seed: Of its weights.
+        operations: Version of ONNX's operations.
+        worlds: First dimension; a number fixes it.
+        scale: Added to nothing and divided by itself: 0 gives NaN.
+    """
+    with np.errstate(invalid="ignore"):
+        weight = linear(obs_size, action_size, length, seed) * np.float32(np.divide(scale, scale))
     shape = np.array([-1, length, action_size], np.int64)
     nodes = [
         helper.make_node("MatMul", ["actor", "weight"], ["flat"]),
@@ -28,12 +43,14 @@ def write_base(path: Path, obs_size: int, action_size: int, length: int = 3, see
     ]
     graph = helper.make_graph(
         nodes, "base",
-        [helper.make_tensor_value_info("actor", TensorProto.FLOAT, ["worlds", obs_size])],
+        [helper.make_tensor_value_info("actor", TensorProto.FLOAT, [worlds, obs_size])],
         [helper.make_tensor_value_info("action", TensorProto.FLOAT,
-                                       ["worlds", length, action_size])],
+                                       [worlds, length, action_size])],
         [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(shape, "shape")],
     )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", operations)], ir_version=8
+    )
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
     return path

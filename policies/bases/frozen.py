@@ -20,6 +20,9 @@ from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 
+_FLOATS = "tensor(float)"
+"""float32, as onnxruntime calls it."""
+
 
 @dataclass(kw_only=True)
 class FrozenBaseConfig:
@@ -187,6 +190,9 @@ def _read(
             "file"
         )
     length = _chunk_length(path, onnx, spec)
+    from policies.joined_graph import in_our_operations  # what trains one can write bundles too
+
+    onnx = in_our_operations(onnx, f"the base {path}")
     own = min(length, interval) if interval else length
     if told is not None and not interval:
         own = told.replan_interval
@@ -233,10 +239,21 @@ def _chunk_length(path: Path, onnx: bytes, spec: EnvSpec) -> int:
         list(takes) == ["actor"] and "action" in gives
         and takes["actor"][1:] == [width] and len(gives["action"]) in (2, 3)
         and gives["action"][-1] == size and all(isinstance(n, int) for n in gives["action"][1:])
+        and not isinstance(takes["actor"][0], int) and network.get_inputs()[0].type == _FLOATS
     )  # fmt: skip
     if not fits:
         raise SpecMismatchError(
-            f"the base {path} takes {takes} and gives {gives}; expected actor (N, {width}) -> "
-            f"action (N, {size}), or chunks (N, H, {size})"
+            f"the base {path} takes {takes} of {[one.type for one in network.get_inputs()]} and "
+            f"gives {gives}; expected actor (N, {width}) -> action (N, {size}), or chunks "
+            f"(N, H, {size}), in {_FLOATS} and for any number N of worlds"
+        )
+    try:
+        action = np.asarray(network.run(["action"], {"actor": np.zeros((2, width), np.float32)})[0])
+    except Exception as error:
+        raise BundleError(f"the base {path} cannot act for two worlds at once: {error}") from error
+    if action.shape[0] != 2 or not np.isfinite(action).all():
+        raise BundleError(
+            f"the base {path} gave {action.tolist()} for two observations of zeros; expected an "
+            "action for each, in finite numbers"
         )
     return gives["action"][1] if len(gives["action"]) == 3 else 1

@@ -162,8 +162,10 @@ class ReplayBuffer:
 
     def spread(self, count: int) -> Batch:
         """Up to `count` transitions, evenly spread over time and worlds; draws nothing."""
-        place = torch.linspace(0, len(self) - 1, min(count, len(self)), device=self._rows.device)
-        return self._transitions(place.long(), min(self.total_steps, self.num_steps))
+        place = torch.linspace(
+            0, len(self) - 1, min(count, len(self)), dtype=torch.float64, device=self._rows.device
+        )
+        return self._transitions(place.round().long(), min(self.total_steps, self.num_steps))
 
     def favour(self, chance: Tensor) -> None:
         """Draw rows by a chance each from now on; for rings to which nothing is added any more.

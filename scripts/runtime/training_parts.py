@@ -19,6 +19,7 @@ from robot_rl.training.cluster.remote_worlds import RemoteWorlds
 from robot_rl.training.collector import Collector
 from robot_rl.training.imitation.cloning_trainer import CloningTrainer
 from robot_rl.training.memory import check_memory
+from robot_rl.training.prior_data.prior import check_place
 from robot_rl.training.ranks.parallel import Ranks
 from robot_rl.training.ranks.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
@@ -118,6 +119,14 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
             f"training.demonstrations.data={config.training.demonstrations.data} is for learners "
             "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
             "into what this learner sees with training.prior.run=..."
+        )
+    check_place(config.training.prior)
+    gap, prior = getattr(config.learner, "dynamics_gap", None), config.training.prior
+    if gap is not None and gap.weight > 0 and not (prior.run and prior.share > 0):
+        raise ConfigError(
+            f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
+            f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
+            f"{prior.share} give none; name them, with a share such as 0.5"
         )
     with told_aloud("sim.physics.warp_engine.room"):
         env = _training_env(config, device, ranks)

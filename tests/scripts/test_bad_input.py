@@ -52,6 +52,8 @@ def shell(*arguments, **options):
         ("training.replay_capacity=1000000000000", "MB are free"),
         ("task.actor=[{term: positon_error_w}]", "positon_error_w"),
         ("robot.spec.rotors=[m1,m1]", "distinct names"),
+        ("learner=h2o", "name them, with a share such as 0.5"),
+        ("training.prior.run=nowhere", "there is no 'nowhere'; expected the folder of a data set"),
     ],
 )
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, override, told):

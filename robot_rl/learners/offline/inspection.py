@@ -31,17 +31,22 @@ def inspect_values(
         next_value: Value of the target critics, (B,).
 
     Returns:
-        Means: `q_data`, `q_random`, `q_policy`, and `td_error`, the squared error of one step of
-        the policy without entropy.
+        Means over the rows whose weight is not 0: `q_data`, `q_random`, `q_policy`, and `td_error`,
+        the squared error of one step of the policy without entropy.
     """
     generator = torch.Generator(device=batch.action.device)
     generator.manual_seed(_SEED)
     uniform = torch.empty_like(batch.action).uniform_(-1, 1, generator=generator)
     q = value(batch.obs, batch.action)  # (E, B)
     target = batch.reward + batch.discount * next_value(batch.next_obs, actor(batch.next_obs))
+    known = (batch.weight > 0).to(q.dtype)  # rows that are not valid hold zeros
+
+    def mean(each: Tensor) -> Tensor:  # (E, B)
+        return (each * known).sum(-1).mean() / known.sum().clamp(min=1.0)
+
     return {
-        "q_data": q.mean(),
-        "q_random": value(batch.obs, uniform).mean(),
-        "q_policy": value(batch.obs, actor(batch.obs)).mean(),
-        "td_error": ((q - target) ** 2).mean(),
+        "q_data": mean(q),
+        "q_random": mean(value(batch.obs, uniform)),
+        "q_policy": mean(value(batch.obs, actor(batch.obs))),
+        "td_error": mean((q - target) ** 2),
     }

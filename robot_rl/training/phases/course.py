@@ -70,7 +70,8 @@ class Course:
         if self._seen is not None and self._prior is not None:
             stored = self._prior.replay.spread(_SEEN)
             valid = stored.weight > 0  # rows that are not hold zeros
-            self._seen.see({name: group[valid] for name, group in stored.obs.items()})
+            if bool(valid.any()):
+                self._seen.see({name: group[valid] for name, group in stored.obs.items()})
 
     def enter(self, world_steps: int) -> Phase:
         """Where the run stands after so many steps; the learner hears of it when it changes."""
@@ -138,7 +139,8 @@ class Course:
             raise ConfigError(
                 f"training.offline.updates={self._config.updates} was asked of a learner that does "
                 "not keep the values of untried actions in check, and would come to believe in "
-                "them; take learner=cql, cal_ql, wsrl or iql, or set learner.conservatism.weight"
+                "them; take learner=cql, cal_ql, wsrl, iql or qc, or set "
+                "learner.conservatism.weight"
             )
         if env.spec.reward_names and not isinstance(env, WeighsRewards):
             raise ConfigError(

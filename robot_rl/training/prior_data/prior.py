@@ -100,8 +100,11 @@ class Prior:
         if config.weighting is Weighting.none:
             return
         if config.weighting is Weighting.returns:
-            total = self.replay.trajectories().totals()
-            good = (total - total.min()) / (total.max() - total.min()).clamp(min=1e-9)
+            told = self.replay.trajectories()
+            total = told.totals()[told.valid]  # rows that are not hold zeros
+            low, high = total.aminmax()
+            good = torch.full_like(told.reward, -torch.inf)  # never drawn
+            good[told.valid] = (total - low) / (high - low).clamp(min=1e-9)
         elif self._succeeded is None:
             raise ConfigError(
                 f"training.prior.weighting=success: {self.path} does not say which episodes "
@@ -167,6 +170,7 @@ def open_prior(
         SpecMismatchError: The transitions do not fit; the message names both sides.
     """
     path = Path(config.run)
+    check_place(config)
     if is_dataset(path):
         from robot_rl.training.prior_data.prior_episodes import read_episodes  # pyarrow is an extra
 
@@ -174,6 +178,7 @@ def open_prior(
             path, own, spec, groups, seed=derive_seed(seed, "prior"), returns=returns,
             held_out=held_out, look=look, copies=copies,
         )  # fmt: skip
+        _check_valid(path, read.replay)
         return Prior(
             path, read.replay, read.digest, read.note, succeeded=read.succeeded,
             held_out=read.held_out,
@@ -199,7 +204,25 @@ def open_prior(
     steps = read_steps(saved["entries"], segments)
     replay.refill(rows[:, columns] for step, rows in steps if step >= total_steps - held)
     replay.share_weights(own)
+    _check_valid(path, replay)
     return Prior(path, replay, _digest(saved))
+
+
+def check_place(config: PriorConfig) -> None:
+    """Refuse a place where there is nothing, before anything is made."""
+    if config.run and not Path(config.run).exists():
+        raise ConfigError(
+            f"training.prior.run: there is no '{config.run}'; expected the folder of a data set "
+            "(scripts/data.py info) or of a run"
+        )
+
+
+def _check_valid(path: Path, replay: ReplayBuffer) -> None:
+    if not bool(replay.trajectories().valid.any()):
+        raise ConfigError(
+            f"training.prior.run: none of the {len(replay):,} transitions in {path} is valid, so "
+            "that there is nothing to learn from; name others"
+        )
 
 
 def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:

@@ -157,8 +157,10 @@ def test_a_group_that_was_not_stored_is_refused(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_saved_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a run"):
+    with pytest.raises(ConfigError, match=r"there is no '.*nowhere'; expected the folder"):
         opened(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"is not a run: it has no config\.yaml"):
+        opened(tmp_path)
     with pytest.raises(ConfigError, match="did not save its replay"):
         opened(run_of(tmp_path, TOLD, save_rows=False))
     empty = write_dataset(tmp_path / "empty", TOLD.replay())

@@ -147,6 +147,31 @@ def test_episodes_are_drawn_by_their_return_or_their_success(
     assert counts / 20_000 == pytest.approx(chance.numpy(), abs=0.015)  # four standard errors
 
 
+def test_rows_that_are_not_valid_are_no_good_episode(tmp_path: Path) -> None:
+    """Returns of -8 and -4, and a row that is not valid, which paid nothing."""
+    told = []
+    for i, total in enumerate((-8.0, -4.0)):
+        valid = np.arange(4) != (1 if i == 0 else 9)
+        one = episode(i, 4, PLAIN, valid=valid, success=np.zeros(4, bool))
+        told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
+    prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
+    prior.favour(PriorConfig(run="x", weighting=Weighting.returns, weighting_temperature=0.5))
+    batch = prior.replay.sample(20_000)
+    counts = torch.bincount(batch.extra["index"], minlength=8)
+    assert counts[1] == 0
+    assert (batch.weight == 1).all()
+    # The row cuts the first episode: its first step is an episode of -2, the last two of -4.
+    chance = torch.softmax(torch.tensor([1.0, 0, 0, 0, 0, 0, 0]) / 0.5, 0)
+    drawn = counts[[0, 2, 3, 4, 5, 6, 7]] / 20_000
+    assert drawn.numpy() == pytest.approx(chance.numpy(), abs=0.015)
+
+
+def test_experience_without_a_valid_step_is_refused_by_name(tmp_path: Path) -> None:
+    told = [episode(i, 4, PLAIN, valid=np.zeros(4, bool)) for i in range(2)]
+    with pytest.raises(ConfigError, match=r"none of the 8 transitions in .*set is valid"):
+        opened(write(tmp_path / "set", *told, spec=PLAIN))
+
+
 def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
     spec = replace(PLAIN, judges_success=False)
     told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]

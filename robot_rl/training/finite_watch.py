@@ -3,13 +3,14 @@
 Every look leaves on the device when a tensor was first not finite; `found` reads it all at once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.transition import Batch
+from robot_rl.training.checkpoint import CheckpointStore
 
 _SHOWN = 5
 """Names that a sentence tells of one look."""
@@ -63,26 +64,32 @@ class FiniteWatch:
         self._first[names] = torch.minimum(self._first[names], now) if names in self._first else now
 
 
-def sentence_about(found: Sequence[Sequence[str]], when: str, advice: str) -> str:
-    """What a run ends with, where something was not a number.
+def what_ends_a_run(
+    watch: FiniteWatch, learner: Any, when: str, checkpoints: CheckpointStore, hint: str
+) -> str:
+    """Sentence about what was not a number; empty where everything was. Waits for the device.
 
     Args:
-        found: As of `FiniteWatch.found`.
+        watch: What was seen.
+        learner: Looked at too, all that it keeps; None leaves it out.
         when: Such as "by step 100".
-        advice: What to do about it.
+        checkpoints: Of the run, to go on from.
+        hint: With what to go on.
     """
+    found = watch.found()
+    if learner is not None and not found:
+        kept = not_finite(learner.state_dict(), "the learner")
+        found = [kept] if kept else []
+    if not found:
+        return ""
     told = ", then ".join(
         " and ".join(names[:_SHOWN]) + f" and {len(names) - _SHOWN} more" * (len(names) > _SHOWN)
         for names in found
     )
-    return f"{told} became NaN or infinite {when}; {advice}"
-
-
-def saved_so_far(steps: Sequence[int]) -> str:
-    """Which checkpoint is left, for a sentence; `steps` are those of all, ascending."""
-    if not steps:
-        return "there is no checkpoint yet: begin anew"
-    return "the last checkpoint is intact: resume it"
+    left = "the last checkpoint is intact: resume it"
+    if not checkpoints.steps():
+        left = "there is no checkpoint yet: begin anew"
+    return f"{told} became NaN or infinite {when}; {left} {hint}"
 
 
 def not_finite(state: Any, name: str) -> list[str]:

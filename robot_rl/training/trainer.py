@@ -24,12 +24,7 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.finite_watch import (
-    FiniteWatch,
-    not_finite,
-    saved_so_far,
-    sentence_about,
-)  # fmt: skip
+from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
 from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.course import Course
 from robot_rl.training.phases.start import load_start
@@ -41,6 +36,7 @@ from robot_rl.training.trainer_config import Symmetry, TrainerConfig
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+_LESS = "with a smaller learning rate, or look for a reward or an observation that explodes"
 
 
 class Trainer:
@@ -291,19 +287,11 @@ class Trainer:
             self.env.check()
         except (NonFiniteError, LimitError) as error:
             worlds, self._kind = str(error), type(error)
-        found = self._watch.found()
-        if weights and not found:
-            kept = not_finite(self.learner.state_dict(), "the learner")
-            found = [kept] if kept else []
-        if found:
-            advice = (
-                f"{saved_so_far(self._checkpoints.steps())} with a smaller learning rate, or look "
-                "for a reward or an observation that explodes"
-            )
-            return sentence_about(found, f"by step {self.step}", advice) + (
-                f". The worlds report: {worlds}" if worlds else ""
-            )
-        return worlds
+        learner, hint = self.learner if weights else None, _LESS
+        told = what_ends_a_run(
+            self._watch, learner, f"by step {self.step}", self._checkpoints, hint
+        )
+        return ". The worlds report: ".join(filter(None, (told, worlds)))
 
     def _save(self, score: float | None) -> None:
         self._checked(weights=True)

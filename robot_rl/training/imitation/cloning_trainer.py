@@ -16,12 +16,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.finite_watch import (
-    FiniteWatch,
-    not_finite,
-    saved_so_far,
-    sentence_about,
-)  # fmt: skip
+from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
 from robot_rl.training.trainer import VALIDATION_SEED, TrainerConfig
 
 if TYPE_CHECKING:  # pyarrow is an extra
@@ -191,13 +186,10 @@ class CloningTrainer:
         })  # fmt: skip
 
     def _check(self, *, weights: bool = False) -> None:
-        found = self._watch.found()
-        if weights and not found:
-            kept = not_finite(self.learner.state_dict(), "the learner")
-            found = [kept] if kept else []
-        if found:
-            advice = f"{saved_so_far(self._checkpoints.steps())} with a smaller learning rate"
-            raise NonFiniteError(sentence_about(found, f"by update {self.step}", advice))
+        learner, when = self.learner if weights else None, f"by update {self.step}"
+        hint = "with a smaller learning rate"
+        if told := what_ends_a_run(self._watch, learner, when, self._checkpoints, hint):
+            raise NonFiniteError(told)
 
     def _save(self, score: float | None) -> None:
         self._check(weights=True)

@@ -1,10 +1,13 @@
 """Flags of what was ever not a number: by name, sticky, and early enough."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from robot_rl.core.transition import Batch
-from robot_rl.training.finite_watch import FiniteWatch, not_finite, sentence_about
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.finite_watch import FiniteWatch, not_finite, what_ends_a_run
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 BAD = [float("nan"), float("inf"), -float("inf")]
@@ -77,10 +80,15 @@ def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad: float) -
     assert not_finite({"updates": 3}, "the learner") == []
 
 
-def test_a_sentence_about_many_tensors_names_the_first_of_them() -> None:
-    names = [f"w{i}" for i in range(7)]
-    told = sentence_about([["loss"], names], "by step 9", "do something")
-    assert told == (
-        "loss, then w0 and w1 and w2 and w3 and w4 and 2 more became NaN or infinite by step 9; "
-        "do something"
-    )
+def test_a_sentence_about_many_tensors_names_the_first_of_them(tmp_path: Path) -> None:
+    watch, bad = FiniteWatch(), torch.tensor(float("nan"))
+    checkpoints = CheckpointStore(tmp_path)
+    assert what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly") == ""
+    watch.see_metrics({"loss": bad})
+    watch.see_metrics({f"w{i}": bad for i in range(7)})
+    told = "loss, then w0 and w1 and w2 and w3 and w4 and 2 more became NaN or infinite by step 9; "
+    sentence = what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly")
+    assert sentence == told + "there is no checkpoint yet: begin anew slowly"
+    checkpoints.save(3, {})
+    sentence = what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly")
+    assert sentence == told + "the last checkpoint is intact: resume it slowly"

@@ -4,26 +4,20 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import copy
-import logging
 from typing import Any
 
 import mujoco
 import numpy as np
-import psutil
 import pytest
 import torch
 from torch import Tensor
 
-from configs.schema import make_env
-from robot_rl.buffers.row_layout import RowLayout
-from robot_rl.core.errors import ConfigError, LimitError, ShapeError
+from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.rows import Rows
 from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.mujoco_engine.batch import MujocoEngine
 from sim.physics.mujoco_model.model import load_model
 from sim.physics.warp_engine.engine import MujocoWarpEngine
-from sim.physics.warp_engine.room import Room
-from sim.physics.warp_engine.start import mjw
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.sim.arms import arm_worlds
@@ -327,77 +321,6 @@ def test_a_state_of_warp_goes_on_in_the_other_engine() -> None:
     for engine in (first, second):
         engine.step()
     assert max(differences(first, second).values()) < 1e-5
-
-
-def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
-    engine = boxes(contacts=1)
-    for _ in range(2):
-        engine.step()
-    assert engine.fault.any(), "a world whose contacts were left out means nothing"
-    with pytest.raises(LimitError, match=r"^among all worlds .*NARROWPHASE.*contacts=2 or more"):
-        engine.check()
-    engine.check()  # told once
-    roomy = boxes(contacts=8)
-    roomy.step()
-    roomy.check()
-    assert not roomy.fault.any()
-
-
-def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room.of(mujoco.MjModel.from_xml_string(BALLS))
-    bits = int(mjw.OverflowType.HFIELD | mjw.OverflowType.ITERATIONS)
-    assert room.error(bits, [3]) is None, "more contacts are no remedy"
-    (told,) = caplog.messages
-    assert "left something out in 1 world(s)" in told
-    assert "HFIELD" in told
-    assert "ITERATIONS" not in told, "a solver at its limit did what the model asked for"
-    error = room.error(int(mjw.OverflowType.NEFC), [1, 4])
-    assert "in 2 world(s) (1, 4)" in str(error)
-    assert "NEFC" in str(error)
-
-
-def test_the_memory_of_worlds_is_told_before_it_is_taken(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = mujoco.MjModel.from_xml_string(BALLS)
-    room = Room.of(model)
-    told_first: list[int] = []
-    caplog.set_level(logging.INFO, "sim.physics.warp_engine.room")
-    put = mjw.put_model
-
-    def watched(one: mujoco.MjModel) -> Any:
-        told_first.append(len(caplog.messages))
-        return put(one)
-
-    monkeypatch.setattr(mjw, "put_model", watched)
-    room.make(model, 3)
-    assert told_first == [1]
-    assert caplog.messages[0].startswith("3 worlds of MuJoCo Warp: ")
-    assert caplog.messages[0].endswith(" MB on cpu")
-
-
-def test_memory_is_known_before_it_is_taken() -> None:
-    config = composed(["task=velocity", "robot=g1"]).config.robot
-    model = load_model(config.model, config.spec, physics_dt=config.physics_dt)
-    room = Room.of(model)
-    process = psutil.Process()
-    room.make(model, 1)
-    before = process.memory_info().rss
-    _, worlds = room.make(model, 2000)
-    taken = process.memory_info().rss - before
-    expected = room.memory(model, 2000)
-    assert taken <= 1.1 * expected  # pages that nobody has written yet are not counted
-    assert expected == pytest.approx(2000 * room.memory(model, 1), rel=0.01)
-    assert worlds.nworld == 2000
-
-
-def test_thousands_of_humanoids_and_the_replay_of_their_run_fit_into_24_gib() -> None:
-    config = composed(["task=velocity", "robot=g1"]).config
-    env = make_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
-    row = 4 * RowLayout(env.spec, tuple(env.spec.groups)).width
-    model = getattr(env, "simulation").engine.model  # noqa: B009
-    needed = 1.5 * Room.of(model).memory(model, 4096) + row * config.training.replay_capacity
-    assert needed < 24 * 2**30
 
 
 def test_numbers_out_of_range_are_refused() -> None:

@@ -6,6 +6,7 @@ They run in onnxruntime on the CPU, as they would on a robot; nothing of them is
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from policies.bundle import bundle_digest, read_bundle
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import EnvSpec, Obs
-from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError
+from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 
 _FLOATS = "tensor(float)"
@@ -190,7 +191,9 @@ def _read(
             "file"
         )
     length = _chunk_length(path, onnx, spec)
-    from policies.joined_graph import in_our_operations  # what trains one can write bundles too
+    if find_spec("onnx") is None:
+        raise MissingExtraError("onnx", "train", "a residual over a base policy")
+    from policies.joined_graph import in_our_operations
 
     onnx = in_our_operations(onnx, f"the base {path}")
     own = min(length, interval) if interval else length

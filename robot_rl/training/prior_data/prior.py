@@ -99,12 +99,11 @@ class Prior:
         """
         if config.weighting is Weighting.none:
             return
+        told = self.replay.trajectories()
         if config.weighting is Weighting.returns:
-            told = self.replay.trajectories()
-            total = told.totals()[told.valid]  # rows that are not hold zeros
-            low, high = total.aminmax()
-            good = torch.full_like(told.reward, -torch.inf)  # never drawn
-            good[told.valid] = (total - low) / (high - low).clamp(min=1e-9)
+            total = told.totals()
+            low, high = total[told.valid].aminmax()
+            good = (total - low) / (high - low).clamp(min=1e-9)
         elif self._succeeded is None:
             raise ConfigError(
                 f"training.prior.weighting=success: {self.path} does not say which episodes "
@@ -113,6 +112,7 @@ class Prior:
             )
         else:
             good = self._succeeded.float()
+        good = torch.where(told.valid, good, -torch.inf)  # rows that are not hold zeros
         self.replay.favour(torch.exp((good - 1) / config.weighting_temperature))
 
     @property

@@ -165,15 +165,22 @@ def test_what_has_changed_since_is_named(proofs):
     before = json.loads(json.dumps(job.trained()))
     before["config"]["device"] = "cuda:3"  # another machine reports on it
     del before["config"]["learner"]["batch_size"]  # a field that is newer than the results
+    del before["config"]["task"]["actor"][1]["clip"]  # the same, of an entry of a list
     assert proofs.results.changes(proofs.results.Trained(**before), job) == []
     del before["config"]["learner"]["n_step"]  # that is newer, and not what was meant before
     del before["config"]["task"]["reward"]["initial"]["alive"]  # a new reward is always a change
     steps = before["config"]["training"]["total_steps"]
     before["config"]["training"]["total_steps"] = 7
     before["config"]["task"]["was"] = 1
+    before["config"]["task"]["critic"][0]["scale"] = 3.0
+    before["config"]["robot"]["spec"]["rotors"] = before["config"]["robot"]["spec"]["rotors"][:2]
     found = proofs.results.changes(proofs.results.Trained(**before), job)
+    scale = job.config.task.critic[0].scale
     assert sorted(found) == [
-        "learner.n_step is new: 5", "task.reward.initial.alive is new: 0.5", "task.was is gone",
+        "learner.n_step is new: 5",
+        "robot.spec.rotors: ['m1', 'm2'] -> ['m1', 'm2', 'm3', 'm4']",
+        f"task.critic.0.scale: 3.0 -> {scale}",
+        "task.reward.initial.alive is new: 0.5", "task.was is gone",
         f"training.total_steps: 7 -> {steps}",
     ]  # fmt: skip
 

@@ -133,13 +133,23 @@ def _changes(
             continue
         if name not in now:
             yield f"{where} is gone"
-        elif isinstance(value, Mapping) and isinstance(now[name], Mapping):
-            yield from _changes(value, now[name], getattr(meant, name, None), f"{where}.")
-        elif value != now[name]:
-            yield f"{where}: {value} -> {now[name]}"
+        else:
+            yield from _differences(value, now[name], getattr(meant, name, None), where)
     for name in now.keys() - before.keys():
         if f"{path}{name}" not in _MACHINE and not _is_default(meant, name):
             yield f"{path}{name} is new: {now[name]}"
+
+
+def _differences(before: Any, now: Any, meant: object, where: str) -> Iterator[str]:
+    """How two values of a field differ; entries of lists are compared one by one."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        yield from _changes(before, now, meant, f"{where}.")
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        told = meant if isinstance(meant, list) else [None] * len(now)
+        for i, (one, other) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(one, other, told[i], f"{where}.{i}")
+    elif before != now:
+        yield f"{where}: {before} -> {now}"
 
 
 def _is_default(meant: object, name: str) -> bool:

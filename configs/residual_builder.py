@@ -1,6 +1,5 @@
 """The learner of a residual from typed configs: soft actor-critic over a frozen base."""
 
-import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -14,6 +13,7 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.temperature import normal_entropy
 from robot_rl.learners.values import make_values
 
 
@@ -43,8 +43,7 @@ class ResidualLearnerConfig(SACConfig):
         """The same, with a number in place of none."""
         if self.target_entropy_per_action is not None:
             return self
-        std = self.actor.initial_std / self.actor.scale
-        entropy = 0.5 * math.log(2 * math.pi * math.e * std**2)  # [nat]
+        entropy = normal_entropy(self.actor.initial_std / self.actor.scale)
         return replace(self, target_entropy_per_action=entropy)
 
 

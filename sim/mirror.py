@@ -53,11 +53,10 @@ def mirror_worlds(
     action = found.action(action_map)
     goals = task.goal_mirrors(found) if isinstance(task, MirrorsGoals) else {}
     sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
-
-    places = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
+    prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
 
     def of_term(name: str, width: int) -> SignedPermutation:
-        for prefix, known in places:
+        for prefix, known in prefixed:
             if name.startswith(prefix):
                 return _known(known, name[len(prefix) :])
         kinds = FIELD_KINDS if name.startswith(STATE_PREFIX) else TERM_KINDS

@@ -20,7 +20,7 @@ INTERVAL = 2
 
 def write_base(
     path: Path, obs_size: int, action_size: int, length: int = 3, seed: int = 0, *,
-    operations: int = 20, worlds: int | str = "worlds", scale: float = 1.0,
+    operations: int = 20, worlds: int | str = "worlds", all_weights: float | None = None,
 ) -> Path:  # fmt: skip
     """A network that plans `length` actions, linear in what it observes.
 
@@ -32,10 +32,11 @@ def write_base(
         seed: Of its weights.
         operations: Version of ONNX's operations.
         worlds: First dimension; a number fixes it.
-        scale: Added to nothing and divided by itself: 0 gives NaN.
+        all_weights: What every weight is; None draws them.
     """
-    with np.errstate(invalid="ignore"):
-        weight = linear(obs_size, action_size, length, seed) * np.float32(np.divide(scale, scale))
+    weight = linear(obs_size, action_size, length, seed)
+    if all_weights is not None:
+        weight.fill(all_weights)
     shape = np.array([-1, length, action_size], np.int64)
     nodes = [
         helper.make_node("MatMul", ["actor", "weight"], ["flat"]),

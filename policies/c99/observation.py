@@ -47,7 +47,12 @@ ENTRIES = {
     "last_action": "s->last_action[i]",
 }  # fmt: skip
 """Terms by name as the core defines them; a term of a task's own has no form in C99."""
-_PREFIXES = {STATE_PREFIX: "state", GOAL_PREFIX: "goal", SENSED_PREFIX: "sensed"}
+_PREFIXES = {
+    STATE_PREFIX: "in->state.{name}[i]",
+    GOAL_PREFIX: "in->goal.{name}[i]",
+    SENSED_PREFIX: "in->sensed.{name}[i]",
+    OFFSET_PREFIX: "in->state.end_effector_position_b[i] - in->sensed.{name}[i]",
+}
 _READ = re.compile(r"in->(state|goal|sensed)\.(\w+)")
 _BATCH = re.compile(r",? ?\(N, \w+\)|^, ")
 """Shapes in the descriptions of `STATE_FIELDS`."""
@@ -174,16 +179,13 @@ def observation_lines(spec: PolicySpec, name: str) -> list[str]:
 
 
 def _entry(term: str) -> str:
-    for prefix, group in _PREFIXES.items():
+    for prefix, entry in _PREFIXES.items():
         if term.startswith(prefix):
-            return f"in->{group}.{term.removeprefix(prefix)}[i]"
-    if term.startswith(OFFSET_PREFIX):
-        place = term.removeprefix(OFFSET_PREFIX)
-        return f"in->state.end_effector_position_b[i] - in->sensed.{place}[i]"
+            return entry.format(name=term.removeprefix(prefix))
     if term not in ENTRIES:
         raise ConfigError(
             f"observation term '{term}' has no form in C99 here; known: {', '.join(ENTRIES)} and "
-            f"{', '.join(f'{prefix}<name>' for prefix in (*_PREFIXES, OFFSET_PREFIX))}"
+            f"{', '.join(f'{prefix}<name>' for prefix in _PREFIXES)}"
         )
     return ENTRIES[term]
 

@@ -181,11 +181,14 @@ class ReplayBuffer:
 
     def trajectories(self) -> Trajectories:
         """The rows in order of time, as episodes."""
-        part = self.layout.split(self._rows[self._slots()])
+        slots, part = self._slots(), self.layout.split(self._rows)
+        # Of these columns alone: a copy of all rows would take the replay's memory again.
+        reward, valid, terminated, truncated = (
+            part[name][slots] for name in ("reward", "valid", "terminated", "truncated")
+        )
         return Trajectories.of(
-            self._returns.paid(part["reward"]), part["valid"][..., 0] > 0,
-            (part["terminated"] + part["truncated"])[..., 0] > 0,
-        )  # fmt: skip
+            self._returns.paid(reward), valid[..., 0] > 0, (terminated + truncated)[..., 0] > 0
+        )
 
     def _slots(self) -> Tensor:
         """Slots of the steps held, in order of time."""

@@ -14,7 +14,6 @@ with the joined batch would do.
 """
 
 import copy
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from robot_rl.learners.off_policy import RewardScaling, check_ranges
 from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
 from robot_rl.learners.optimization import Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
-from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
+from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature, normal_entropy
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
 
@@ -79,7 +78,7 @@ class FlashSACConfig(MaximumEntropyConfig):
         """The same, with the entropy in place of the deviation it is given by."""
         if self.target_std == 0:
             return self
-        entropy = 0.5 * math.log(2 * math.pi * math.e * self.target_std**2)  # [nat]
+        entropy = normal_entropy(self.target_std)
         return replace(self, target_std=0.0, target_entropy_per_action=entropy)
 
 

@@ -48,6 +48,11 @@ class MaximumEntropyConfig(OffPolicyConfig):
         check_ranges(self, {"temperature_lr": (0, 1), "init_temperature": (1e-9, 1e6)})
 
 
+def normal_entropy(std: float) -> float:
+    """Entropy of a normal distribution of this standard deviation [nat]."""
+    return 0.5 * math.log(2 * math.pi * math.e * std**2)
+
+
 class Temperature:
     """A positive number alpha with one trained parameter x."""
 

@@ -167,6 +167,7 @@ class Trainer:
             elif self._ranks.any(self._clock.elapsed >= self._interval_seconds):
                 self._log({})
         if self.step != self._saved_step:
+            self._checked(weights=True)
             self._save(None)
         return self.step >= self.config.length
 
@@ -294,7 +295,7 @@ class Trainer:
         return ". The worlds report: ".join(filter(None, (told, worlds)))
 
     def _save(self, score: float | None) -> None:
-        self._checked(weights=True)
+        """Write a checkpoint of what was just checked."""
         with self._clock.aside():
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))

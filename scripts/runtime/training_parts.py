@@ -121,13 +121,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
             "into what this learner sees with training.prior.run=..."
         )
     check_place(config.training.prior)
-    gap, prior = getattr(config.learner, "dynamics_gap", None), config.training.prior
-    if gap is not None and gap.weight > 0 and not (prior.run and prior.share > 0):
-        raise ConfigError(
-            f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
-            f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
-            f"{prior.share} give none; name them, with a share such as 0.5"
-        )
+    _check_real(config)
     with told_aloud("sim.physics.warp_engine.room"):
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
@@ -140,6 +134,17 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         ranks=ranks,
         replay_memory=_replay_memory(config.training.replay_capacity, env, learner, ranks),
     )
+
+
+def _check_real(config: RunConfig) -> None:
+    """Refuse to weigh simulated transitions beside none: H2O itself would say so much later."""
+    gap, prior = getattr(config.learner, "dynamics_gap", None), config.training.prior
+    if gap is not None and gap.weight > 0 and not (prior.run and prior.share > 0):
+        raise ConfigError(
+            f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
+            f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
+            f"{prior.share} give none; name them, with a share such as 0.5"
+        )
 
 
 def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Parts:

@@ -1,6 +1,5 @@
 """The learner of a residual: what its noise is held at."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -37,5 +36,5 @@ def test_an_entropy_that_is_given_is_in_units_of_the_scale() -> None:
     config, learner = built("learner.actor.scale=0.2", "learner.target_entropy_per_action=-0.7")
     assert config.with_target_entropy() is config
     assert learner.temperature.target_entropy == pytest.approx(-1.4)
-    assert math.isclose(built("learner.target_entropy_per_action=0.0")[1].temperature
-                        .target_entropy, 0.0)  # fmt: skip
+    _, learner = built("learner.target_entropy_per_action=0.0")
+    assert learner.temperature.target_entropy == 0.0, "none is not zero"

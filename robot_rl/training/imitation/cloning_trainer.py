@@ -126,6 +126,7 @@ class CloningTrainer:
             elif self._clock.elapsed >= self._interval_seconds:
                 self._log({})
         if self.step != self._saved_step:
+            self._check(weights=True)
             self._save(None)
         return self._ended
 
@@ -192,7 +193,7 @@ class CloningTrainer:
             raise NonFiniteError(told)
 
     def _save(self, score: float | None) -> None:
-        self._check(weights=True)
+        """Write a checkpoint of what was just checked."""
         with self._clock.aside():
             self._checkpoints.save(self.step, self.state_dict(), score=score)
         self._saved_step = self.step

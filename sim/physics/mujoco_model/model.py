@@ -67,8 +67,6 @@ def load_model(
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
     _check_joints(tree, robot, name)
-    # As compiled, whatever unit the file has its angles in.
-    _check_limits(_compile(tree, f"robot '{robot.name}'", name), robot, name)
     for sensor in list(tree.sensors):
         field = sensor.name.partition("/")[0]
         if field in _COSTLY and field not in robot.sensors:
@@ -78,7 +76,9 @@ def load_model(
         add_motor(tree, joint, longest_delay=joint.actuator_delay + further_delay)
     for finger in _fingers(robot):
         add_motor(tree, finger, longest_delay=0.0)
-    _check_stable(_compile(tree, f"robot '{robot.name}'", name), robot)
+    alone = _compile(tree, f"robot '{robot.name}'", name)
+    _check_limits(alone, robot, name)
+    _check_stable(alone, robot)
     if scene is None:
         return _compile(tree, f"robot '{robot.name}'", name)
     with empty_prefix():
@@ -143,6 +143,7 @@ def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
 
 
 def _check_limits(model: mujoco.MjModel, robot: RobotSpec, file: str) -> None:
+    """Compare with limits as compiled, whatever unit the file has its angles in."""
     for finger in _fingers(robot):
         low, high = finger.position_limit
         theirs = model.joint(finger.name).range.tolist()

@@ -119,7 +119,7 @@ def test_what_cannot_be_a_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecMismatchError, match=r"tensor\(double\).*in tensor\(float\)"):
         frozen([double], worlds, 1)
     with pytest.raises(BundleError, match=r"nan.*expected an action for each, in finite numbers"):
-        frozen([write_base(tmp_path / "nan.onnx", 4, 3, scale=0.0)], worlds, 1)
+        frozen([write_base(tmp_path / "nan.onnx", 4, 3, all_weights=np.nan)], worlds, 1)
     with pytest.raises(BundleError, match=r"in version 9 of ONNX's operations.*opset_version=20"):
         frozen([with_functions(write_base(tmp_path / "old.onnx", 4, 3, operations=9))], worlds, 1)
 

@@ -114,8 +114,9 @@ def prepare(given: Preparation) -> None:
     run = train_one(job, given.say, "trains who moves the real arm first")
     folder.parent.mkdir(parents=True, exist_ok=True)
     collect_once(
-        folder, f"expert={run.path}:0.5,random:0.5", f"episodes={_EPISODES}", "seed=1",
-        "noise=0.1", "noise_seconds=inf", _REAL,
+        folder,
+        (f"expert={run.path}:0.5,random:0.5", f"episodes={_EPISODES}", "seed=1", "noise=0.1",
+         "noise_seconds=inf", _REAL),
     )  # fmt: skip
 
 

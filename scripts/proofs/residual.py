@@ -73,7 +73,7 @@ def prepare(given: Preparation) -> None:
     """
     data, base = given.runs / _DATA, given.runs / _BASE
     data.parent.mkdir(parents=True, exist_ok=True)
-    collect_once(data, *_DEMONSTRATIONS)
+    collect_once(data, _DEMONSTRATIONS)
     clone = given.jobs[_CLONE][0]
     run = train_all(given.jobs[_CLONE], workers=given.workers, say=given.say)[clone]
     told = base.with_name(f"{base.name}.identity")  # which training the base is of

@@ -65,12 +65,12 @@ def train_one(job: TrainingJob, say: Callable[[str], None], what: str) -> RunFol
     return run
 
 
-def collect_once(folder: Path, *arguments: str) -> None:
+def collect_once(folder: Path, *parts: Sequence[str]) -> None:
     """Collect a data set; it has another name until it is whole.
 
     Args:
         folder: Of the data set.
-        arguments: Of `collect.py`.
+        parts: Arguments of `collect.py`, once for each kind of episode in it.
 
     Raises:
         ProofError: It failed.
@@ -78,5 +78,6 @@ def collect_once(folder: Path, *arguments: str) -> None:
     if is_dataset(folder):
         return
     partial = folder.with_name(f"{folder.name}_partial")
-    call("collect", f"out={partial}", "append=true", *arguments)
+    for arguments in parts:
+        call("collect", f"out={partial}", "append=true", *arguments)
     partial.rename(folder)

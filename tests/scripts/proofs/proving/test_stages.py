@@ -19,7 +19,7 @@ def stages(proofs) -> Any:
 
 
 def write_set(folder: Path) -> None:
-    (folder / MANIFEST).parent.mkdir(parents=True)
+    (folder / MANIFEST).parent.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).touch()
 
 
@@ -42,28 +42,54 @@ def test_a_collection_goes_on_under_another_name_until_it_is_whole(
 
     monkeypatch.setattr(stages, "call", call)
     with pytest.raises(KeyboardInterrupt):
-        stages.collect_once(folder, "episodes=3")
+        stages.collect_once(folder, ("episodes=3",))
     assert not folder.exists()
-    stages.collect_once(folder, "episodes=3")
+    stages.collect_once(folder, ("episodes=3",))
     assert folder.is_dir()
-    stages.collect_once(folder, "episodes=3")
+    stages.collect_once(folder, ("episodes=3",))
     told = (f"out={tmp_path / 'peg_partial'}", "append=true", "episodes=3")
     assert called == [told, told]  # the same command goes on; nothing is left to do the third time
 
 
-def test_data_of_offline_to_online_are_converted_once(stages, monkeypatch, tmp_path: Path) -> None:
-    proof, called = importlib.import_module("proofs.offline_to_online"), []
-    run = SimpleNamespace(path=tmp_path / "run")
-    monkeypatch.setattr(proof, "train_one", lambda job, say, what: run)
+def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
+    stages, monkeypatch, tmp_path: Path
+) -> None:
+    folder, called = tmp_path / "mixed", []
 
     def call(script: str, *arguments: str) -> None:
-        called.append((script, *arguments[:-1]))
-        write_set(Path(arguments[-1]))
+        called.append(arguments[-1])
+        write_set(tmp_path / "mixed_partial")
+        if len(called) == 2:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(proof, "call", call)
+    def collect() -> None:
+        stages.collect_once(folder, ("seed=1",), ("seed=2",), ("seed=3",))
+
+    monkeypatch.setattr(stages, "call", call)
+    with pytest.raises(KeyboardInterrupt):
+        collect()
+    assert not folder.exists()
+    collect()
+    # collect.py itself finds the first kind whole.
+    assert called == ["seed=1", "seed=2", "seed=1", "seed=2", "seed=3"]
+    assert folder.is_dir()
+
+
+def test_data_of_offline_to_online_are_of_mixed_quality_and_collected_once(
+    stages, monkeypatch, tmp_path: Path
+) -> None:
+    proof = importlib.import_module("proofs.offline_to_online")
+    called: list[tuple[str, ...]] = []
+
+    def call(script: str, *arguments: str) -> None:
+        called.append((script, *arguments))
+        write_set(tmp_path / "data/reach_mixed_partial")
+
+    monkeypatch.setattr(stages, "call", call)
     given = stages.Preparation(runs=tmp_path, jobs={}, workers=1, say=lambda line: None)
     for _ in range(2):
         proof.prepare(given)
-    assert called == [("data", "convert", str(run.path))]
-    assert (tmp_path / "data/reach_half_trained" / MANIFEST).is_file()
+    assert [one[0] for one in called] == ["collect"] * 3
+    assert len({one[3:] for one in called}) == 3, "of three qualities"
+    assert (tmp_path / "data/reach_mixed" / MANIFEST).is_file()
     assert len(list((tmp_path / "data").iterdir())) == 1

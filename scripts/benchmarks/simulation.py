@@ -17,9 +17,10 @@ from robot_rl.core.env import BatchEnv
 from runtime.parts import make_sim_env
 from sim.adapters.envpool_worlds import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
-from sim.adapters.mujoco_worlds.make import deprecations_unsaid, make_mujoco_worlds
+from sim.adapters.mujoco_worlds.make import make_mujoco_worlds
 from sim.env import SimEnv
 from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.physics.mujoco_model.quiet import warnings_unsaid
 
 ARM_BARS = {64: 0.70, 256: 0.85}
 """Worlds of the task reach, and the share of the bare engine's speed that is asked for."""
@@ -115,7 +116,7 @@ def measure_cheetah(
 @contextmanager
 def _foreign(size: int, threads: int) -> Iterator[dict[str, Any]]:
     worlds: dict[str, Any] = {}
-    with deprecations_unsaid():
+    with warnings_unsaid():
         worlds["SyncVectorEnv"] = gymnasium.make_vec(CHEETAH, size, vectorization_mode="sync")
         if size <= MOST_PROCESSES:
             worlds["AsyncVectorEnv"] = gymnasium.make_vec(CHEETAH, size, vectorization_mode="async")

@@ -35,8 +35,9 @@ class JointRobotConfig:
     physics_threads: int = 0
     """CPU threads of the engine `batch`; 0 for one per core."""
     contacts: int = 0
-    """Contacts that a world of the engine `warp` has room for, on average over all; 0 for 48 on a
-    floor and 96 on a height field. Too few are an error that says so."""
+    """Contacts that a world of the engine `warp` has room for, on average over all; 0 for twice
+    what falls of it show, and 48 at least (96 on a height field). Too few are an error that says
+    so."""
     action_scale: float = 1.0
     """What an action of 1 adds to a joint's default position [rad]."""
     limit_target_speed: bool = False

@@ -23,7 +23,8 @@ def make_engine(
         num_worlds: N.
         decimation: Integration steps of a control period.
         threads: CPU threads of the engine `batch`; 0 for one per core.
-        contacts: Room of the engine `warp` for contacts of a world; 0 for what suggests itself.
+        contacts: Room of the engine `warp` for contacts of a world; 0 for what falls of the
+            model suggest.
         device: Where the worlds live; the engine `batch` knows the CPU only.
 
     Raises:

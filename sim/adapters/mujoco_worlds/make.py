@@ -3,8 +3,6 @@
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium
@@ -16,6 +14,7 @@ from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.mujoco_worlds.env import MujocoWorldsEnv
 from sim.adapters.mujoco_worlds.facts import WORLDS
 from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_model.quiet import warnings_unsaid
 
 _MODELS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 _LIMIT = "max_episode_steps"
@@ -63,7 +62,7 @@ def make_mujoco_worlds(
             "understand; leave out the setting, or take env.engine=gymnasium"
         )
     world = WORLDS[config.id]
-    with deprecations_unsaid():
+    with warnings_unsaid():  # what is old in Gymnasium's files, nobody here can mend
         model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))
     engine = MujocoEngine(
         model,
@@ -80,14 +79,3 @@ def make_mujoco_worlds(
         metrics=config.metrics,
         control_dt=config.control_dt,
     )
-
-
-@contextmanager
-def deprecations_unsaid() -> Iterator[None]:
-    """While Gymnasium's files are read: what MuJoCo 4 finds old in them, nobody here can mend."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(before)

@@ -11,6 +11,7 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from sim.physics.mujoco_model.clutter import add_clutter
+from sim.physics.mujoco_model.quiet import warnings_unsaid
 from sim.physics.mujoco_model.terrain import add_terrain
 from sim.scenes.scene import SceneConfig
 
@@ -74,11 +75,6 @@ def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
 @contextmanager
 def empty_prefix() -> Iterator[None]:
     """Keep quiet about attaching without a prefix: nobody writes the joined model to a file."""
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
-            yield
-    finally:
-        mujoco.set_mju_user_warning(before)
+    with warnings_unsaid(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
+        yield

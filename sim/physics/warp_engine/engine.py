@@ -60,8 +60,8 @@ class MujocoWarpEngine:
             num_worlds: N.
             decimation: Integration steps per `step`.
             device: Where worlds live.
-            contacts: Contacts that a world has room for, on average over all; 0 for what `Room`
-                suggests.
+            contacts: Contacts that a world has room for, on average over all; 0 for what falls
+                of the model suggest.
 
         Raises:
             ConfigError: A number is out of range, or Warp cannot simulate the model.
@@ -75,7 +75,8 @@ class MujocoWarpEngine:
         self.device = torch.empty(0, device=device).device  # with its number, as tensors name it
         self.control_dt = float(model.opt.timestep) * decimation
         """Time that one `step` simulates [s]."""
-        self._room = Room.of(model, contacts)
+        with wp.ScopedDevice(wp.device_from_torch(self.device)):
+            self._room = Room.of(model, contacts)
         worlds = self._worlds = Programs(model, num_worlds, decimation, self.device, self._room)
         data = worlds.data
         self.qpos = wp.to_torch(data.qpos)

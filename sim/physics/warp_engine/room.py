@@ -4,7 +4,8 @@
 # pyright: reportAttributeAccessIssue=false
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -12,13 +13,16 @@ import mujoco
 import numpy as np
 
 from robot_rl.core.errors import ConfigError, LimitError
+from sim.physics.warp_engine.probe import most_contacts
 from sim.physics.warp_engine.start import mjw
 from sim.physics.warp_start import wp
 
 _logger = logging.getLogger(__name__)
-_CONTACTS, _ON_TERRAIN = 48, 96
+_LEAST, _LEAST_ON_TERRAIN = 48, 96
 """Contacts of a world on average over all, on a floor and on a height field, whose cells each make
-one: no robot of ours touches as much as half of it in random motion."""
+one."""
+_SPARE = 2
+"""Times as many contacts as the fullest moment had that was found."""
 _HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
 """A solver that ends at its iteration limit does what the model asked for."""
 _SHARED = mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw.OverflowType.CCD
@@ -39,8 +43,19 @@ class Room:
 
     @classmethod
     def of(cls, model: mujoco.MjModel, contacts: int = 0) -> "Room":
-        """For a model; 0 contacts stands for what suggests itself."""
-        contacts = contacts or (_ON_TERRAIN if model.nhfield else _CONTACTS)
+        """For a model, on the present device.
+
+        Args:
+            model: Of one world.
+            contacts: That a world has room for; 0 for what falls of this model suggest.
+
+        Raises:
+            ConfigError: MuJoCo Warp cannot simulate the model.
+        """
+        if contacts == 0:
+            least = _LEAST_ON_TERRAIN if model.nhfield else _LEAST
+            with _refused_in_words():
+                contacts = max(least, _SPARE * most_contacts(model))
         widths = [1, *model.geom_condim.tolist(), *model.pair_dim.tolist()]
         pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
         rows = max(max(1, 2 * (width - 1)) if pyramidal else width for width in widths)
@@ -72,12 +87,8 @@ class Room:
         device = wp.get_device()
         if device.is_cuda or _logger.isEnabledFor(logging.INFO):
             self._tell_memory(model, num_worlds, device)
-        try:
+        with _refused_in_words():
             on_device = mjw.put_model(model)
-        except NotImplementedError as error:
-            raise ConfigError(
-                f"MuJoCo Warp cannot simulate the model ({error}); use robot.engine=batch"
-            ) from error
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
         return on_device, self._data(model, num_worlds)
 
@@ -119,6 +130,16 @@ class Room:
             f"{self.constraints} constraint rows per world; set robot.contacts="
             f"{2 * self.contacts} or more"
         )
+
+
+@contextmanager
+def _refused_in_words() -> Iterator[None]:
+    try:
+        yield
+    except NotImplementedError as error:
+        raise ConfigError(
+            f"MuJoCo Warp cannot simulate the model ({error}); use robot.engine=batch"
+        ) from error
 
 
 def _names(bits: int) -> list[str]:

@@ -4,9 +4,11 @@
 # The bindings of MuJoCo 4 carry no types.
 
 import logging
+from copy import copy
 from typing import Any
 
 import mujoco
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -14,7 +16,10 @@ import torch
 from configs.schema import make_env
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import LimitError
+from sim.physics.mujoco_model.compiled_model import compiled
 from sim.physics.mujoco_model.model import load_model
+from sim.physics.warp_engine.engine import MujocoWarpEngine
+from sim.physics.warp_engine.probe import most_contacts
 from sim.physics.warp_engine.room import Room
 from sim.physics.warp_engine.start import mjw
 from tests.compositions import composed
@@ -33,6 +38,53 @@ def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
     roomy.step()
     roomy.check()
     assert not roomy.fault.any()
+
+
+MANY = """
+<mujoco>
+  <option timestep="0.005"/>
+  <worldbody>
+    <geom type="plane" size="5 5 0.1"/>
+    <replicate count="20" offset="0.5 0 0">
+      <body pos="0 0 0.1"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="1"/></body>
+    </replicate>
+  </worldbody>
+</mujoco>
+"""
+"""Twenty boxes in a row on the floor: eighty contacts."""
+
+
+def test_room_is_made_for_the_contacts_that_falls_of_the_model_show() -> None:
+    model = mujoco.MjModel.from_xml_string(MANY)
+    assert 80 <= most_contacts(model) <= 20 * 8
+    room = Room.of(model)
+    assert room.contacts == 2 * most_contacts(model)
+    tight, roomy = (MujocoWarpEngine(model, 2, contacts=contacts) for contacts in (48, 0))
+    for engine in (tight, roomy) * 2:
+        engine.step()
+    assert tight.fault.all()
+    assert not roomy.fault.any()
+    roomy.check()
+
+
+def test_a_model_is_counted_once_and_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mujoco.MjModel.from_xml_string(BALLS.replace('mass="1"', 'mass="1.25"'))
+    before = compiled(model)
+    counted = []
+    put = mjw.put_model
+    monkeypatch.setattr(mjw, "put_model", lambda one: counted.append(one) or put(one))
+    assert most_contacts(model) == most_contacts(copy(model)) >= 4
+    assert len(counted) == 1
+    assert np.array_equal(compiled(model), before)
+    assert Room.of(model).contacts == 48, "at least"
+
+
+def test_falls_on_a_height_field_begin_above_it() -> None:
+    config = composed(["task=velocity_rough", "robot=go2"]).config
+    env = make_env(config, num_envs=1, device=torch.device("cpu"), seed=0, evaluation=False)
+    model = getattr(env, "simulation").engine.model  # noqa: B009
+    assert 4 <= most_contacts(model) <= 48, "of a robot that lies on it, not of one inside"
+    assert Room.of(model).contacts == 96, "at least"
 
 
 def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,16 +5,18 @@ composed by `configs/compose.py` alone, with its own checks and sentences, where
 """
 
 import logging
+import math
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 from hydra import compose, initialize_config_dir
@@ -32,11 +34,16 @@ from sweeping.worker import Worker
 
 SERIAL = "basic"
 """Hydra's name for one job after another in this process."""
+_SLURM = "submitit_slurm"
 _PACKAGES = {
     "joblib": "hydra-joblib-launcher",
     "submitit_local": "hydra-submitit-launcher",
-    "submitit_slurm": "hydra-submitit-launcher",
+    _SLURM: "hydra-submitit-launcher",
 }
+_SESSIONS = 1000
+"""How often a job may be queued again because its time was up; submitit's default is never."""
+_EARLY_SECONDS = 60
+"""Slurm's warnings come so much too early at most (sbatch(1), --signal)."""
 _QUIET = (
     "hydra.output_subdir=null",  # a run says by itself what it was told
     "hydra.job.chdir=false",
@@ -106,7 +113,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
     """
     ConfigStore.instance().store(name="sweep_job", node={"job": 0})
     place = str(folder.absolute()).replace("'", "\\'")
-    lines = [*wishes, *_QUIET, f"hydra.sweep.dir='{place}'"]
+    lines = [*_defaults(wishes), *wishes, *_QUIET, f"hydra.sweep.dir='{place}'"]
     with (
         _import_path(modules),
         _saving_on_interrupt(),
@@ -114,6 +121,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
     ):
         try:
             config = compose("sweep_job", overrides=lines, return_hydra_config=True)
+            _check_time(config.hydra.launcher)
             launcher = Plugins.instance().instantiate_launcher(
                 hydra_context=HydraContext(
                     config_loader=GlobalHydra.instance().config_loader(), callbacks=Callbacks()
@@ -131,6 +139,29 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path, modules: Sequenc
             _logger.info("the launcher failed", exc_info=True)
             return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""
+
+
+def _defaults(wishes: Sequence[str]) -> list[str]:
+    """What we say differently from Hydra where nobody says anything."""
+    field = "hydra.launcher.max_num_timeout="
+    asked = any(text.startswith(field) for text in wishes)
+    return [] if asked or launcher_name(wishes) != _SLURM else [f"{field}{_SESSIONS}"]
+
+
+def _check_time(launcher: Mapping[str, Any]) -> None:
+    """Refuse a time limit whose warning comes before there is anything to save.
+
+    Raises:
+        ConfigError: The warning may come in the job's first minute.
+    """
+    limit, ahead = launcher.get("timeout_min"), launcher.get("signal_delay_s")
+    if limit is not None and ahead is not None and 60 * limit < ahead + _EARLY_SECONDS + 60:
+        least = math.ceil((ahead + _EARLY_SECONDS + 60) / 60)
+        raise ConfigError(
+            f"hydra.launcher.timeout_min={limit} leaves no time: jobs are told to save "
+            f"hydra.launcher.signal_delay_s={ahead} seconds before that, and Slurm may do so "
+            f"{_EARLY_SECONDS} s earlier; expected at least {least} minutes, or less delay"
+        )
 
 
 @contextmanager

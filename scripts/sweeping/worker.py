@@ -7,10 +7,14 @@ that runs the next. Needs the standard library only: nothing else is imported be
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+"""How queues say that a job's time is nearly over, or that it is moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +45,70 @@ class Worker:
         return code
 
 
+class _TimeIsUpError(BaseException):
+    """A queue's warning has come."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def _wait(command: Sequence[str], folder: str, output: Any) -> int:
     """Run a command; whoever stops the worker lets it save first, once."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C reaches it once: a second signal would abort it
-    )
+    with _heard() as listeners:
+        # A queue warns every process of a job. The job inherits that these are blocked, and hears
+        # of it from here alone.
+        process = _begin_blocking(_WARNINGS, command, folder, output)
+        try:
+            return process.wait()
+        except _TimeIsUpError as warning:
+            _save(process)
+            listeners[warning.number](warning.number, None)  # may queue the job again, and exit
+            return process.returncode
+        except BaseException:
+            _save(process)
+            raise
+
+
+def _save(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    process.wait()
+
+
+@contextmanager
+def _heard() -> Iterator[dict[int, Callable[[int, Any], Any]]]:
+    """Warnings are exceptions meanwhile; yields who listened to them before, by signal."""
+    listeners: dict[int, Callable[[int, Any], Any]] = {}
+    if threading.current_thread() is threading.main_thread():
+        found = {number: signal.getsignal(number) for number in _WARNINGS}
+        listeners = {number: one for number, one in found.items() if callable(one)}
+
+    def handle(number: int, frame: Any) -> None:
+        for each in listeners:
+            signal.signal(each, signal.SIG_IGN)  # once
+        raise _TimeIsUpError(number)
+
+    for number in listeners:
+        signal.signal(number, handle)
     try:
-        return process.wait()
-    except BaseException:  # the queue's signal before it ends or moves the job
-        process.terminate()
-        process.wait()
-        raise
+        yield listeners
+    finally:
+        for number, listener in listeners.items():
+            signal.signal(number, listener)
+
+
+def _begin_blocking(
+    signals: Iterable[int], command: Sequence[str], folder: str, output: Any
+) -> "subprocess.Popen[bytes]":
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches it once: a second signal would abort it
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -7,9 +7,11 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
@@ -183,13 +185,19 @@ def test_submitit_places_jobs_and_one_fails_alone(here, launching):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_stopped_lets_its_job_save_first(here):
-    job = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved'), sys.exit(0))); "
-    job += "print('ready', flush=True); time.sleep(60)"
+def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_has_saved(here):
+    """Slurm sends the warning to the training too, whose default is to die of it."""
+    job = "import os, signal, sys, time; "
+    job += "signal.signal(15, lambda *_: (time.sleep(0.5), print('saved'), sys.exit(0))); "
+    job += "print(os.getpid(), flush=True); time.sleep(60)"
     lines = (
         "import signal, sys",
+        "from pathlib import Path",
         "from types import SimpleNamespace as Config",
-        "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(1))  # as a queue's plugin does",
+        "def take_back(number, frame):  # as a queue's plugin does",
+        "    Path('back.txt').write_text(Path('log.txt').read_text())",
+        "    sys.exit(number)",
+        "signal.signal(signal.SIGUSR2, take_back)",
         "from sweeping.worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
@@ -198,10 +206,50 @@ def test_a_worker_that_is_stopped_lets_its_job_save_first(here):
         [sys.executable, "-S", "-c", "\n".join(lines)],
         env={"PYTHONPATH": str(SCRIPTS)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    while not (here / "log.txt").is_file() or "ready" not in (here / "log.txt").read_text():
+    while not (here / "log.txt").is_file() or not (here / "log.txt").read_text().endswith("\n"):
         assert worker.poll() is None
         time.sleep(0.05)
+    training = int((here / "log.txt").read_text())
     worker.send_signal(signal.SIGINT)  # left to whoever launched it
+    os.kill(training, signal.SIGUSR2)
     worker.send_signal(signal.SIGUSR2)
-    assert worker.wait(timeout=30) == 1
-    assert (here / "log.txt").read_text() == "ready\nsaved\n"
+    time.sleep(0.2)
+    worker.send_signal(signal.SIGUSR2)  # impatient
+    assert worker.wait(timeout=30) == signal.SIGUSR2
+    assert (here / "back.txt").read_text() == f"{training}\nsaved\n"
+
+
+def test_a_job_whose_queue_does_not_take_it_back_ends_with_its_own_code(here, launching):
+    worker = import_module("sweeping.worker").Worker(
+        commands=[[sys.executable, "-S", "-c", "raise SystemExit(5)"]], labels=["one"],
+        logs=[str(here / "log.txt")], folder=str(here),
+    )  # fmt: skip
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        heard = signal.getsignal(signal.SIGUSR2)
+        assert worker(SimpleNamespace(job=0)) == 5
+        assert signal.getsignal(signal.SIGUSR2) is heard, "put back"
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGUSR2}
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, launching):
+    worker = import_module("sweeping.worker").Worker(
+        commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
+    )
+    slurm = "hydra/launcher=submitit_slurm"
+    with pytest.raises(ConfigError, match="expected at least 4 minutes"):
+        launching.launch(worker, [slurm, "hydra.launcher.timeout_min=2"], here / "jobs", ())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        (["hydra/launcher=submitit_slurm"], ["hydra.launcher.max_num_timeout=1000"]),
+        (["hydra/launcher=submitit_slurm", "hydra.launcher.max_num_timeout=2"], []),
+        (["hydra/launcher=submitit_local"], []),
+    ],
+)
+def test_jobs_are_queued_again_when_their_time_is_up(launching, wishes, expected):
+    assert launching._defaults(wishes) == expected

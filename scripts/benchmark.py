@@ -25,8 +25,10 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
              sample of a full replay, and gradient steps, beside Stable-Baselines3 and SBX where
              they are installed
   all        everything above; the default
+  warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
   gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
-             in stages of a few minutes; the same command does the next one
+             PPO of rsl_rl in the same worlds and mjlab's own training where they are installed, in
+             stages of a few minutes; the same command does the next one
   data       memory and speed of reading, converting and merging a data set of --gigabytes; or, with
              --corruptions, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
@@ -115,6 +117,16 @@ def _tasks(options: argparse.Namespace) -> list[dict[str, Any]]:
     for section in sections:
         print("\n".join(section.lines()), flush=True)
     return [section.record() for section in sections]
+
+
+def _warp(options: argparse.Namespace) -> list[dict[str, Any]]:
+    from benchmarks.captured import measure_captured
+
+    records = []
+    for section in measure_captured(rounds=options.rounds, quick=options.quick):
+        print("\n".join(section.lines()), flush=True)
+        records.append(section.record())
+    return records
 
 
 def _learner(options: argparse.Namespace) -> dict[str, Any]:
@@ -212,7 +224,7 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
         sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4}
     bench = GpuBench(
         device=str(pick_device(options.device)), folder=options.runs,
-        seconds=60 * options.minutes, **sizes,
+        seconds=60 * options.minutes, mjlab_python=_mjlab(options.mjlab_python), **sizes,
     )  # fmt: skip
     if bench.next(lambda line: print(line, flush=True)):
         print(f"give the same command again for the next stage; figures: {options.runs}/gpu.json")
@@ -221,9 +233,19 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
     return bench.record
 
 
+def _mjlab(named: str | None) -> Path | None:
+    """The Python that has mjlab: the named one, or that of `make adapters` if there is one."""
+    python = Path(named) if named else Path(__file__).parents[1] / ".venv-adapters/bin/python"
+    if named and not python.exists():
+        raise ConfigError(f"--mjlab-python: there is no {python}")
+    if not python.exists():
+        print("mjlab is not beside it: `make adapters`, or name a Python that has it")
+    return python if python.exists() else None
+
+
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "data": _data, "deploy": _deploy, "gpu": _gpu,
+    "warp": _warp, "data": _data, "deploy": _deploy, "gpu": _gpu,
 }  # fmt: skip
 
 
@@ -269,6 +291,9 @@ def _parser() -> argparse.ArgumentParser:
         "--requirements", action="store_true", help="say what the machine needs, measure nothing"
     )
     gpu.add_argument("--device", default="cuda", help="where worlds and learner live (cuda)")
+    gpu.add_argument(
+        "--mjlab-python", metavar="PYTHON", help="a Python that has mjlab, if not .venv-adapters"
+    )
     gpu.add_argument("--minutes", type=float, default=7.0, help="longest stage (7)")
     gpu.add_argument(
         "--runs", type=Path, default=Path("outputs/gpu"), help="results and runs (outputs/gpu)"

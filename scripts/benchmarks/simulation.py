@@ -134,14 +134,14 @@ def environment_speed(env: BatchEnv, steps: int) -> Callable[[], float]:
     generator = torch.Generator().manual_seed(0)
     shape = (_ACTIONS, env.spec.num_envs, env.spec.action_size)
     actions = (2 * torch.rand(shape, generator=generator) - 1).to(env.spec.device)
-    return _speed(lambda i: env.step(actions[i % _ACTIONS]), env.spec.num_envs, steps)
+    return speed_of(lambda i: env.step(actions[i % _ACTIONS]), env.spec.num_envs, steps)
 
 
 def _vector_env(worlds: Any, steps: int) -> Callable[[], float]:
     space = worlds.action_space
     actions = np.random.default_rng(0).uniform(-1, 1, (_ACTIONS, *space.shape)).astype(space.dtype)
     worlds.reset(seed=0)
-    return _speed(lambda i: worlds.step(actions[i % _ACTIONS]), worlds.num_envs, steps)
+    return speed_of(lambda i: worlds.step(actions[i % _ACTIONS]), worlds.num_envs, steps)
 
 
 def bare_speed(env: SimEnv, steps: int, threads: int) -> Callable[[], float]:
@@ -159,7 +159,7 @@ def bare_speed(env: SimEnv, steps: int, threads: int) -> Callable[[], float]:
         control[:, :joints] = targets[i % _ACTIONS]  # a gripper stays as it is
         batch.step(nstep=engine.decimation)
 
-    return _speed(step, engine.num_worlds, steps)
+    return speed_of(step, engine.num_worlds, steps)
 
 
 def _control(env: SimEnv, action: torch.Tensor) -> np.ndarray:
@@ -167,7 +167,7 @@ def _control(env: SimEnv, action: torch.Tensor) -> np.ndarray:
     return (command.kp * command.q + command.kd * command.dq + command.tau).double().numpy()
 
 
-def _speed(step: Callable[[int], object], size: int, steps: int) -> Callable[[], float]:
+def speed_of(step: Callable[[int], object], size: int, steps: int) -> Callable[[], float]:
     """World-steps per second of calling `step` so often."""
 
     def measure() -> float:

@@ -35,7 +35,7 @@ def measure_tasks(*, rounds: int, quick: bool) -> list[Section]:
     steps = work // size
     robots = {name: _physics(name, task, size, steps) for name, task in ROBOTS.items()}
     tasks = {
-        name: environment_speed(_env([f"task={name}"], size), steps) for name in choices("task")
+        name: environment_speed(task_env([f"task={name}"], size), steps) for name in choices("task")
     }
     where = f"{size} worlds, {in_words(1)}"
     return [
@@ -46,13 +46,13 @@ def measure_tasks(*, rounds: int, quick: bool) -> list[Section]:
 
 
 def _physics(robot: str, task: str, size: int, steps: int) -> Callable[[], float]:
-    env = _env([f"task={task}", f"robot={robot}"], size)
+    env = task_env([f"task={task}", f"robot={robot}"], size)
     assert isinstance(env.simulation, MujocoSimulation)
     each, speed = env.simulation.engine.decimation, bare_speed(env, steps, threads=1)
     return lambda: each * speed()
 
 
-def _env(overrides: list[str], size: int) -> SimEnv:
+def task_env(overrides: list[str], size: int) -> SimEnv:
     """Training worlds, begun; of MuJoCo's on one thread."""
     config = compose([*overrides, f"num_envs={size}"]).config
     if isinstance(config.robot, JointRobotConfig):

@@ -3,12 +3,14 @@
 import importlib
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.training.runs.run_folder import RunFolder, RunName
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -75,3 +77,82 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
     assert begun[0].identity == begun[1].identity, "so that train_all goes on with it"
     with pytest.raises(ConfigError, match="go on with the same"):
         bench(2000).next(said.append)
+
+
+def reached(stages, tmp_path, *done, **arguments):
+    """A bench whose first stages are behind it."""
+    bench = stages.GpuBench(device="cpu", folder=tmp_path, num_envs=8, **arguments)
+    before = {"setting": bench._setting(), "machine": {}, "stages": {name: {} for name in done}}
+    (tmp_path / "gpu.json").write_text(json.dumps(before))
+    return bench
+
+
+def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, monkeypatch):
+    begun = ("speed", "train hover", "check hover")
+    bench = reached(
+        stages, tmp_path, *begun, seconds=63.0,
+        changes=("training.total_steps=1000", "training.evaluation_episodes=4"),
+    )  # fmt: skip
+
+    def endless(jobs, **_):
+        (job,) = jobs
+        assert job.script == "train_ppo"
+        run = RunFolder.create(
+            job.runs, RunName(task="hover", robot="crazyflie", learner="ppo", seed=job.seed),
+            job.plain, {},
+        )  # fmt: skip
+        monkeypatch.setattr(type(job), "find", lambda self: run)
+        lines = [{"step": 64, "seconds": 2.0, "eval/success": 0.25, "eval/mean_distance": None}]
+        run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        signal.pause()
+
+    monkeypatch.setattr(stages, "find_spec", lambda name: name == "rsl_rl")
+    monkeypatch.setattr(stages, "train_all", endless)
+    assert bench.next(lambda line: None)
+    assert list(bench.record["stages"]) == [*begun, "ppo hover"]
+    found = bench.record["stages"]["ppo hover"]
+    assert not found["finished"]
+    assert found["evaluations"] == [
+        {"seconds": 2.0, "step": 64, "eval/success": 0.25, "eval/mean_distance": None}
+    ]
+
+
+MJLAB = """
+import sys, time
+from torch.utils.tensorboard import SummaryWriter
+arguments = sys.argv
+assert arguments[1:4] == ["-m", "mjlab.scripts.train", "Mjlab-Velocity-Flat-Unitree-Go1"], arguments
+writer = SummaryWriter(arguments[arguments.index("--log-root") + 1] + "/go1/today")
+for i in range(3):
+    writer.add_scalar("Train/mean_reward", 1.5 * i, i)
+    writer.add_scalar("Loss/value", 1.0, i)
+writer.flush()
+time.sleep(60 if "8" in arguments else 0)
+"""
+
+
+def test_mjlab_trains_until_its_stage_is_over_and_what_it_logged_is_kept(
+    stages, tmp_path, monkeypatch
+):
+    python = tmp_path / "python"
+    (tmp_path / "mjlab.py").write_text(MJLAB)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/mjlab.py "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(stages, "find_spec", lambda name: None)
+    done = ("speed", "train hover", "check hover", "train go2", "check go2")
+    bench = reached(stages, tmp_path, *done, seconds=80.0, mjlab_python=python)
+    assert bench.next(lambda line: None)
+    found = bench.record["stages"]["mjlab go2"]
+    assert list(found["scalars"]) == ["Train/mean_reward"]
+    assert [(step, value) for _, step, value in found["scalars"]["Train/mean_reward"]] == [
+        (0, 0.0), (1, 1.5), (2, 3.0)
+    ]  # fmt: skip
+
+
+def test_a_peer_that_fails_is_told_with_its_log(stages, tmp_path):
+    peer = importlib.import_module("benchmarks.gpu.mjlab_peer").MjlabTraining(
+        python=Path(sys.executable), task="None", num_envs=8, device="cpu", seconds=60.0,
+        folder=tmp_path / "mjlab",
+    )  # fmt: skip
+    with pytest.raises(Exception, match=r"ended with exit code 1, see .*log.txt"):
+        peer.run()

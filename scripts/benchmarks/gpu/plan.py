@@ -7,6 +7,8 @@ REQUIREMENTS = (
     "python >= 3.11",
     "torch: the CUDA build that constraints.txt pins (pip's default on Linux with a GPU)",
     "pip install -c constraints.txt -e '.[train,sim,gpu]'",
+    "for PPO in the same worlds beside it: rsl-rl-lib >= 5.5",
+    "for mjlab beside it: a Python that has mjlab 1.6 (`make adapters` makes one), --mjlab-python",
     "no network while it runs",
 )
 """One line each."""
@@ -25,6 +27,8 @@ class World:
     """The tracking error that is told beside success, a metric of the task."""
     about: str = ""
     """In words."""
+    mjlab: str = ""
+    """The nearest task of mjlab, if there is one."""
 
 
 _IN_C = ("robot.engine=batch",)
@@ -37,10 +41,12 @@ WORLDS = (
         name="go2", overrides=("task=velocity", "robot=go2", "robot.engine=warp"),
         checked_with=_IN_C, metric="mean_velocity_error",
         about="a quadruped walks as fast as asked, and is pushed",
+        mjlab="Mjlab-Velocity-Flat-Unitree-Go1",
     ),
     World(
         name="g1", overrides=("task=velocity", "robot=g1", "robot.engine=warp"),
         checked_with=_IN_C, metric="mean_velocity_error", about="a humanoid does",
+        mjlab="Mjlab-Velocity-Flat-Unitree-G1",
     ),
 )  # fmt: skip
 """In the order in which they are measured."""

@@ -9,20 +9,24 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.gpu.mjlab_peer import MjlabTraining
 from benchmarks.gpu.plan import WORLDS, World
 from benchmarks.simulation import environment_speed
 from benchmarks.timing import interleave
 from configs.compose import compose
-from proofs.proving.training import TrainingJob, train_all
+from proofs.proving.training import ProofError, TrainingJob, train_all
 from robot_rl.core.errors import ConfigError
+from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions
+from robot_rl.training.runs.run_folder import RunState
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from runtime.parts import make_sim_env
 from runtime.trials.trial import run_trial
@@ -50,6 +54,8 @@ class GpuBench:
     """Turns of each contender where speeds are measured."""
     episodes: int = 1000
     """Of each check."""
+    mjlab_python: Path | None = None
+    """A Python that has mjlab; without one its stages are left out."""
 
     def __post_init__(self) -> None:
         """Refuse stages that have no time to save."""
@@ -87,10 +93,15 @@ class GpuBench:
         for world in WORLDS:
             stages[f"train {world.name}"] = lambda world=world: self._train(world, say)
             stages[f"check {world.name}"] = lambda world=world: self._check(world, say)
-        name = next((name for name in stages if name not in found), None)
-        if name is None:
+            if find_spec("rsl_rl"):
+                stages[f"ppo {world.name}"] = lambda world=world: self._ppo(world, say)
+            if world.mjlab and self.mjlab_python is not None:
+                stages[f"mjlab {world.name}"] = lambda world=world: self._mjlab(world, say)
+        left = [name for name in stages if name not in found]
+        if not left:
             return False
-        say(f"stage {name}: stage {len(found) + 1} of {len(stages)}")
+        name = left[0]
+        say(f"stage {name}: {len(stages) - len(left) + 1} of {len(stages)}")
         result = stages[name]()
         if result is not None:
             found[name] = result
@@ -98,7 +109,7 @@ class GpuBench:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 content = json.dumps(record, indent=1) + "\n"
                 replace_file(self.folder / "gpu.json", content.encode())
-        return len(found) < len(stages)
+        return result is None or len(left) > 1
 
     def _setting(self) -> dict[str, Any]:
         return {"device": self.device, "num_envs": self.num_envs, "changes": list(self.changes)}
@@ -128,9 +139,10 @@ class GpuBench:
             env.close()
         return section.record()
 
-    def _job(self, world: World) -> TrainingJob:
+    def _job(self, world: World, script: str = "train") -> TrainingJob:
         return TrainingJob(
-            label=world.name, seed=1, runs=self.folder / "runs",
+            label=world.name if script == "train" else f"{world.name}, {script}", seed=1,
+            runs=self.folder / "runs", script=script,
             overrides=(*world.overrides, f"num_envs={self.num_envs}", f"device={self.device}",
                        *self.changes),
         )  # fmt: skip
@@ -144,11 +156,28 @@ class GpuBench:
         except _TimeOver:
             say(f"{world.name} goes on in the next stage")
             return None
-        run = job.find()
-        assert run is not None
-        status = run.status()
-        return {"command": job.command(), "config_sha256": job.identity, "run": run.path.name,
-                "seconds": status.seconds, "world_steps": status.step}  # fmt: skip
+        return _outcome(job, world)
+
+    def _ppo(self, world: World, say: Callable[[str], None]) -> dict[str, Any]:
+        """Train rsl_rl's PPO in the same worlds until its end or until the stage's time is over.
+
+        It cannot be stopped and gone on with: what one stage sees of it counts.
+        """
+        job = self._job(world, "train_ppo")
+        with suppress(_TimeOver), _alarm(self.seconds - _SAVING_SECONDS):
+            train_all([job], workers=1, say=say)
+        return _outcome(job, world)
+
+    def _mjlab(self, world: World, say: Callable[[str], None]) -> dict[str, Any]:
+        """Train mjlab's nearest task with its own PPO for as long as a stage may take."""
+        assert self.mjlab_python is not None
+        peer = MjlabTraining(
+            python=self.mjlab_python, task=world.mjlab, num_envs=self.num_envs,
+            device=self.device, seconds=self.seconds - _SAVING_SECONDS,
+            folder=self.folder / "mjlab" / world.name,
+        )  # fmt: skip
+        say(f"mjlab trains {world.mjlab} for {peer.seconds:.0f} s")
+        return peer.run()
 
     def _check(self, world: World, say: Callable[[str], None]) -> dict[str, Any]:
         """Play the policy on the CPU, robots with joints in MuJoCo's own engine."""
@@ -162,11 +191,33 @@ class GpuBench:
             "success": trial.result.success_rate,
             "terminated": int(trial.result.terminated.sum()),
             "episodes": self.episodes,
-            world.metric: error if math.isfinite(error) else None,  # nobody flew to the end
+            world.metric: _finite(error),  # nothing where nobody flew to the end
         }
         say(f"{world.name}, {world.about}: {found}")
         trial.env.close()
         return found
+
+
+def _outcome(job: TrainingJob, world: World) -> dict[str, Any]:
+    """How long a training took, and its evaluations over time."""
+    run = job.find()
+    if run is None:
+        raise ProofError(
+            f"{job.label} has not begun when its time was up; give it more (--minutes)"
+        )
+    status, records = run.status(), read_metrics(run.metrics_path)
+    shown = ["seconds", "step", "eval/success", f"eval/{world.metric}"]
+    return {
+        "command": job.command(), "config_sha256": job.identity, "run": run.path.name,
+        "seconds": status.seconds, "world_steps": status.step,
+        "finished": status.state is RunState.FINISHED,
+        "evaluations": [{name: _finite(one.get(name)) for name in shown}
+                        for one in records if "eval/success" in one],
+    }  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 class _TimeOver(KeyboardInterrupt):  # what `train_all` lets its trainings save and stop for

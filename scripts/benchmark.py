@@ -26,6 +26,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
              they are installed
   all        everything above; the default
   warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
+  soak       a million random world-steps of every task and robot (an hour): what is not a number,
+             and what the engine gave up; the same command goes on
   gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
              PPO of rsl_rl in the same worlds and mjlab's own training where they are installed, in
              stages of a few minutes; the same command does the next one
@@ -127,6 +129,13 @@ def _warp(options: argparse.Namespace) -> list[dict[str, Any]]:
         print("\n".join(section.lines()), flush=True)
         records.append(section.record())
     return records
+
+
+def _soak(options: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks.soak import soak_all
+
+    steps = 1_000 if options.quick else options.world_steps
+    return soak_all(options.tasks, steps, options.found, lambda line: print(line, flush=True))
 
 
 def _learner(options: argparse.Namespace) -> dict[str, Any]:
@@ -245,7 +254,7 @@ def _mjlab(named: str | None) -> Path | None:
 
 _MEASURE = {
     "physics": _physics, "env": _env, "sim": _sim, "tasks": _tasks, "learner": _learner,
-    "warp": _warp, "data": _data, "deploy": _deploy, "gpu": _gpu,
+    "warp": _warp, "soak": _soak, "data": _data, "deploy": _deploy, "gpu": _gpu,
 }  # fmt: skip
 
 
@@ -286,6 +295,13 @@ def _parser() -> argparse.ArgumentParser:
         "--corruptions", type=int, metavar="N", help="damage small data sets so often instead"
     )
     data.add_argument("--seed", type=int, default=0, help="of the damage (0)")
+    soak = parser.add_argument_group("soak")
+    soak.add_argument("--tasks", nargs="+", default=[], help="these alone (all)")
+    soak.add_argument("--world-steps", type=int, default=1_000_000, help="of each (1000000)")
+    soak.add_argument(
+        "--found", type=Path, default=Path("outputs/soak.json"), metavar="FILE",
+        help="what was found so far (outputs/soak.json)",
+    )  # fmt: skip
     gpu = parser.add_argument_group("gpu")
     gpu.add_argument(
         "--requirements", action="store_true", help="say what the machine needs, measure nothing"

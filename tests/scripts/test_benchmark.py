@@ -146,3 +146,36 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
 
 def test_sizes_that_measure_nothing_are_refused(refused):
     assert "--rounds, --threads and --num-envs" in refused("benchmark", "env", "--rounds", "0")
+
+
+@pytest.mark.slow
+def test_tasks_are_played_long_once_and_what_is_no_number_is_named(command, here):
+    asked = ("benchmark", "soak", "--quick", "--tasks", "hover", "--found", "found.json")
+    for _ in range(2):
+        answer = command(*asked)
+        assert answer.code == 0, answer.err
+        lines = [line for line in answer.out.splitlines() if line.startswith("task=")]
+        assert [line.partition(":")[0] for line in lines] == ["task=hover", "task=hover robot=x500"]
+        assert all(line.endswith(" 0 not finite") for line in lines)
+    found = json.loads(Path("found.json").read_text())
+    assert found["task=hover"]["world_steps"] == 1024
+    refused = command("benchmark", "soak", "--tasks", "hoover")
+    assert refused.code == 2
+    assert "did you mean 'hover'" in refused.err
+
+
+def test_a_reward_that_is_no_number_is_found_in_a_long_play(timing, monkeypatch):
+    soak = importlib.import_module("benchmarks.soak")
+    made = soak.task_env(["task=hover"], 256)
+    step = made.step
+
+    def broken(action):
+        taken = step(action)
+        taken.reward[7] = float("nan")
+        return taken
+
+    monkeypatch.setattr(made, "step", broken)
+    monkeypatch.setattr(soak, "task_env", lambda *_: made)
+    found = soak.soak(["task=hover"], 512)
+    assert found["not_finite"] >= 2
+    assert found["first"] == "step 0, reward"

@@ -3,7 +3,8 @@
 Links, joints and collision shapes come from Menagerie. Ground, light, solver options (with more
 iterations) and sensors stay those of our own MJCF of the robot; the sensors look at the published
 links of the same names, whose frames our files share (`tests/sim/robots`). Motors come from the
-RobotSpec as always. Menagerie's actuators, keyframes, sensors and drawings are left out.
+RobotSpec as always, and so does what the robot's own controller does about the weight of its links
+(`gravcomp`). Menagerie's actuators, keyframes, sensors and drawings are left out.
 
 The files are the user's: a checkout of Menagerie, or the package `mujoco-menagerie`, which
 downloads a robot at its first use.
@@ -65,6 +66,7 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
     published.name, published.pos = ours.name, ours.pos
     for our, their in zip(ours.joints, published.joints, strict=False):  # a free joint, or none
         their.name = our.name
+    _compensate_gravity(tree, own, f"{owner}: {entry} of Menagerie")
     surroundings = own.copy()
     for part in (*surroundings.sensors, _robot(surroundings, owner)):
         surroundings.delete(part)
@@ -118,6 +120,18 @@ def _robot(tree: mujoco.MjSpec, owner: str) -> Any:
         names = [body.name for body in bodies]
         raise ConfigError(f"{owner}: expected one robot in {tree.modelname}, got bodies {names}")
     return bodies[0]
+
+
+def _compensate_gravity(tree: mujoco.MjSpec, own: mujoco.MjSpec, owner: str) -> None:
+    """Links that the robot's own controller holds against gravity, as our file says."""
+    for body in own.bodies:
+        if body.gravcomp:
+            theirs = tree.body(body.name)
+            if theirs is None:
+                raise ConfigError(
+                    f"{owner} has no body '{body.name}', whose weight the robot's controller bears"
+                )
+            theirs.gravcomp = body.gravcomp
 
 
 def _put_sensor(tree: mujoco.MjSpec, sensor: Any, own: mujoco.MjSpec, owner: str) -> None:

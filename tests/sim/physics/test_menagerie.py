@@ -19,6 +19,7 @@ from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.mujoco_model.model import ROBOTS, load_model
+from tests.compositions import composed
 from tests.sim.robots.published import MODELS, assert_same_mechanism
 from tests.sim.robots.quadruped import quadruped
 
@@ -233,3 +234,39 @@ def test_the_published_go2_stands(checkout: Path) -> None:
         mujoco.mj_step(model, data)
     assert 0.26 < data.qpos[2] < 0.32
     assert all(data.sensor(f"body_contact/{leg}_thigh").data[0] == 0 for leg in robot.spec.feet)
+
+
+def write_panda(checkout: Path, **changes: str) -> JointRobotConfig:
+    """Put the published Panda into the checkout, or skip; the robot that asks for it."""
+    if not (MODELS / "panda.xml").is_file():
+        pytest.skip("no published panda.xml beside the repository")
+    (checkout / "franka_emika_panda").mkdir(parents=True)
+    text = (MODELS / "panda.xml").read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (checkout / "franka_emika_panda" / "panda.xml").write_text(text)
+    robot = composed(["task=reach", "robot=panda"]).config.robot
+    assert isinstance(robot, JointRobotConfig)
+    return replace(robot, model="menagerie")
+
+
+def test_the_published_panda_holds_its_pose_as_its_controller_bears_its_weight(
+    checkout: Path,
+) -> None:
+    robot = write_panda(checkout)
+    model = load(robot)
+    data = mujoco.MjData(model)
+    pose = [joint.default_position for joint in robot.spec.joints]
+    data.qpos[:7] = pose
+    data.ctrl[:7] = [joint.stiffness * joint.default_position for joint in robot.spec.joints]
+    for _ in range(400):
+        mujoco.mj_step(model, data)
+    np.testing.assert_allclose(data.qpos[:7], pose, atol=1e-3)  # sinks by 0.037 without
+
+
+def test_a_link_whose_weight_nobody_can_bear_is_named(checkout: Path) -> None:
+    robot = write_panda(checkout, **{'body name="link5"': 'body name="forearm"'})
+    told = "has no body 'link5', whose weight the robot's controller bears"
+    with pytest.raises(ConfigError, match=told):
+        load(robot)

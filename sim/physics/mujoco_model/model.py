@@ -22,6 +22,7 @@ from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_model.motor import add_motor
 from sim.physics.mujoco_model.scene import empty_prefix, furnish
+from sim.physics.mujoco_model.units import check_units
 from sim.scenes.scene import SceneConfig
 
 ROBOTS = Path(__file__).parents[2] / "robots"
@@ -62,7 +63,8 @@ def load_model(
 
     Raises:
         ConfigError: A file is missing or no MJCF, or the step is unstable with these gains.
-        SpecMismatchError: Joints or limits of file and spec differ.
+        SpecMismatchError: Joints or limits of file and spec differ, or lengths and masses are those
+            of no robot.
     """
     tree = _robot_tree(file, robot, menagerie)
     name = Path(file).name
@@ -77,6 +79,7 @@ def load_model(
     for finger in _fingers(robot):
         add_motor(tree, finger, longest_delay=0.0)
     alone = _compile(tree, f"robot '{robot.name}'", name)
+    check_units(alone, f"robot '{robot.name}'", name)
     _check_limits(alone, robot, name)
     _check_stable(alone, robot)
     if scene is None:

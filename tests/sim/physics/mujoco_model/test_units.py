@@ -23,7 +23,8 @@ def scaled(text: str, length: float = 1.0, mass: float = 1.0, inertia: float = 1
             f'{found[1]}="' + " ".join(str(factor * float(n)) for n in found[2].split()) + '"'
         )
 
-    for names, factor in (("pos|size|fromto", length), ("mass", mass), ("(?:full|diag)inertia", inertia)):
+    kinds = {"pos|size|fromto": length, "mass": mass, "(?:full|diag)inertia": inertia}
+    for names, factor in kinds.items():
         text = re.sub(rf'\b({names})="([^"]*)"', times(factor), text)
     return text
 

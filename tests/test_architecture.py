@@ -83,7 +83,7 @@ HOMES = {
     "safetensors": {"robot_rl", "policies"},
     "sbx": {"scripts"},
     "stable_baselines3": {"scripts"},
-    "tensorboard": {"robot_rl"},
+    "tensorboard": {"robot_rl", "scripts"},
     "tensordict": {"sim"},
     "torch.distributed": {"robot_rl"},
     "viser": {"hardware", "sim"},

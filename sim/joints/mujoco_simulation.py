@@ -295,7 +295,8 @@ class MujocoSimulation:
         if not self.layout.floating:
             raise ConfigError(
                 f"randomization.pushes asks to push the base of robot '{self.robot.name}', which "
-                "is fixed; name a robot whose base floats, or leave pushes.speed and pushes.turn at 0"
+                "is fixed; name a robot whose base floats, or leave pushes.speed and pushes.turn "
+                "at 0"
             )
         return Pushes(
             config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed,

@@ -231,9 +231,12 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
             "training.evaluation_episodes=4", "learner.batch_size=16",
         )  # fmt: skip
         sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4}
+    for number in (signal.SIGTERM, signal.SIGHUP):  # its trainings end too
+        signal.signal(number, signal.default_int_handler)
     bench = GpuBench(
         device=str(pick_device(options.device)), folder=options.runs,
-        seconds=60 * options.minutes, mjlab_python=_mjlab(options.mjlab_python), **sizes,
+        seconds=60 * options.minutes, **sizes,
+        mjlab_python=None if options.quick else _mjlab(options.mjlab_python),
     )  # fmt: skip
     if bench.next(lambda line: print(line, flush=True)):
         print(f"give the same command again for the next stage; figures: {options.runs}/gpu.json")

@@ -13,6 +13,7 @@ from benchmarks.tasks import task_env
 from configs.catalog import CONFIGS, choices
 from robot_rl.core.env import BatchEnv, EnvStep
 from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
+from robot_rl.training.runs.provenance import git_state
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 SIZE = 256
@@ -49,7 +50,7 @@ def subjects(named: Sequence[str] = ()) -> list[tuple[str, ...]]:
 def soak_all(
     named: Sequence[str], world_steps: int, path: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Play all subjects; those that the file has are not played again.
+    """Play all subjects; those that the file has of this commit are not played again.
 
     Args:
         named: Tasks; all where there are none.
@@ -57,11 +58,14 @@ def soak_all(
         path: Takes what was found, after each subject.
         say: Takes a line for each.
     """
+    git = git_state(Path(__file__).parent)
+    commit = "unknown" if git is None else git["commit"][:12] + "+" * git["dirty"]
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for overrides in subjects(named):
         name = " ".join(overrides)
-        if found.get(name, {}).get("world_steps", 0) < world_steps:
-            found[name] = soak(overrides, world_steps)
+        before = found.get(name, {})
+        if before.get("world_steps", 0) < world_steps or before.get("commit") != commit:
+            found[name] = {**soak(overrides, world_steps), "commit": commit}
             with storage_errors("write what was found", path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 replace_file(path, (json.dumps(found, indent=1) + "\n").encode())

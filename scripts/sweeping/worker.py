@@ -7,7 +7,7 @@ that runs the next. Needs the standard library only: nothing else is imported be
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,70 +45,68 @@ class Worker:
         return code
 
 
-class _TimeIsUpError(BaseException):
-    """A queue's warning has come."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 def _wait(command: Sequence[str], folder: str, output: Any) -> int:
     """Run a command; whoever stops the worker lets it save first, once."""
-    with _heard() as listeners:
+    with _heard() as warned:
         # A queue warns every process of a job. The job inherits that these are blocked, and hears
         # of it from here alone.
-        process = _begin_blocking(_WARNINGS, command, folder, output)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, warned.listeners)
         try:
-            return process.wait()
-        except _TimeIsUpError as warning:
-            _save(process)
-            listeners[warning.number](warning.number, None)  # may queue the job again, and exit
-            return process.returncode
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches it once: a second signal would abort it
+            )
+            warned.job = process
+            if warned.number is not None:  # before it began
+                process.terminate()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            code = process.wait()
         except BaseException:
-            _save(process)
+            process.terminate()
+            process.wait()
             raise
+    if warned.number is not None:
+        warned.listeners[warned.number](warned.number, None)  # may queue the job again, and exit
+    return code
 
 
-def _save(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    process.wait()
+@dataclass(kw_only=True)
+class _Warned:
+    """What a queue has said meanwhile."""
+
+    listeners: dict[int, Callable[[int, Any], Any]]
+    """Who listened before, by signal."""
+    number: int | None = None
+    """The first signal that came."""
+    job: "subprocess.Popen[bytes] | None" = None
+    """Is asked to save when it comes."""
+
+    def hear(self, number: int, frame: Any) -> None:
+        """Take a signal; later ones say nothing new."""
+        if self.number is None:
+            self.number = number
+            if self.job is not None:
+                self.job.terminate()
 
 
 @contextmanager
-def _heard() -> Iterator[dict[int, Callable[[int, Any], Any]]]:
-    """Warnings are exceptions meanwhile; yields who listened to them before, by signal."""
+def _heard() -> Iterator[_Warned]:
+    """Warnings are taken note of meanwhile, where somebody listened to them."""
     listeners: dict[int, Callable[[int, Any], Any]] = {}
     if threading.current_thread() is threading.main_thread():
         found = {number: signal.getsignal(number) for number in _WARNINGS}
         listeners = {number: one for number, one in found.items() if callable(one)}
-
-    def handle(number: int, frame: Any) -> None:
-        for each in listeners:
-            signal.signal(each, signal.SIG_IGN)  # once
-        raise _TimeIsUpError(number)
-
+    warned = _Warned(listeners=listeners)
     for number in listeners:
-        signal.signal(number, handle)
+        signal.signal(number, warned.hear)
     try:
-        yield listeners
+        yield warned
     finally:
         for number, listener in listeners.items():
             signal.signal(number, listener)
-
-
-def _begin_blocking(
-    signals: Iterable[int], command: Sequence[str], folder: str, output: Any
-) -> "subprocess.Popen[bytes]":
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        return subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches it once: a second signal would abort it
-        )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -149,6 +149,17 @@ def test_sizes_that_measure_nothing_are_refused(refused):
 
 
 @pytest.mark.slow
+def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
+    answer = command("benchmark", "warp", "--quick", "--rounds", "1", "--json", "out.json")
+    assert answer.code == 0, answer.err
+    (section,) = json.loads(Path("out.json").read_text())["warp"]
+    assert [row["name"] for row in section["rows"]] == [
+        "Warp, captured", "Warp, kernel by kernel", "MuJoCo in C", "Warp, the whole task"
+    ]  # fmt: skip
+    assert all(row["median"] > 0 for row in section["rows"])
+
+
+@pytest.mark.slow
 def test_tasks_are_played_long_once_and_what_is_no_number_is_named(command, here):
     asked = ("benchmark", "soak", "--quick", "--tasks", "hover", "--found", "found.json")
     for _ in range(2):

@@ -79,6 +79,12 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
         bench(2000).next(said.append)
 
 
+OURS = (
+    "speed",
+    *(f"{do} {world}" for world in ("hover", "go2", "g1") for do in ("train", "check")),
+)
+
+
 def reached(stages, tmp_path, *done, **arguments):
     """A bench whose first stages are behind it."""
     bench = stages.GpuBench(device="cpu", folder=tmp_path, num_envs=8, **arguments)
@@ -88,9 +94,9 @@ def reached(stages, tmp_path, *done, **arguments):
 
 
 def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, monkeypatch):
-    begun = ("speed", "train hover", "check hover")
+    begun = OURS
     bench = reached(
-        stages, tmp_path, *begun, seconds=63.0,
+        stages, tmp_path, *begun, seconds=1000.0,
         changes=("training.total_steps=1000", "training.evaluation_episodes=4"),
     )  # fmt: skip
 
@@ -104,7 +110,7 @@ def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, 
         monkeypatch.setattr(type(job), "find", lambda self: run)
         lines = [{"step": 64, "seconds": 2.0, "eval/success": 0.25, "eval/mean_distance": None}]
         run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        signal.pause()
+        signal.raise_signal(signal.SIGALRM)
 
     monkeypatch.setattr(stages, "find_spec", lambda name: name == "rsl_rl")
     monkeypatch.setattr(stages, "train_all", endless)
@@ -127,20 +133,16 @@ for i in range(3):
     writer.add_scalar("Train/mean_reward", 1.5 * i, i)
     writer.add_scalar("Loss/value", 1.0, i)
 writer.flush()
-time.sleep(60 if "8" in arguments else 0)
 """
 
 
-def test_mjlab_trains_until_its_stage_is_over_and_what_it_logged_is_kept(
-    stages, tmp_path, monkeypatch
-):
+def test_what_mjlab_logs_of_its_training_is_kept(stages, tmp_path, monkeypatch):
     python = tmp_path / "python"
     (tmp_path / "mjlab.py").write_text(MJLAB)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {tmp_path}/mjlab.py "$@"\n')
     python.chmod(0o755)
     monkeypatch.setattr(stages, "find_spec", lambda name: None)
-    done = ("speed", "train hover", "check hover", "train go2", "check go2")
-    bench = reached(stages, tmp_path, *done, seconds=80.0, mjlab_python=python)
+    bench = reached(stages, tmp_path, *OURS, seconds=600.0, mjlab_python=python)
     assert bench.next(lambda line: None)
     found = bench.record["stages"]["mjlab go2"]
     assert list(found["scalars"]) == ["Train/mean_reward"]
@@ -149,10 +151,52 @@ def test_mjlab_trains_until_its_stage_is_over_and_what_it_logged_is_kept(
     ]  # fmt: skip
 
 
-def test_a_peer_that_fails_is_told_with_its_log(stages, tmp_path):
-    peer = importlib.import_module("benchmarks.gpu.mjlab_peer").MjlabTraining(
-        python=Path(sys.executable), task="None", num_envs=8, device="cpu", seconds=60.0,
-        folder=tmp_path / "mjlab",
-    )  # fmt: skip
+@pytest.fixture
+def peer(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module = importlib.import_module("benchmarks.gpu.mjlab_peer")
+
+    def make(python, seconds):
+        return module.MjlabTraining(
+            python=python, task="None", num_envs=8, device="cpu", seconds=seconds,
+            folder=tmp_path / "mjlab",
+        )  # fmt: skip
+
+    return make
+
+
+def test_a_peer_that_fails_is_told_with_its_log(peer):
     with pytest.raises(Exception, match=r"ended with exit code 1, see .*log.txt"):
-        peer.run()
+        peer(Path(sys.executable), 60.0).run()
+
+
+def test_a_peer_whose_time_is_up_is_ended_with_all_that_it_began(peer, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 1000 &\necho $!\nwait\n")
+    python.chmod(0o755)
+    with pytest.raises(Exception, match=r"logged nothing, see .*log.txt"):
+        peer(python, 1.0).run()
+    (below,) = (tmp_path / "mjlab/log.txt").read_text().split()
+    assert (
+        not Path(f"/proc/{below}").exists() or "zombie" in Path(f"/proc/{below}/status").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "before", "expected"),
+    [
+        ("cpu", "3", ""),
+        ("cuda", None, "0"),
+        ("cuda:1", None, "1"),
+        ("cuda:0", "3", "3"),
+        ("cuda:1", "GPU-a,GPU-b", "GPU-b"),
+    ],
+)
+def test_a_peer_gets_the_gpu_that_we_were_given(monkeypatch, device, before, expected):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    module = importlib.import_module("benchmarks.gpu.mjlab_peer")
+    assert module.visible_device(device) == expected

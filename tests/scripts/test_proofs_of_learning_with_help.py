@@ -99,7 +99,7 @@ def test_methods_of_offline_to_online_differ_in_their_phases_alone(proofs):
     jobs = proof.jobs(seeds=1, overrides=(), runs=Path("there"))
     told = {name: one[0].config for name, one in jobs.items()}
     for config in told.values():
-        assert config.training.prior.run == "there/data/reach_mixed"
+        assert config.training.prior.run == "there/data/reach_half_trained"
         assert config.learner.actor.hidden == config.learner.critic.hidden == [64, 64]
         assert (config.num_envs, config.training.updates_per_step) == (8, 8)
     phases = {

@@ -1,8 +1,11 @@
 """mjlab's own training, PPO of rsl_rl with its own settings, for as long as a stage may take."""
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,9 @@ from typing import Any
 from proofs.proving.training import ProofError
 from robot_rl.core.process import clean_environ
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ENDING_SECONDS = 10.0
+"""Left to a training that is told to end."""
 _TOLD = ("Train/", "Metrics/", "Episode_Termination/", "Perf/total_fps")
 """Scalars of its log that are kept, by the beginning of their names."""
 
@@ -43,30 +49,46 @@ class MjlabTraining:
         """Train; returns its command, its seconds, and the course of its scalars.
 
         Raises:
-            ProofError: It ended by itself, or has logged nothing when its time is up.
+            ProofError: It failed, or has logged nothing when its time is up.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         start = time.time()
         log = self.folder / "log.txt"
-        seen = self.device.partition(":")[2] if self.device.startswith("cuda") else ""
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=clean_environ({"CUDA_VISIBLE_DEVICES": seen}), start_new_session=True,
+                env=clean_environ({_VISIBLE: visible_device(self.device)}), start_new_session=True,
             )  # fmt: skip
             try:
                 code = process.wait(timeout=self.seconds)
             except subprocess.TimeoutExpired:
                 code = None
             finally:
-                process.terminate()
-                process.wait()
+                _end(process)
         scalars = read_scalars(self.folder, start)
-        if code is not None or not scalars:
-            how = "logged nothing" if code is None else f"ended with exit code {code}"
+        if code or not scalars:
+            how = f"ended with exit code {code}" if code else "logged nothing"
             raise ProofError(f"mjlab's training of {self.task} {how}, see {log}")
         return {"task": self.task, "command": self.command(), "seconds": self.seconds,
                 "scalars": scalars}  # fmt: skip
+
+
+def visible_device(device: str) -> str:
+    """What `CUDA_VISIBLE_DEVICES` says for one of the devices that this process sees."""
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
+        return ""
+    seen = os.environ.get(_VISIBLE, "").split(",")
+    return seen[int(number or 0)] if seen != [""] else number or "0"
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and all below it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_ENDING_SECONDS)
 
 
 def read_scalars(folder: Path, start: float) -> dict[str, Sequence[tuple[float, int, float]]]:

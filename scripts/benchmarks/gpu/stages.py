@@ -93,6 +93,7 @@ class GpuBench:
         for world in WORLDS:
             stages[f"train {world.name}"] = lambda world=world: self._train(world, say)
             stages[f"check {world.name}"] = lambda world=world: self._check(world, say)
+        for world in WORLDS:  # peers last: one that fails holds up nothing of ours
             if find_spec("rsl_rl"):
                 stages[f"ppo {world.name}"] = lambda world=world: self._ppo(world, say)
             if world.mjlab and self.mjlab_python is not None:
@@ -203,7 +204,7 @@ def _outcome(job: TrainingJob, world: World) -> dict[str, Any]:
     run = job.find()
     if run is None:
         raise ProofError(
-            f"{job.label} has not begun when its time was up; give it more (--minutes)"
+            f"{job.label} had not begun when its time was up; give it more (--minutes)"
         )
     status, records = run.status(), read_metrics(run.metrics_path)
     shown = ["seconds", "step", "eval/success", f"eval/{world.metric}"]

@@ -127,6 +127,10 @@ class MujocoWarpEngine:
         if counting_is_free(self.fault) and self._worlds.bad.any():
             self._remember(ramped=ramped)
 
+    def forget_graphs(self) -> None:
+        """Let the next step, and whatever else is captured, run once more kernel by kernel."""
+        self._worlds.forget()
+
     def reset(
         self, rows: Rows, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
         fixtures: Mapping[int, Tensor] | None = None,

@@ -22,7 +22,7 @@ _SECONDS, _FREED, _HELD = 1.0, 0.25, 0.1
 """Of a fall; until bodies that began inside each other are apart; of one control [s]."""
 _COUNTABLE = 4096
 """Contacts that can be told apart; the counters go on where that ends."""
-_counted: dict[bytes, int] = {}
+_counted: dict[tuple[bytes, str], int] = {}
 
 
 def most_contacts(model: mujoco.MjModel) -> int:
@@ -30,7 +30,7 @@ def most_contacts(model: mujoco.MjModel) -> int:
 
     MuJoCo in C simulates a few falls (about 0.1 s of computing), and in the fullest moments of each
     MuJoCo Warp counts, on the present device: between the same shapes it may find other contacts.
-    A model is counted once in a process, and the same model always has the same number.
+    A model is counted once on each device in a process, and always has the same number.
 
     Args:
         model: Of one world; left as it is.
@@ -38,7 +38,7 @@ def most_contacts(model: mujoco.MjModel) -> int:
     Raises:
         NotImplementedError: MuJoCo Warp cannot simulate the model.
     """
-    key = hashlib.sha256(compiled(model).tobytes()).digest()
+    key = hashlib.sha256(compiled(model).tobytes()).digest(), wp.get_device().alias
     if key not in _counted:
         _counted[key] = _most_in_warp(model, list(_fullest_moments(model)))
     return _counted[key]
@@ -47,8 +47,7 @@ def most_contacts(model: mujoco.MjModel) -> int:
 def _fullest_moments(model: mujoco.MjModel) -> Iterator[NDArray[np.float64]]:
     """Of each fall the positions with the most contacts, and where it ended, (nq,) each."""
     rng, data = np.random.default_rng(0), mujoco.MjData(model)
-    limited = model.actuator_ctrllimited.astype(bool)
-    low, high = np.where(limited, model.actuator_ctrlrange.T, [[-1.0], [1.0]])
+    low, high = _control_range(model)
     steps, freed, held = (
         max(1, round(seconds / model.opt.timestep)) for seconds in (_SECONDS, _FREED, _HELD)
     )
@@ -65,6 +64,24 @@ def _fullest_moments(model: mujoco.MjModel) -> Iterator[NDArray[np.float64]]:
                 if step >= freed and data.ncon > most:
                     fullest, most = data.qpos.copy(), data.ncon
             yield from (fullest, data.qpos.copy())
+
+
+def _control_range(model: mujoco.MjModel) -> NDArray[np.float64]:
+    """Controls that pull each joint to one end of its range or the other, (2, nu).
+
+    A motor of a `RobotSpec` is told its stiffness times the place; one of another kind has limits,
+    or gets -1 to 1.
+    """
+    bounds = np.tile([[-1.0], [1.0]], model.nu)
+    for motor in range(model.nu):
+        joint = model.actuator_trnid[motor, 0]
+        affine, direct = model.actuator_biasprm[motor, 1], model.actuator_gainprm[motor, 4]
+        on_joint = model.actuator_trntype[motor] == mujoco.mjtTrn.mjTRN_JOINT.value
+        if model.actuator_ctrllimited[motor]:
+            bounds[:, motor] = model.actuator_ctrlrange[motor]
+        elif on_joint and model.jnt_limited[joint] and (affine or direct):
+            bounds[:, motor] = abs(affine or direct) * model.jnt_range[joint]
+    return bounds
 
 
 def _draw_pose(model: mujoco.MjModel, qpos: NDArray[np.float64], rng: np.random.Generator) -> None:

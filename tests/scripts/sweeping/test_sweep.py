@@ -184,54 +184,75 @@ def test_submitit_places_jobs_and_one_fails_alone(here, launching):
     assert "[2/2]: failed with exit code 3" in said
 
 
-@pytest.mark.slow
-def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_has_saved(here):
-    """Slurm sends the warning to the training too, whose default is to die of it."""
-    job = "import os, signal, sys, time; "
-    job += "signal.signal(15, lambda *_: (time.sleep(0.5), print('saved'), sys.exit(0))); "
-    job += "print(os.getpid(), flush=True); time.sleep(60)"
+def wait_for(log: Path, word: str, process: "subprocess.Popen[bytes]") -> str:
+    """What a log says as soon as it has a word."""
+    while not log.is_file() or word not in (text := log.read_text()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    return text
+
+
+def worker_process(job: str, listener: str) -> "subprocess.Popen[bytes]":
+    """A worker in a process of its own, whose queue's plugin has a listener."""
     lines = (
         "import signal, sys",
         "from pathlib import Path",
         "from types import SimpleNamespace as Config",
-        "def take_back(number, frame):  # as a queue's plugin does",
-        "    Path('back.txt').write_text(Path('log.txt').read_text())",
-        "    sys.exit(number)",
-        "signal.signal(signal.SIGUSR2, take_back)",
+        f"def listen(number, frame): {listener}",
+        "signal.signal(signal.SIGUSR2, listen)",
         "from sweeping.worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
-        "Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
+        "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
+        "code = worker(Config(job=0))",
+        "assert signal.getsignal(signal.SIGUSR2) is listen, 'put back'",
+        "sys.exit(code)",
     )
-    worker = subprocess.Popen(
-        [sys.executable, "-S", "-c", "\n".join(lines)],
-        env={"PYTHONPATH": str(SCRIPTS)}, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not (here / "log.txt").is_file() or not (here / "log.txt").read_text().endswith("\n"):
-        assert worker.poll() is None
-        time.sleep(0.05)
-    training = int((here / "log.txt").read_text())
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", "\n".join(lines)], env={"PYTHONPATH": str(SCRIPTS)}
+    )
+
+
+SAVING = """
+import os, signal, sys, time
+from pathlib import Path
+def save(*_):
+    print('saving', flush=True)
+    while not Path('enough').exists():
+        time.sleep(0.02)
+    print('saved', flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, save)
+print(os.getpid(), 'ready', flush=True)
+while True:
+    time.sleep(1)
+"""
+"""A job that takes as long to save as the test wants."""
+
+
+@pytest.mark.slow
+def test_a_queue_that_warns_all_processes_of_a_job_takes_it_back_only_when_it_has_saved(here):
+    """Slurm sends the warning to the training too, whose default is to die of it."""
+    taken = "Path('back.txt').write_text(Path('log.txt').read_text()); sys.exit(number)"
+    worker = worker_process(SAVING, taken)
+    training = int(wait_for(here / "log.txt", "ready", worker).split()[0])
     worker.send_signal(signal.SIGINT)  # left to whoever launched it
     os.kill(training, signal.SIGUSR2)
     worker.send_signal(signal.SIGUSR2)
-    time.sleep(0.2)
-    worker.send_signal(signal.SIGUSR2)  # impatient
-    assert worker.wait(timeout=30) == signal.SIGUSR2
-    assert (here / "back.txt").read_text() == f"{training}\nsaved\n"
+    wait_for(here / "log.txt", "saving", worker)
+    worker.send_signal(signal.SIGUSR2)  # impatient: said before
+    (here / "enough").touch()
+    assert worker.wait(timeout=60) == signal.SIGUSR2
+    assert (here / "back.txt").read_text() == f"{training} ready\nsaving\nsaved\n"
 
 
-def test_a_job_whose_queue_does_not_take_it_back_ends_with_its_own_code(here, launching):
-    worker = import_module("sweeping.worker").Worker(
-        commands=[[sys.executable, "-S", "-c", "raise SystemExit(5)"]], labels=["one"],
-        logs=[str(here / "log.txt")], folder=str(here),
-    )  # fmt: skip
-    before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    try:
-        heard = signal.getsignal(signal.SIGUSR2)
-        assert worker(SimpleNamespace(job=0)) == 5
-        assert signal.getsignal(signal.SIGUSR2) is heard, "put back"
-        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGUSR2}
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+@pytest.mark.slow
+def test_a_job_that_its_queue_does_not_take_back_ends_with_its_own_code(here):
+    worker = worker_process(SAVING, "Path('heard.txt').write_text(str(int(number)))")
+    wait_for(here / "log.txt", "ready", worker)
+    worker.send_signal(signal.SIGUSR2)
+    (here / "enough").touch()
+    assert worker.wait(timeout=60) == 5
+    assert (here / "heard.txt").read_text() == str(int(signal.SIGUSR2))
 
 
 def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, launching):
@@ -246,10 +267,23 @@ def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, la
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        (["hydra/launcher=submitit_slurm"], ["hydra.launcher.max_num_timeout=1000"]),
-        (["hydra/launcher=submitit_slurm", "hydra.launcher.max_num_timeout=2"], []),
-        (["hydra/launcher=submitit_local"], []),
+        (["hydra/launcher=submitit_slurm"], 1000),
+        (["hydra/launcher=submitit_slurm", "hydra.launcher.max_num_timeout=2"], 2),
     ],
 )
-def test_jobs_are_queued_again_when_their_time_is_up(launching, wishes, expected):
-    assert launching._defaults(wishes) == expected
+def test_slurm_queues_jobs_again_when_their_time_is_up(
+    here, launching, monkeypatch, wishes, expected
+):
+    """What Hydra's launcher is made of; it is not asked to launch."""
+    found = []
+
+    def instantiate(self, *, config, **_):
+        found.append(config.hydra.launcher.max_num_timeout)
+        return SimpleNamespace(launch=lambda *_: None)
+
+    monkeypatch.setattr(launching.Plugins, "instantiate_launcher", instantiate)
+    worker = import_module("sweeping.worker").Worker(
+        commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
+    )
+    assert launching.launch(worker, wishes, here / "jobs", ()) == ""
+    assert found == [expected]

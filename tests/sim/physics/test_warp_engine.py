@@ -156,7 +156,7 @@ def test_observations_and_rewards_are_those_of_the_other_engine(noise: bool) -> 
 def step_alike(captured: Engine, eager: MujocoWarpEngine) -> None:
     """Step a graph, and the same without one: they end alike to the last bit."""
     captured.step()
-    eager._worlds.forget()  # its next step is the first again, which runs as it is
+    eager.forget_graphs()  # its next step is the first again, which runs as it is
     eager.step()
     assert_same((captured.qpos, captured.qvel, captured.sensordata),
                 (eager.qpos, eager.qvel, eager.sensordata))  # fmt: skip

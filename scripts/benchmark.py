@@ -1,7 +1,6 @@
 """Measures the speed of this machine: `python scripts/benchmark.py --help`."""
 
 import argparse
-import json
 import os
 import signal
 from collections.abc import Sequence
@@ -26,8 +25,8 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
              they are installed
   all        everything above; the default
   warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
-  soak       a million random world-steps of every task and robot (an hour): what is not a number,
-             and what the engine gave up; the same command goes on
+  soak       a million random world-steps of every task and robot: what is not a number, and
+             what the engine gave up; the same command goes on
   gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
              PPO of rsl_rl in the same worlds and mjlab's own training where they are installed, in
              stages of a few minutes; the same command does the next one
@@ -66,11 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(flush=True)
         record[part] = _MEASURE[part](options)
     if options.json is not None:
-        from robot_rl.training.storage.durable import replace_file, storage_errors
+        from robot_rl.training.storage.durable import write_json
 
-        with storage_errors("write the figures", options.json):
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(options.json, (json.dumps(record, indent=1) + "\n").encode())
+        write_json(options.json, record, what="the figures")
         print(f"\nwritten: {options.json}")
 
 

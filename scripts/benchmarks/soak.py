@@ -13,8 +13,8 @@ from benchmarks.tasks import task_env
 from configs.catalog import CONFIGS, choices
 from robot_rl.core.env import BatchEnv, EnvStep
 from robot_rl.core.errors import ConfigError, NonFiniteError, unknown_name
-from robot_rl.training.runs.provenance import git_state
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.runs.provenance import git_state, short_commit
+from robot_rl.training.storage.durable import write_json
 
 SIZE = 256
 """Worlds of each."""
@@ -58,17 +58,14 @@ def soak_all(
         path: Takes what was found, after each subject.
         say: Takes a line for each.
     """
-    git = git_state(Path(__file__).parent)
-    commit = "unknown" if git is None else git["commit"][:12] + "+" * git["dirty"]
+    commit = short_commit(git_state(Path(__file__).parent))
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for overrides in subjects(named):
         name = " ".join(overrides)
         before = found.get(name, {})
         if before.get("world_steps", 0) < world_steps or before.get("commit") != commit:
             found[name] = {**soak(overrides, world_steps), "commit": commit}
-            with storage_errors("write what was found", path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, (json.dumps(found, indent=1) + "\n").encode())
+            write_json(path, found, what="what was found")
         one = found[name]
         say(
             f"{name}: {one['world_steps']:,} world-steps in {one['seconds']:.0f} s, "

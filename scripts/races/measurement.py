@@ -15,6 +15,7 @@ from races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.reporting.statistics import iqm
+from robot_rl.training.runs.provenance import short_commit
 from robot_rl.training.runs.run_folder import RunFolder
 
 _RESAMPLES = 10_000
@@ -103,10 +104,9 @@ def _read_seed(track: Track, job: TrainingJob, run: RunFolder) -> RaceSeed:
     if not rows:
         raise CheckpointError(f"the finished run {run.path} holds no {track.what}; train it again")
     steps, times, values = map(list, zip(*rows, strict=True))
-    git = run.provenance().get("git") or {"commit": "unknown", "dirty": False}
     return RaceSeed(
         seed=job.seed,
-        commit=git["commit"][:12] + "+" * git["dirty"],
+        commit=short_commit(run.provenance().get("git")),
         seconds=run.status().seconds,
         collect_share=share_of_time(records, "collect"),
         learn_share=share_of_time(records, "learn"),

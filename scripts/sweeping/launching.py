@@ -44,6 +44,8 @@ _SESSIONS = 1000
 """How often a job may be queued again because its time was up; submitit's default is never."""
 _EARLY_SECONDS = 60
 """Slurm's warnings come so much too early at most (sbatch(1), --signal)."""
+_BEGINNING_SECONDS = 60
+"""Of a job, in which there may be nothing to save yet."""
 _QUIET = (
     "hydra.output_subdir=null",  # a run says by itself what it was told
     "hydra.job.chdir=false",
@@ -155,8 +157,10 @@ def _check_time(launcher: Mapping[str, Any]) -> None:
         ConfigError: The warning may come in the job's first minute.
     """
     limit, ahead = launcher.get("timeout_min"), launcher.get("signal_delay_s")
-    if limit is not None and ahead is not None and 60 * limit < ahead + _EARLY_SECONDS + 60:
-        least = math.ceil((ahead + _EARLY_SECONDS + 60) / 60)
+    if limit is None or ahead is None:
+        return
+    least = math.ceil((ahead + _EARLY_SECONDS + _BEGINNING_SECONDS) / 60)
+    if limit < least:
         raise ConfigError(
             f"hydra.launcher.timeout_min={limit} leaves no time: jobs are told to save "
             f"hydra.launcher.signal_delay_s={ahead} seconds before that, and Slurm may do so "

@@ -94,9 +94,8 @@ def reached(stages, tmp_path, *done, **arguments):
 
 
 def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, monkeypatch):
-    begun = OURS
     bench = reached(
-        stages, tmp_path, *begun, seconds=1000.0,
+        stages, tmp_path, *OURS, seconds=1000.0,
         changes=("training.total_steps=1000", "training.evaluation_episodes=4"),
     )  # fmt: skip
 
@@ -115,7 +114,7 @@ def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, 
     monkeypatch.setattr(stages, "find_spec", lambda name: name == "rsl_rl")
     monkeypatch.setattr(stages, "train_all", endless)
     assert bench.next(lambda line: None)
-    assert list(bench.record["stages"]) == [*begun, "ppo hover"]
+    assert list(bench.record["stages"]) == [*OURS, "ppo hover"]
     found = bench.record["stages"]["ppo hover"]
     assert not found["finished"]
     assert found["evaluations"] == [
@@ -124,7 +123,7 @@ def test_what_a_stage_sees_of_a_peer_that_cannot_go_on_counts(stages, tmp_path, 
 
 
 MJLAB = """
-import sys, time
+import sys
 from torch.utils.tensorboard import SummaryWriter
 arguments = sys.argv
 assert arguments[1:4] == ["-m", "mjlab.scripts.train", "Mjlab-Velocity-Flat-Unitree-Go1"], arguments

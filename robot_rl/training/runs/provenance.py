@@ -95,6 +95,11 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     return {"commit": commit, "dirty": _git(folder, "status", "--porcelain") != ""}
 
 
+def short_commit(git: Mapping[str, Any] | None) -> str:
+    """A `git_state` in a word: twelve digits, and a plus where the work tree differed."""
+    return git["commit"][:12] + "+" * git["dirty"] if git else "unknown"
+
+
 def package_versions() -> dict[str, str]:
     """Installed versions of `PACKAGES`."""
     versions = {}

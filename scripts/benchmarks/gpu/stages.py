@@ -27,7 +27,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions
 from robot_rl.training.runs.run_folder import RunState
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import write_json
 from runtime.parts import make_sim_env
 from runtime.trials.trial import run_trial
 from runtime.trials.trial_options import EvaluateOptions
@@ -106,10 +106,7 @@ class GpuBench:
         result = stages[name]()
         if result is not None:
             found[name] = result
-            with storage_errors("write the figures", self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                content = json.dumps(record, indent=1) + "\n"
-                replace_file(self.folder / "gpu.json", content.encode())
+            write_json(self.folder / "gpu.json", record, what="the figures")
         return result is None or len(left) > 1
 
     def _setting(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.storage.durable import replace_file, storage_errors
+from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
 
 _MACHINE = ("device",)
 """Fields in which a report may differ from what it reports on."""
@@ -53,9 +53,7 @@ def save_results(path: Path, record: Any) -> None:
     Raises:
         StorageError: The file cannot be written.
     """
-    with storage_errors("write the results", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, (json.dumps(asdict(record), indent=1) + "\n").encode())
+    write_json(path, asdict(record), what="the results")
 
 
 @contextmanager

@@ -15,7 +15,12 @@ from proofs.proving.plan import Group, Proof
 from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
-from robot_rl.training.runs.provenance import describe_device, git_state, package_versions
+from robot_rl.training.runs.provenance import (
+    describe_device,
+    git_state,
+    package_versions,
+    short_commit,
+)
 from robot_rl.training.runs.run_folder import RunFolder
 
 
@@ -76,11 +81,10 @@ def _fly_seed(
     status, records = run.status(), read_metrics(run.metrics_path)
     if not records or status.seconds <= 0:
         raise CheckpointError(f"the finished run {run.path} has lost its metrics; train it again")
-    git = run.provenance().get("git") or {"commit": "unknown", "dirty": False}
     return SeedResult(
         seed=job.seed,
         run=run.path.name,
-        commit=git["commit"][:12] + "+" * git["dirty"],
+        commit=short_commit(run.provenance().get("git")),
         training_seconds=status.seconds,
         world_steps=status.step,
         learner_share=share_of_time(records, "learn"),
@@ -92,10 +96,9 @@ def _fly_seed(
 
 def machine(device: str) -> dict[str, Any]:
     """Date, program and machine of a measurement, for its page."""
-    git = git_state(Path(__file__).parent)
     return {
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),
-        "git": git["commit"][:12] + "+" * git["dirty"] if git else "unknown",
+        "git": short_commit(git_state(Path(__file__).parent)),
         "python": platform.python_version(),
         "packages": package_versions(),
         "processor": describe_device(device),

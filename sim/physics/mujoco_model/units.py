@@ -46,10 +46,11 @@ def check_units(model: mujoco.MjModel, owner: str, file: str) -> None:
                 f"{name} has a mass of {mass:.4g} kg; expected at most {_HEAVIEST:g} kg: "
                 "is the file in grams?"
             )
-        if mass > 0 and math.sqrt(inertia / mass) > _LONGEST:
+        spread = math.sqrt(inertia / mass) if mass > 0 else 0.0
+        if spread > _LONGEST:
             raise SpecMismatchError(
                 f"{name} has an inertia of {inertia:.4g} kg m^2 at a mass of {mass:.4g} kg, as if "
-                f"it were spread over {math.sqrt(inertia / mass):.4g} m; expected at most "
+                f"it were spread over {spread:.4g} m; expected at most "
                 f"{_LONGEST:g} m: are inertias in kg mm^2 or g mm^2?"
             )
 

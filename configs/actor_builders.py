@@ -17,7 +17,7 @@ from robot_rl.learners.estimation import (
     EstimatingOffline,
     EstimationConfig,
 )
-from robot_rl.learners.off_policy import DescentConfig
+from robot_rl.learners.off_policy import DescentConfig, OffPolicyConfig
 from robot_rl.learners.optimization import Reduce
 
 
@@ -75,7 +75,10 @@ def estimating(
     columns = _estimated(encoder, spec)
     estimator = Estimator(actor, columns, next_obs=estimation.next_obs, device=spec.device)
     groups = (PRIVILEGED,) if columns else ()
-    around: dict[str, Any] = {"descent": descent, "groups": groups, "reduce": reduce}
+    around: dict[str, Any] = {
+        "descent": descent, "groups": groups, "reduce": reduce,
+        "frozen": isinstance(config, OffPolicyConfig) and config.freeze_normalizers,
+    }  # fmt: skip
     if isinstance(learner, OfflineLearner):
         return EstimatingOffline(learner, estimator, estimation, **around)
     return Estimating(learner, estimator, estimation, **around)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.off_policy import check_ranges
@@ -114,12 +114,6 @@ class DSACT(OffPolicyLearner):
 
     def begin(self, mask: Tensor) -> None:
         """Nothing to prepare: exploration is drawn anew in every step."""
-
-    def observe(self, step: EnvStep) -> None:
-        """Take what is acted on next, and the rewards, into the running statistics."""
-        self.reward_scale.observe(step)
-        self.actor.update_statistics(step.obs)
-        self.critic.update_statistics(step.obs)
 
     @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:

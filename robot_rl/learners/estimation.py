@@ -74,6 +74,7 @@ class Estimating:
     def __init__(
         self, learner: Algorithm, estimator: Estimator, config: EstimationConfig, *,
         descent: DescentConfig, groups: tuple[str, ...], reduce: Reduce | None,
+        frozen: bool = False,
     ) -> None:  # fmt: skip
         """Take over both.
 
@@ -84,6 +85,7 @@ class Estimating:
             descent: Adam's constants.
             groups: Observation groups that the losses need.
             reduce: Joins the gradients of several processes.
+            frozen: Normalisers take in stored experience alone.
         """
         self.inner = learner
         """The algorithm."""
@@ -95,7 +97,7 @@ class Estimating:
         self.samples_per_update = learner.samples_per_update
         """B: transitions that one `update` eats."""
         self.gamma, self.n_step = learner.gamma, learner.n_step
-        self._estimator = estimator
+        self._estimator, self._frozen = estimator, frozen
         self._optimizer = Optimizer(
             estimator.parameters(), config.encoder_lr, descent, reduce=reduce
         )
@@ -109,9 +111,10 @@ class Estimating:
         self.inner.begin(mask)
 
     def observe(self, step: EnvStep) -> None:
-        """Take what is acted on next into all normalisers."""
+        """Take what is acted on next into all normalisers, unless they are frozen."""
         self.inner.observe(step)
-        self._estimator.update_statistics(step.obs)
+        if not self._frozen:
+            self._estimator.update_statistics(step.obs)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
         """One update of the algorithm, then a step of the encoder.

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
@@ -127,11 +127,6 @@ class FlashSAC(OffPolicyLearner):
     def begin(self, mask: Tensor) -> None:
         """Held noise ends with its episode."""
         self._noise.begin(mask)
-
-    def observe(self, step: EnvStep) -> None:
-        """Take rewards into their scale, and what is acted on next into the normalisers."""
-        self.reward_scale.observe(step)
-        self.see(step.obs)
 
     def see(self, obs: Obs) -> None:
         """Take observations into the normalisers; the target critic has one of its own."""

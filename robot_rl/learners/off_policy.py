@@ -79,6 +79,10 @@ class OffPolicyConfig(DescentConfig):
     """What sampled rewards are divided by."""
     reward_limit: float = 5.0
     """Size of the largest return after scaling; with categories, the edge of their support."""
+    freeze_normalizers: bool = False
+    """Normalisers take in stored experience alone (`training.prior`, or what the learner of
+    `training.start` has seen), nothing of what is acted on: a policy that was learned from data
+    goes on to see what it saw."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import Obs
+from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.networks import Actor, Critic
@@ -72,6 +72,7 @@ class OffPolicyLearner:
             device.type == "cpu" and worthwhile(config.batch_size, largest)
         )
         """Entered by every update."""
+        self._frozen = config.freeze_normalizers
         self._policy, self._critic = actor, critic
         self._actor_optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
@@ -85,6 +86,12 @@ class OffPolicyLearner:
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
+
+    def observe(self, step: EnvStep) -> None:
+        """Take rewards into their scale, and what is acted on next into the normalisers."""
+        self.reward_scale.observe(step)
+        if not self._frozen:
+            self.see(step.obs)
 
     def see(self, obs: Obs) -> None:
         """Take stored observations, groups (B, ...), into the normalisers."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
@@ -140,12 +140,6 @@ class SAC(OffPolicyLearner):
 
     def begin(self, mask: Tensor) -> None:
         """Nothing to prepare: exploration is drawn anew in every step."""
-
-    def observe(self, step: EnvStep) -> None:
-        """Take rewards into their scale, and what is acted on next into the normalisers."""
-        self.reward_scale.observe(step)
-        self.actor.update_statistics(step.obs)
-        self.critic.update_statistics(step.obs)
 
     @property
     def learns_offline(self) -> bool:

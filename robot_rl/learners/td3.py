@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import Critic, DeterministicActor, some_members
@@ -140,12 +140,6 @@ class TD3(OffPolicyLearner):
         drawn = low + (high - low) * unit
         kept = self._sigma if len(self._sigma) == len(mask) else drawn
         self._sigma = torch.where(mask, drawn, kept)
-
-    def observe(self, step: EnvStep) -> None:
-        """Take rewards into their scale, and what is acted on next into the normalisers."""
-        self.reward_scale.observe(step)
-        self.actor.update_statistics(step.obs)
-        self.critic.update_statistics(step.obs)
 
     @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:

@@ -122,6 +122,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         )
     check_place(config.training.prior)
     _check_real(config)
+    _check_frozen(config)
     with told_aloud("sim.physics.warp_engine.room"):
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
@@ -144,6 +145,17 @@ def _check_real(config: RunConfig) -> None:
             f"learner.dynamics_gap.weight={gap.weight} weighs simulated transitions beside real "
             f"ones, of which training.prior.run='{prior.run}' and training.prior.share="
             f"{prior.share} give none; name them, with a share such as 0.5"
+        )
+
+
+def _check_frozen(config: RunConfig) -> None:
+    """Refuse normalisers that would never take anything in."""
+    frozen, training = getattr(config.learner, "freeze_normalizers", False), config.training
+    if frozen and not (training.prior.run or training.start.run):
+        raise ConfigError(
+            "learner.freeze_normalizers=true leaves normalisers at stored experience, and there "
+            "is none; name some with training.prior.run=..., or a run to begin with with "
+            "training.start.run=..."
         )
 
 

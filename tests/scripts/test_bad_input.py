@@ -53,6 +53,7 @@ def shell(*arguments, **options):
         ("task.actor=[{term: positon_error_w}]", "positon_error_w"),
         ("robot.spec.rotors=[m1,m1]", "distinct names"),
         ("learner=h2o", "name them, with a share such as 0.5"),
+        ("learner.freeze_normalizers=true", "leaves normalisers at stored experience"),
         ("training.prior.run=nowhere", "there is no 'nowhere'; expected the folder of a data set"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
@@ -94,11 +94,6 @@ class IQL(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Nothing changes: the losses are the same online."""
-
-    def observe(self, step: EnvStep) -> None:
-        """Take rewards into their scale, and what is acted on next into the normalisers."""
-        self.reward_scale.observe(step)
-        self.see(step.obs)
 
     def see(self, obs: Obs) -> None:
         """Take observations, groups (B, ...), into the normalisers."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.chunk_queue import ChunkQueue
-from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env import Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
@@ -153,11 +153,6 @@ class QC(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Nothing changes: the losses are the same online."""
-
-    def observe(self, step: EnvStep) -> None:
-        """Take rewards into their scale, and what is acted on next into the normalisers."""
-        self.reward_scale.observe(step)
-        self.see(step.obs)
 
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:

@@ -159,6 +159,27 @@ def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -
     assert not any(tuple(row) in rows for row in apart.tolist())
 
 
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_normalisers_stay_at_the_data_through_all_phases(
+    tmp_path: Path, before: str, freeze: bool
+) -> None:
+    def make(spec: EnvSpec, seed: int) -> Any:
+        return small_cql(spec, seed, freeze_normalizers=freeze)
+
+    def statistics(loop: Loop) -> list[torch.Tensor]:
+        return copied(list(loop.learner.policy().buffers()))
+
+    fresh = Loop(tmp_path / "fresh", **settings(before, make_learner=make))
+    nothing = statistics(fresh)
+    fresh.trainer.begin()
+    data = statistics(fresh)
+    whole = Loop(tmp_path / "whole", **settings(before, make_learner=make))
+    assert whole.trainer.run()
+    trained = statistics(whole)
+    assert any(not torch.equal(*pair) for pair in zip(nothing, data, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(data, trained, strict=True)) == freeze
+
+
 def run_of(folder: Path, loop: Loop) -> str:
     """A run's folder around the checkpoints of a miniature loop."""
     run = RunFolder.create(folder, RunName(task="t", robot="r", learner="l", seed=0), {}, {})

@@ -1,0 +1,72 @@
+"""Frozen normalisers: stored experience is taken in, what is acted on is not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from policies.history.encoder import EncoderConfig, EncoderKind
+from robot_rl.core.env import EnvSpec
+from robot_rl.learners.estimation import EstimationConfig
+from tests.contracts.learners_with_history import TERMS
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
+from tests.robot_rl.learners.offline.small import small_cql, small_iql, small_qc
+from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
+
+
+def estimating(spec: EnvSpec, **settings: Any) -> Any:
+    encoder = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3, estimate=["velocity"])
+    beside = EstimationConfig(next_obs=True)
+    return small_cql(spec, actor={"encoder": encoder}, estimation=beside, **settings)
+
+
+def flash_sac(spec: EnvSpec, **settings: Any) -> Any:
+    """Its own networks have none."""
+    normalize = {"normalize": True}
+    return small_flash_sac(spec, actor=normalize, critic=normalize, **settings)
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "sac": small_sac, "td3": small_td3, "dsac_t": small_dsac_t, "flash_sac": flash_sac,
+    "cql": small_cql, "iql": small_iql, "qc": small_qc, "estimating": estimating,
+}  # fmt: skip
+
+
+def after_data_and_after_steps(name: str, *, freeze: bool) -> tuple[Any, Any]:
+    """All that a learner keeps, when it has seen stored experience, and 20 steps later."""
+    world = LinearWorld()
+    groups = {key: replace(group, terms=TERMS[key]) for key, group in world.groups.items()}
+    env = ToyEnv(LinearWorld(groups=groups), 8)
+    learner = MAKERS[name](env.spec, freeze_normalizers=freeze)
+    learner.see(random_batch(env.spec, 64).obs)
+    seen = copied(learner.state_dict())
+    env.reset(seed=0)
+    for _ in range(20):
+        learner.observe(env.step(torch.ones(8, env.spec.action_size)))
+    return seen, learner.state_dict()
+
+
+def moved(name: str, *, freeze: bool) -> set[str]:
+    """Parts of the learner that are other ones after the steps; the rewards' scale may be."""
+    data, steps = after_data_and_after_steps(name, freeze=freeze)
+    return {part for part in data if part != "reward_scale" and not same(data[part], steps[part])}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_frozen_normalisers_keep_what_the_data_gave_them(name: str) -> None:
+    assert moved(name, freeze=True) == set()
+    not_frozen = moved(name, freeze=False)
+    assert not_frozen
+    assert ("estimator" in not_frozen) == (name == "estimating")
+
+
+def same(one: Any, other: Any) -> bool:
+    try:
+        assert_same(one, other)
+    except AssertionError:
+        return False
+    return True

@@ -53,7 +53,9 @@ class Optimizer:
                 end together.
         """
         self.params: list[Any] = list(params)
-        self._lr, self._config, self._interval = lr, config, interval
+        self.interval = interval
+        """Updates of the learner per step from here on; a phase of training may have its own."""
+        self._lr, self._config = lr, config
         self._after_step, self._reduce = after_step, reduce
         self._max_norm = config.max_grad_norm if max_grad_norm is None else max_grad_norm
         decay = config.weight_decay if weight_decay is None else weight_decay
@@ -68,6 +70,7 @@ class Optimizer:
             self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
         )  # fmt: skip
+        self._updates = torch.zeros((), device=device)  # of the learner, where rates follow them
         self._moving: tuple[Tensor, list[list[Tensor]]] | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
@@ -97,15 +100,19 @@ class Optimizer:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Adam's running means and its count of steps."""
-        return self._adam.state_dict()
+        """Adam's running means and its count of steps, and how far the schedule is."""
+        schedule = {"updates": self._updates.clone()} if self._scheduled else {}
+        return {**self._adam.state_dict(), **schedule}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`; the step size stays as configured: a run may go on with another."""
         rates = [group["lr"] for group in self._adam.param_groups]
-        self._adam.load_state_dict(dict(state))
+        adam = {name: part for name, part in state.items() if name != "updates"}
+        self._adam.load_state_dict(adam)
         for group, rate in zip(self._adam.param_groups, rates, strict=True):
             group["lr"] = rate
+        counted = self._adam.state.get(self.params[0], {}).get("step", 0.0) * self.interval
+        self._updates.copy_(torch.as_tensor(state.get("updates", counted)))
         self._moving = None
 
     def _move(self) -> None:
@@ -143,10 +150,8 @@ class Optimizer:
         return count, [[state[name] for state in found] for name in names]
 
     def _set_rate(self) -> None:
-        """Linear warm-up, then half a cosine to the last share, by Adam's own count of steps."""
-        config, rate = self._config, self._adam.param_groups[0]["lr"]
-        counted = self._adam.state[self.params[0]].get("step")
-        updates = (torch.zeros_like(rate) if counted is None else counted) * self._interval
+        """Linear warm-up, then half a cosine to the last share, over the learner's updates."""
+        config, rate, updates = self._config, self._adam.param_groups[0]["lr"], self._updates
         if config.learning_rate_decay > 0:
             progress = (updates / config.learning_rate_decay).clamp(max=1.0)
             end = config.learning_rate_end
@@ -156,6 +161,7 @@ class Optimizer:
         if self._warmup > 0:
             share = share * (updates / self._warmup).clamp(max=1.0)
         rate.copy_(self._lr * share)
+        updates.add_(self.interval)
 
 
 def moving_copy(network: AnyNetwork) -> AnyNetwork:

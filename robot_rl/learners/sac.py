@@ -128,7 +128,7 @@ class SAC(OffPolicyLearner):
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self._generator)
         self.returns_wanted = returns_wanted
-        self._phase = Phase.online
+        self._phase, self._actor_interval = Phase.online, config.actor_interval
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._pending = Pending(config.actor_on_all, device)
@@ -149,6 +149,10 @@ class SAC(OffPolicyLearner):
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor steps in every update; online the penalty may end."""
         self._phase = phase
+        self._actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
+        self._actor_optimizer.interval = self._actor_interval
+        if not self.config.temperature_every_update:
+            self.temperature.follow(self._actor_interval)
 
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
@@ -173,8 +177,7 @@ class SAC(OffPolicyLearner):
             alpha = self.temperature.value()
         self._pending.add(seen)
         self.updates += 1
-        interval = 1 if self._phase is Phase.offline else self.config.actor_interval
-        if self.updates % interval == 0:
+        if self.updates % self._actor_interval == 0:
             waiting = self._pending.take()
             if self.updates > self.config.critic_updates:
                 self._actor_metrics = self._update_actor(waiting, alpha)

@@ -100,6 +100,10 @@ class Temperature:
         self.parameter.grad = self._slope() * surplus
         self._optimizer.descend()
 
+    def follow(self, interval: int) -> None:
+        """Step once in so many updates of the learner from here on."""
+        self._optimizer.interval = interval
+
     def state_dict(self) -> dict[str, Any]:
         """Parameter and optimiser."""
         return {

@@ -70,6 +70,30 @@ def test_a_schedule_goes_on_where_it_was_after_loading() -> None:
     assert strides(other, again, 2) == pytest.approx(strides(w, adam, 2), rel=1e-6)
 
 
+def test_a_schedule_follows_the_learner_through_phases_of_other_intervals() -> None:
+    w, other = weights(1.0), weights(1.0)
+    adam, again = (
+        optimizer([one], learning_rate_decay=4, learning_rate_end=0.0) for one in (w, other)
+    )
+    adam.interval = 1
+    first = strides(w, adam, 2)
+    adam.interval = 2
+    assert first + strides(w, adam, 1) == pytest.approx(
+        [LR * 0.5 * (1 + math.cos(math.pi * step / 4)) for step in (0, 1, 2)], rel=1e-4
+    )
+    again.load_state_dict(copied(adam.state_dict()))  # four updates are over in three steps
+    assert strides(other, again, 1) == pytest.approx([0.0], abs=1e-6)
+
+
+def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps() -> None:
+    w, other = weights(1.0), weights(1.0)
+    to_zero = {"learning_rate_decay": 8, "learning_rate_end": 0.0}
+    plain, again = optimizer([w]), optimizer([other], {"interval": 2}, **to_zero)
+    strides(w, plain, 2)
+    again.load_state_dict(copied(plain.state_dict()))
+    assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
+
+
 def test_weights_decay_apart_from_their_gradient() -> None:
     w = weights(2.0)
     adam = optimizer([w], weight_decay=0.5)

@@ -161,6 +161,25 @@ def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_i
     assert changes(3) == [False, False, True]
 
 
+def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
+    """The actor's as late as the critics', though online it steps in every third."""
+    cql, spec = warmed(
+        small_cql, actor_interval=3, learning_rate_decay=7, learning_rate_end=0.0
+    )  # three updates are over
+    cql.begin_phase(Phase.offline)
+
+    def changes() -> tuple[bool, bool]:
+        before = copied((cql.actor.state_dict(), cql.critic.state_dict()))
+        cql.update(stored(spec))
+        found = []
+        for network, old in zip((cql.actor, cql.critic), before, strict=True):
+            named = network.named_parameters()
+            found.append(any(not torch.equal(value, old[name]) for name, value in named))
+        return found[0], found[1]
+
+    assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
+
+
 def test_inspecting_draws_nothing_and_changes_nothing() -> None:
     cql, spec = warmed(small_cql)
     before = copied(cql.state_dict())

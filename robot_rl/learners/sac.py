@@ -9,7 +9,7 @@ are this file with other settings (docs/learners.md). A penalty on the critics, 
 makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -70,8 +70,9 @@ class SACConfig(MaximumEntropyConfig):
     entropy_at: EntropyAt = EntropyAt.obs
     """Where the temperature measures entropy."""
     critic_updates: int = 0
-    """Updates in the beginning in which the critics learn alone: of a policy that is worth keeping,
-    which untrained critics would spoil (ResFiT)."""
+    """Updates in the beginning, or after an offline phase, in which the critics learn alone: of a
+    policy that is worth keeping, which critics that do not know yet what it is worth, or have just
+    lost their penalty, would spoil (ResFiT)."""
     temperature_every_update: bool = False
     """The temperature steps with the critics, not with the actor (FastSAC)."""
 
@@ -129,6 +130,7 @@ class SAC(OffPolicyLearner):
         self.penalty = None if penalty is None else penalty(self._generator)
         self.returns_wanted = returns_wanted
         self._phase, self._actor_interval = Phase.online, config.actor_interval
+        self._offline_updates = 0
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._pending = Pending(config.actor_on_all, device)
@@ -177,9 +179,11 @@ class SAC(OffPolicyLearner):
             alpha = self.temperature.value()
         self._pending.add(seen)
         self.updates += 1
+        self._offline_updates += self._phase is Phase.offline
         if self.updates % self._actor_interval == 0:
             waiting = self._pending.take()
-            if self.updates > self.config.critic_updates:
+            online = self.updates - self._offline_updates
+            if online == 0 or online > self.config.critic_updates:
                 self._actor_metrics = self._update_actor(waiting, alpha)
         soft_update(self._targets, self._sources, self.config.tau)
         return {**metrics, **self._actor_metrics}, error
@@ -281,6 +285,15 @@ class SAC(OffPolicyLearner):
     def _outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
         with autocast(self._device, self.config.precision):
             return critic(obs, action)  # (E, B, W)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All parts, the counters and RNG."""
+        return {**super().state_dict(), "offline_updates": self._offline_updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        super().load_state_dict(state)
+        self._offline_updates = int(state.get("offline_updates", 0))
 
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {

@@ -161,6 +161,26 @@ def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_i
     assert changes(3) == [False, False, True]
 
 
+def test_after_an_offline_phase_the_critics_may_learn_alone_first() -> None:
+    """Two updates of them, although a save and a load come between."""
+    cql, spec = warmed(small_cql, critic_updates=2)
+    other, _ = warmed(small_cql, critic_updates=2)
+    other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
+
+    def changes(learner: Any) -> bool:
+        before = copied(learner.actor.state_dict())["network.0.weight"]
+        learner.update(stored(spec))
+        return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+
+    other.begin_phase(Phase.offline)
+    assert [changes(other) for _ in range(3)] == [True] * 3
+    other.begin_phase(Phase.online)
+    assert not changes(other)
+    cql.load_state_dict(copied(other.state_dict()))
+    cql.begin_phase(Phase.online)
+    assert [changes(cql) for _ in range(3)] == [False, True, True]
+
+
 def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
     """The actor's as late as the critics', though online it steps in every third."""
     cql, spec = warmed(

@@ -52,7 +52,8 @@ class StartConfig:
     """A learner to begin with: networks, targets, optimisers, temperature of another run."""
 
     run: str = ""
-    """Folder of that run; empty begins with weights drawn anew."""
+    """Folder of that run, or of runs, of which the newest with a checkpoint is taken; empty begins
+    with weights drawn anew."""
     checkpoint: StartCheckpoint = StartCheckpoint.latest
     """Which of its checkpoints."""
     acts: bool = False

@@ -10,7 +10,7 @@ from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.phases.config import StartConfig
-from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.runs.run_folder import RunFolder, find_runs
 
 
 def load_start(config: StartConfig, learner: Learner) -> None:
@@ -24,7 +24,7 @@ def load_start(config: StartConfig, learner: Learner) -> None:
         ConfigError: There is no such run, or its learner does not fit.
         CheckpointError: What is there is damaged.
     """
-    run = RunFolder.open(Path(config.run))
+    run = _open(Path(config.run))
     store = CheckpointStore(run.checkpoints, read_only=True)
     try:
         checkpoint = store.load(config.checkpoint.value)
@@ -41,6 +41,18 @@ def load_start(config: StartConfig, learner: Learner) -> None:
             f"one ({reason}); expected the same networks and observations: take the learner.actor "
             f"and learner.critic of {run.config_path}"
         ) from error
+
+
+def _open(path: Path) -> RunFolder:
+    """A run, or of a folder of runs the newest that has a checkpoint."""
+    if not (path / "config.yaml").is_file():
+        saved = [one for one in find_runs(path) if _steps(one)]
+        path = saved[-1] if saved else path
+    return RunFolder.open(path)
+
+
+def _steps(run: Path) -> list[int]:
+    return CheckpointStore(RunFolder.open(run).checkpoints, read_only=True).steps()
 
 
 def _first_lines(error: Exception) -> str:

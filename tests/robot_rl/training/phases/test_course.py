@@ -204,6 +204,30 @@ def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(
     assert story[:6] == [("warm_up", "act")] * 6
 
 
+def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
+    tmp_path: Path, before: str
+) -> None:
+    kept = settings(before, total_steps=0)
+    for seed in (1, 2):
+        one = Loop(tmp_path / f"offline_{seed}", **kept, seed=seed)
+        one.trainer.run()
+        run_of(tmp_path / "runs", one)
+    name = RunName(task="t", robot="r", learner="l", seed=3)
+    RunFolder.create(tmp_path / "runs", name, {}, {}).close()  # has saved nothing
+    start = StartConfig(run=str(tmp_path / "runs"))
+    other = Loop(
+        tmp_path / "other", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=start
+    )
+    other.trainer.begin()
+    mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
+    assert_same(mine, theirs)
+    nowhere = StartConfig(run=str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="nowhere"):
+        Loop(
+            tmp_path / "third", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
+        ).trainer.begin()
+
+
 def test_plain_sac_takes_over_from_cal_ql(tmp_path: Path, before: str) -> None:
     def make(spec: EnvSpec, seed: int) -> Any:
         return small_cql(spec, seed)

@@ -97,7 +97,8 @@ def build_sac(
     critic = make_critic(config.critic, spec, make_values(config.values, spec.device).width)
     low, wanted = config.conservatism, None
     if low.calibrated:
-        wanted = ReturnsWanted(failure_reward=low.failure_reward, online=low.online)
+        goes_on = low.online or low.fade_updates > 0
+        wanted = ReturnsWanted(failure_reward=low.failure_reward, online=goes_on)
 
     def penalty(generator: torch.Generator) -> CriticPenalty:
         around: dict[str, Any] = {

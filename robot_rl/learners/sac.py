@@ -189,9 +189,7 @@ class SAC(OffPolicyLearner):
         return {**metrics, **self._actor_metrics}, error
 
     def _update_critic(self, batch: Batch, alpha: Tensor) -> tuple[dict[str, Tensor], Seen, Tensor]:
-        penalty = self.penalty
-        if self._phase is not Phase.offline and penalty is not None and not penalty.online:
-            penalty = None
+        penalty, share = self._present_penalty()
         count = 1 if penalty is None else penalty.next_actions
         target, next_log_prob = self._target(batch, alpha, count)
         weight = batch.weight if penalty is None else penalty.weight(batch)
@@ -200,12 +198,19 @@ class SAC(OffPolicyLearner):
         metrics = {"critic_loss": loss.detach()}
         if penalty is not None:
             added, further = penalty.loss(batch, self._view(output))
-            loss, metrics = loss + added, metrics | further
+            loss, metrics = loss + share * added, metrics | further
         self._critic_optimizer.step(loss)
         output = output.detach()
         metrics["q_mean"] = self.values.expectation(output).mean()
         error = self.values.error(output, target)
         return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
+
+    def _present_penalty(self) -> tuple[CriticPenalty | None, float]:
+        """What is added in this update, and how much of it."""
+        if self.penalty is None or self._phase is Phase.offline:
+            return self.penalty, 1.0
+        share = self.penalty.share(self.updates - self._offline_updates)
+        return (self.penalty if share > 0 else None), share
 
     @torch.no_grad()
     def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -55,17 +55,26 @@ class ConservatismConfig:
     without success is then failure_reward / (1 - gamma). 0 takes returns as they were recorded."""
     online: bool = True
     """Go on when the run goes online (CQL, Cal-QL); false is WSRL's plain SAC from there on."""
+    fade_updates: int = 0
+    """With `online=false`: updates online over which the penalty falls to nothing, linearly; 0 ends
+    it at once. What it held down does not come up before the run's own experience says better."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
         check_ranges(self, {
             "weight": (0, 1e6), "wanted_gap": (0, 1e6), "weight_lr": (0, 1), "actions": (1, 1e4),
             "next_actions": (1, 1e4), "temperature": (1e-6, 1e6), "failure_reward": (-1e9, 1e9),
+            "fade_updates": (0, 1e12),
         }, owner="learner.conservatism")  # fmt: skip
         if self.calibrated and self.weight == 0:
             raise ConfigError(
                 "learner.conservatism.calibrated=true needs a weight above 0, got "
                 "learner.conservatism.weight=0: choose learner=cal_ql, or a weight such as 5"
+            )
+        if self.fade_updates and self.online:
+            raise ConfigError(
+                f"learner.conservatism.fade_updates={self.fade_updates} lets the penalty end, and "
+                "learner.conservatism.online=true lets it go on; choose online=false or no fade"
             )
 
 
@@ -89,7 +98,7 @@ class Conservatism:
             reduce: Joins gradients of several processes.
         """
         self.config = config
-        self.online, self.next_actions = config.online, config.next_actions
+        self.next_actions = config.next_actions
         self._generator = generator
         start = config.weight + math.log(-math.expm1(-config.weight))  # softplus(x) = weight
         self.parameter = torch.tensor(start, device=device, requires_grad=True)
@@ -98,6 +107,13 @@ class Conservatism:
             [self.parameter], config.weight_lr, optimizer, reduce=reduce, weight_decay=0.0,
             max_grad_norm=0.0, warm_up=False,
         )  # fmt: skip
+
+    def share(self, online_updates: int) -> float:
+        """All of it, none, or what a fade has left."""
+        if self.config.online:
+            return 1.0
+        fade = self.config.fade_updates
+        return max(0.0, 1 - online_updates / fade) if fade else 0.0
 
     def weight(self, batch: Batch) -> Tensor:
         """Rows count as they were drawn."""

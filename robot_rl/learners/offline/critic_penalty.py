@@ -28,13 +28,15 @@ class CriticView:
 class CriticPenalty(Protocol):
     """Weighs the rows of a batch, and adds a loss of its own."""
 
-    online: bool
-    """Whether it goes on once the run's own experience comes in."""
     offline: bool
     """Whether with it a learner may begin with stored experience alone."""
 
     next_actions: int
     """Actions drawn at every next observation, of which the largest value is the target's."""
+
+    def share(self, online_updates: int) -> float:
+        """What is left of it, in [0, 1], so many updates after the run's own experience came in."""
+        ...
 
     def weight(self, batch: Batch) -> Tensor:
         """Importance of the rows in the temporal difference, (B,); may learn from the batch."""

@@ -56,7 +56,7 @@ class DynamicsGapConfig:
 class DynamicsGap:
     """The penalty of H2O, and the weights of its rows."""
 
-    online, offline = True, False
+    offline = False
     next_actions = 1
 
     def __init__(
@@ -83,6 +83,10 @@ class DynamicsGap:
             [*self.of_action.parameters(), *self.of_successor.parameters()],
             config.discriminator_lr, optimizer, reduce=reduce,
         )  # fmt: skip
+
+    def share(self, online_updates: int) -> float:
+        """All of it, always: it needs simulated steps beside the stored ones."""
+        return 1.0
 
     def weight(self, batch: Batch) -> Tensor:
         """1 for real rows, P_real / P_simulated up to 1 for simulated ones; learns from the batch.

@@ -181,6 +181,42 @@ def test_after_an_offline_phase_the_critics_may_learn_alone_first() -> None:
     assert [changes(cql) for _ in range(3)] == [False, True, True]
 
 
+def test_a_penalty_fades_after_the_offline_phase() -> None:
+    """All of it offline, then half, then none: from there on plain SAC's own target too."""
+    spec = warmed(small_cql)[1]
+    fading = small_cql(spec, conservatism={"online": False, "fade_updates": 2, "calibrated": True})
+    assert fading.returns_wanted.online
+    fading.begin_phase(Phase.offline)
+    for seed in range(3):
+        fading.update(stored(spec, seed=seed))
+    fading.begin_phase(Phase.online)
+    shares, told = [], []
+    for seed in range(4):
+        shares.append(fading._present_penalty()[1])
+        metrics, _ = fading.update(stored(spec, seed=seed))
+        told.append("conservative_gap" in metrics)
+    assert shares == [1.0, 0.5, 0.0, 0.0]
+    assert told == [True, True, False, False]
+
+
+def test_what_fades_counts_by_its_share() -> None:
+    """The critics' first step of a share is that of a penalty of so much less weight."""
+    spec = warmed(small_cql)[1]
+    states = []
+    for weight, fade, updates in ((4.0, 2, 1), (2.0, 0, 0)):
+        low = {"weight": weight, "online": fade == 0, "fade_updates": fade}
+        learner = small_cql(spec, conservatism=low)
+        learner.updates = updates
+        learner.update(stored(spec))
+        states.append(copied(learner.critic.state_dict()))
+    assert_same(states[0], states[1])
+
+
+def test_a_fade_of_what_goes_on_is_refused() -> None:
+    with pytest.raises(ConfigError, match="choose online=false or no fade"):
+        ConservatismConfig(weight=1.0, online=True, fade_updates=5)
+
+
 def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
     """The actor's as late as the critics', though online it steps in every third."""
     cql, spec = warmed(

@@ -157,6 +157,16 @@ def test_report_of_another_configuration_is_refused(proofs, refused, here):
     assert "anew: python scripts/proof.py tracking" in said
 
 
+def test_a_published_model_that_is_not_used_is_no_change(proofs):
+    job = proofs.reach.REACH.jobs(seeds=1, overrides=(), runs=Path("runs"))["reach"][0]
+    before = json.loads(json.dumps(job.trained()))
+    before["config"]["robot"]["menagerie"] = ""
+    assert proofs.results.changes(proofs.results.Trained(**before), job) == []
+    before["config"]["robot"]["model"] = "menagerie"  # there it says which
+    found = proofs.results.changes(proofs.results.Trained(**before), job)
+    assert {told.partition(":")[0] for told in found} == {"robot.menagerie", "robot.model"}
+
+
 def test_what_has_changed_since_is_named(proofs):
     job = proofs.tracking.TRACKING.jobs(seeds=1, overrides=(), runs=Path("runs"))["tracking"][0]
     trained = proofs.results.Trained(**json.loads(json.dumps(job.trained())))

@@ -10,6 +10,7 @@ from typing import Any
 from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
+from sim.physics.menagerie import MENAGERIE
 
 _MACHINE = ("device",)
 """Fields in which a report may differ from what it reports on."""
@@ -96,7 +97,16 @@ def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
         return ["nobody trains it any more"]
     if not trained.config:
         return ["its configuration"] * (trained.config_sha256 != job.identity)
-    return list(_changes(trained.config, job.plain, job.config, ""))
+    found = _changes(trained.config, job.plain, job.config, "")
+    idle = _without_effect(trained.config) & _without_effect(job.plain)
+    return [told for told in found if told.partition(":")[0] not in idle]
+
+
+def _without_effect(config: Mapping[str, Any]) -> set[str]:
+    """Fields that another one leaves unused: which published model another model would be."""
+    robot = config.get("robot")
+    own = isinstance(robot, Mapping) and robot.get("model") != MENAGERIE
+    return {"robot.menagerie"} if own else set()
 
 
 def refuse_changed(

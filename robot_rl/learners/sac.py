@@ -9,6 +9,7 @@ are this file with other settings (docs/learners.md). A penalty on the critics, 
 makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -130,7 +131,7 @@ class SAC(OffPolicyLearner):
         self.penalty = None if penalty is None else penalty(self._generator)
         self.returns_wanted = returns_wanted
         self._phase, self._actor_interval = Phase.online, config.actor_interval
-        self._offline_updates = 0
+        self._switch = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._pending = Pending(config.actor_on_all, device)
@@ -179,10 +180,11 @@ class SAC(OffPolicyLearner):
             alpha = self.temperature.value()
         self._pending.add(seen)
         self.updates += 1
-        self._offline_updates += self._phase is Phase.offline
+        if self._phase is Phase.offline:
+            self._switch = self.updates
         if self.updates % self._actor_interval == 0:
             waiting = self._pending.take()
-            online = self.updates - self._offline_updates
+            online = self.updates - self._switch
             if online == 0 or online > self.config.critic_updates:
                 self._actor_metrics = self._update_actor(waiting, alpha)
         soft_update(self._targets, self._sources, self.config.tau)
@@ -209,7 +211,9 @@ class SAC(OffPolicyLearner):
         """What is added in this update, and how much of it."""
         if self.penalty is None or self._phase is Phase.offline:
             return self.penalty, 1.0
-        share = self.penalty.share(self.updates - self._offline_updates)
+        # Without an offline phase there is nothing that could end by and by.
+        online = self.updates - self._switch if self._switch else sys.maxsize
+        share = self.penalty.share(online)
         return (self.penalty if share > 0 else None), share
 
     @torch.no_grad()
@@ -293,12 +297,12 @@ class SAC(OffPolicyLearner):
 
     def state_dict(self) -> dict[str, Any]:
         """All parts, the counters and RNG."""
-        return {**super().state_dict(), "offline_updates": self._offline_updates}
+        return {**super().state_dict(), "switch": self._switch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
         super().load_state_dict(state)
-        self._offline_updates = int(state.get("offline_updates", 0))
+        self._switch = int(state.get("switch", 0))
 
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {

@@ -203,10 +203,10 @@ def test_what_fades_counts_by_its_share() -> None:
     """The critics' first step of a share is that of a penalty of so much less weight."""
     spec = warmed(small_cql)[1]
     states = []
-    for weight, fade, updates in ((4.0, 2, 1), (2.0, 0, 0)):
+    for weight, fade in ((4.0, 2), (2.0, 0)):
         low = {"weight": weight, "online": fade == 0, "fade_updates": fade}
         learner = small_cql(spec, conservatism=low)
-        learner.updates = updates
+        learner.updates, learner._switch = 2, 1  # one update is over since the switch
         learner.update(stored(spec))
         states.append(copied(learner.critic.state_dict()))
     assert_same(states[0], states[1])
@@ -215,6 +215,21 @@ def test_what_fades_counts_by_its_share() -> None:
 def test_a_fade_of_what_goes_on_is_refused() -> None:
     with pytest.raises(ConfigError, match="choose online=false or no fade"):
         ConservatismConfig(weight=1.0, online=True, fade_updates=5)
+
+
+def test_an_offline_phase_moves_the_actor_whatever_was_counted_before() -> None:
+    """Such as online updates of a run that it begins with, or a state that does not say."""
+    learner, spec = warmed(small_cql, critic_updates=100)
+    learner.begin_phase(Phase.offline)
+    before = copied(learner.actor.state_dict())["network.0.weight"]
+    learner.update(stored(spec))
+    assert not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+
+
+def test_a_run_without_an_offline_phase_has_nothing_to_fade() -> None:
+    learner, spec = warmed(small_cql, conservatism={"online": False, "fade_updates": 50})
+    metrics, _ = learner.update(stored(spec))
+    assert "conservative_gap" not in metrics
 
 
 def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:

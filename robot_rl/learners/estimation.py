@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts
-from robot_rl.core.learner import Learner, OfflineLearner, Phase, ReturnsWanted
+from robot_rl.core.learner import Learner, OfflineLearner, Phase, ReturnsWanted, SeesStored
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce
@@ -148,7 +148,17 @@ class Estimating:
         self._optimizer.load_state_dict(state["estimator_optimizer"])
 
 
-class EstimatingOffline(Estimating):
+class EstimatingStored(Estimating):
+    """The same around a learner whose normalisers may begin with stored experience."""
+
+    def see(self, obs: Obs) -> None:
+        """Take observations, groups (B, ...), into all normalisers."""
+        assert isinstance(self.inner, SeesStored)
+        self.inner.see(obs)
+        self._estimator.update_statistics(obs)
+
+
+class EstimatingOffline(EstimatingStored):
     """The same around a learner that may begin with stored experience alone."""
 
     inner: OfflineAlgorithm
@@ -166,11 +176,6 @@ class EstimatingOffline(Estimating):
     def begin_phase(self, phase: Phase) -> None:
         """The run enters a phase."""
         self.inner.begin_phase(phase)
-
-    def see(self, obs: Obs) -> None:
-        """Take stored observations, groups (B, ...), into all normalisers."""
-        self.inner.see(obs)
-        self._estimator.update_statistics(obs)
 
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """What the algorithm says of a batch."""

@@ -94,7 +94,7 @@ class OffPolicyLearner:
             self.see(step.obs)
 
     def see(self, obs: Obs) -> None:
-        """Take stored observations, groups (B, ...), into the normalisers."""
+        """Take observations, groups (B, ...), into the normalisers."""
         self._policy.update_statistics(obs)
         self._critic.update_statistics(obs)
 

@@ -50,7 +50,7 @@ class Optimizer:
             max_grad_norm: Instead of the config's.
             warm_up: Follow the config's warm-up.
             interval: Updates of the learner per step taken here, so that all schedules of a learner
-                end together.
+                end together; they stand still while it takes no step here.
         """
         self.params: list[Any] = list(params)
         self.interval = interval
@@ -70,7 +70,8 @@ class Optimizer:
             self.params, rate, betas=(config.adam_betas[0], config.adam_betas[1]),
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
         )  # fmt: skip
-        self._updates = torch.zeros((), device=device)  # of the learner, where rates follow them
+        # Of the learner, up to here: rates follow them, now or where another run goes on.
+        self._updates: Any = torch.zeros((), device=device) if self._scheduled else 0
         self._moving: tuple[Tensor, list[list[Tensor]]] | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
@@ -93,6 +94,7 @@ class Optimizer:
             norm = nn.utils.clip_grad_norm_(self.params, self._max_norm)
         if self._scheduled:
             self._set_rate()
+        self._updates += self.interval
         self._move()
         if self._after_step is not None:
             with torch.no_grad():
@@ -100,9 +102,8 @@ class Optimizer:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Adam's running means and its count of steps, and how far the schedule is."""
-        schedule = {"updates": self._updates.clone()} if self._scheduled else {}
-        return {**self._adam.state_dict(), **schedule}
+        """Adam's running means and its count of steps, and how far a schedule is or would be."""
+        return {**self._adam.state_dict(), "updates": int(self._updates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`; the step size stays as configured: a run may go on with another."""
@@ -112,7 +113,9 @@ class Optimizer:
         for group, rate in zip(self._adam.param_groups, rates, strict=True):
             group["lr"] = rate
         counted = self._adam.state.get(self.params[0], {}).get("step", 0.0) * self.interval
-        self._updates.copy_(torch.as_tensor(state.get("updates", counted)))
+        # A state of before updates were counted has steps alone.
+        updates = int(state.get("updates", counted))
+        self._updates = self._updates.fill_(updates) if self._scheduled else updates
         self._moving = None
 
     def _move(self) -> None:
@@ -161,7 +164,6 @@ class Optimizer:
         if self._warmup > 0:
             share = share * (updates / self._warmup).clamp(max=1.0)
         rate.copy_(self._lr * share)
-        updates.add_(self.interval)
 
 
 def moving_copy(network: AnyNetwork) -> AnyNetwork:

@@ -9,6 +9,7 @@ are this file with other settings (docs/learners.md). A penalty on the critics, 
 makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
 """
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ from robot_rl.learners.pending import Pending, Seen
 from robot_rl.learners.repeated_rows import repeated
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
+
+_logger = logging.getLogger(__name__)
 
 
 class ActorValue(Enum):
@@ -199,8 +202,8 @@ class SAC(OffPolicyLearner):
         loss = self.values.loss(output, target, weight)
         metrics = {"critic_loss": loss.detach()}
         if penalty is not None:
-            added, further = penalty.loss(batch, self._view(output))
-            loss, metrics = loss + share * added, metrics | further
+            added, further = penalty.loss(batch, self._view(output), share)
+            loss, metrics = loss + added, metrics | further
         self._critic_optimizer.step(loss)
         output = output.detach()
         metrics["q_mean"] = self.values.expectation(output).mean()
@@ -303,6 +306,12 @@ class SAC(OffPolicyLearner):
         """Restore `state_dict`: the next update is bit-equal."""
         super().load_state_dict(state)
         self._switch = int(state.get("switch", 0))
+        if "switch" not in state and self.penalty is not None and 0 < self.penalty.share(1) < 1:
+            _logger.warning(
+                "this state, %d updates old, does not say when its offline phase ended: it is of "
+                "before there were penalties that fade, and this one ends at once; do the offline "
+                "phase again for one that fades", self.updates,
+            )  # fmt: skip
 
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {

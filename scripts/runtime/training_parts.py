@@ -154,8 +154,8 @@ def _check_frozen(config: RunConfig) -> None:
     if frozen and not (training.prior.run or training.start.run):
         raise ConfigError(
             "learner.freeze_normalizers=true leaves normalisers at stored experience, and there "
-            "is none; name some with training.prior.run=..., or a run to begin with with "
-            "training.start.run=..."
+            "is none; name some with training.prior.run=..., or a run whose learner has "
+            "seen some with training.start.run=..."
         )
 
 

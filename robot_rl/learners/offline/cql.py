@@ -57,7 +57,8 @@ class ConservatismConfig:
     """Go on when the run goes online (CQL, Cal-QL); false is WSRL's plain SAC from there on."""
     fade_updates: int = 0
     """With `online=false`: updates online over which the penalty falls to nothing, linearly; 0 ends
-    it at once. What it held down does not come up before the run's own experience says better."""
+    it at once. What it held down does not come up before the run's own experience says better.
+    Targets take `next_actions` until it has ended; a tuned weight stays where it is."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -70,6 +71,12 @@ class ConservatismConfig:
             raise ConfigError(
                 "learner.conservatism.calibrated=true needs a weight above 0, got "
                 "learner.conservatism.weight=0: choose learner=cal_ql, or a weight such as 5"
+            )
+        if self.fade_updates and self.weight == 0:
+            raise ConfigError(
+                f"learner.conservatism.fade_updates={self.fade_updates} lets a penalty end that is "
+                "not there: learner.conservatism.weight=0; leave it out, or choose a weight such "
+                "as 5"
             )
         if self.fade_updates and self.online:
             raise ConfigError(
@@ -119,14 +126,16 @@ class Conservatism:
         """Rows count as they were drawn."""
         return batch.weight
 
-    def loss(self, batch: Batch, view: CriticView) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: Batch, view: CriticView, share: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Weight times the gap, summed over members as the temporal difference is."""
         gap, metrics = self._gap(batch, view)  # (M,)
-        alpha = self._weight()
+        alpha = share * self._weight()
         # A subset stands for all members: each of them, on average, pays its own gap once.
         loss = alpha * gap.mean() * view.members
         gap = gap.detach().mean()
-        if self.config.wanted_gap > 0:
+        if self.config.wanted_gap > 0 and share == 1:  # or it would be tuned against its fade
             # Rises while the gap is above the wanted one: gradient of -softplus(x) (gap - wanted).
             x = self.parameter.detach()
             self.parameter.grad = -torch.sigmoid(x) * (gap - self.config.wanted_gap)

@@ -42,8 +42,16 @@ class CriticPenalty(Protocol):
         """Importance of the rows in the temporal difference, (B,); may learn from the batch."""
         ...
 
-    def loss(self, batch: Batch, view: CriticView) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is added to the critics' loss, 0-dim, and detached metrics."""
+    def loss(
+        self, batch: Batch, view: CriticView, share: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is added to the critics' loss, 0-dim, and detached metrics.
+
+        Args:
+            batch: B rows.
+            view: The critics.
+            share: What is left of it.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:

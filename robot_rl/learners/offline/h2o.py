@@ -106,7 +106,9 @@ class DynamicsGap:
         share = torch.where(real, real.sum(), (~real).sum()) / len(real)  # (B,)
         return batch.weight * torch.where(real, 1.0, ratio) / share
 
-    def loss(self, batch: Batch, view: CriticView) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: Batch, view: CriticView, share: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft maximum of simulated values, weighed by the gap, less the mean of real ones."""
         real, valid = _is_real(batch), batch.weight > 0
         simulated = ~real & valid
@@ -118,7 +120,7 @@ class DynamicsGap:
         mean = (known * view.at_data[:, real]).sum(1) / known.sum().clamp(min=1e-9)
         each = (temperature * soft - mean).clamp(-_LARGEST_PENALTY, _LARGEST_PENALTY)  # (M,)
         # A subset stands for all members: each of them, on average, pays its own once.
-        added = self.config.weight * each.mean() * view.members
+        added = share * self.config.weight * each.mean() * view.members
         metrics = {"dynamics_gap": gap.mean(), "gap_penalty": each.detach().mean()}
         return added, {**self._metrics, **metrics}
 

@@ -4,13 +4,16 @@ The other run may have had another learner, as long as its networks are the same
 missing: Cal-QL hands on to plain SAC. Random streams are the new run's own.
 """
 
+import logging
 from pathlib import Path
 
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.phases.config import StartConfig
+from robot_rl.training.phases.config import StartCheckpoint, StartConfig
 from robot_rl.training.runs.run_folder import RunFolder, find_runs
+
+_logger = logging.getLogger(__name__)
 
 
 def load_start(config: StartConfig, learner: Learner) -> None:
@@ -24,7 +27,7 @@ def load_start(config: StartConfig, learner: Learner) -> None:
         ConfigError: There is no such run, or its learner does not fit.
         CheckpointError: What is there is damaged.
     """
-    run = _open(Path(config.run))
+    run = _open(config)
     store = CheckpointStore(run.checkpoints, read_only=True)
     try:
         checkpoint = store.load(config.checkpoint.value)
@@ -41,18 +44,27 @@ def load_start(config: StartConfig, learner: Learner) -> None:
             f"one ({reason}); expected the same networks and observations: take the learner.actor "
             f"and learner.critic of {run.config_path}"
         ) from error
+    _logger.info("begins with the learner of %s, step %d", run.path, checkpoint.step)
 
 
-def _open(path: Path) -> RunFolder:
-    """A run, or of a folder of runs the newest that has a checkpoint."""
-    if not (path / "config.yaml").is_file():
-        saved = [one for one in find_runs(path) if _steps(one)]
-        path = saved[-1] if saved else path
-    return RunFolder.open(path)
+def _open(config: StartConfig) -> RunFolder:
+    """A run, or of a folder of runs the newest that has such a checkpoint."""
+    path, which = Path(config.run), config.checkpoint
+    if (path / "config.yaml").is_file():
+        return RunFolder.open(path)
+    runs = [RunFolder.open(one) for one in find_runs(path)]
+    saved = [one for one in runs if _has(one, which)]
+    if runs and not saved:
+        raise ConfigError(
+            f"training.start.run={path}: none of its {len(runs)} runs has a checkpoint "
+            f"(training.start.checkpoint={which.value}); train one, or name another folder"
+        )
+    return saved[-1] if saved else RunFolder.open(path)
 
 
-def _steps(run: Path) -> list[int]:
-    return CheckpointStore(RunFolder.open(run).checkpoints, read_only=True).steps()
+def _has(run: RunFolder, which: StartCheckpoint) -> bool:
+    store = CheckpointStore(run.checkpoints, read_only=True)
+    return (store.best() if which is StartCheckpoint.best else store.latest()) is not None
 
 
 def _first_lines(error: Exception) -> str:

@@ -90,6 +90,18 @@ def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps() -> N
     to_zero = {"learning_rate_decay": 8, "learning_rate_end": 0.0}
     plain, again = optimizer([w]), optimizer([other], {"interval": 2}, **to_zero)
     strides(w, plain, 2)
+    state = copied(plain.state_dict())
+    del state["updates"]
+    again.load_state_dict(state)
+    assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
+
+
+def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one() -> None:
+    """Such as of a run that begins with an offline one, whose actor stepped in each of them."""
+    w, other = weights(1.0), weights(1.0)
+    plain = optimizer([w])
+    again = optimizer([other], {"interval": 4}, learning_rate_decay=8, learning_rate_end=0.0)
+    strides(w, plain, 4)
     again.load_state_dict(copied(plain.state_dict()))
     assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
 

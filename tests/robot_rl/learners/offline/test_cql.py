@@ -217,6 +217,41 @@ def test_a_fade_of_what_goes_on_is_refused() -> None:
         ConservatismConfig(weight=1.0, online=True, fade_updates=5)
 
 
+def test_a_fade_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is not there.*choose a weight such as 5"):
+        ConservatismConfig(weight=0.0, online=False, fade_updates=5)
+
+
+def test_a_tuned_weight_stays_where_it_is_while_it_fades() -> None:
+    spec = warmed(small_cql)[1]
+    low = {"online": False, "fade_updates": 2, "wanted_gap": 0.01, "weight_lr": 0.1}
+    fading = small_cql(spec, conservatism=low)
+    fading.begin_phase(Phase.offline)
+    fading.update(stored(spec))
+    fading.begin_phase(Phase.online)
+    tuned, told = [], []
+    for _ in range(3):
+        tuned.append(float(fading.penalty.parameter.detach()))
+        told.append(fading.update(stored(spec))[0].get("conservative_weight"))
+    assert tuned[0] != tuned[1] == tuned[2]
+    full = torch.nn.functional.softplus(torch.tensor(tuned[1]))
+    assert float(told[1]) == pytest.approx(float(full) / 2)
+    assert told[2] is None
+
+
+def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fade = {"conservatism": {"online": False, "fade_updates": 50}}
+    learner, _ = warmed(small_cql, **fade)
+    state = copied(learner.state_dict())
+    learner.load_state_dict(state)
+    assert not caplog.text
+    del state["switch"]
+    learner.load_state_dict(state)
+    assert "3 updates old, does not say when its offline phase ended" in caplog.text
+
+
 def test_an_offline_phase_moves_the_actor_whatever_was_counted_before() -> None:
     """Such as online updates of a run that it begins with, or a state that does not say."""
     learner, spec = warmed(small_cql, critic_updates=100)

@@ -1,5 +1,6 @@
 """Offline, warm-up, online: what happens in each phase, and that each of them can be resumed."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,13 +206,14 @@ def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(
 
 
 def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
-    tmp_path: Path, before: str
+    tmp_path: Path, before: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     kept = settings(before, total_steps=0)
     for seed in (1, 2):
         one = Loop(tmp_path / f"offline_{seed}", **kept, seed=seed)
         one.trainer.run()
-        run_of(tmp_path / "runs", one)
+        newest = run_of(tmp_path / "runs", one)
     name = RunName(task="t", robot="r", learner="l", seed=3)
     RunFolder.create(tmp_path / "runs", name, {}, {}).close()  # has saved nothing
     start = StartConfig(run=str(tmp_path / "runs"))
@@ -221,6 +223,7 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
     other.trainer.begin()
     mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
     assert_same(mine, theirs)
+    assert f"begins with the learner of {newest}, step 60" in caplog.text
     nowhere = StartConfig(run=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="nowhere"):
         Loop(
@@ -249,12 +252,15 @@ def test_a_learner_that_does_not_fit_is_refused_with_both_sides(
         Loop(tmp_path / "a", start=StartConfig(run=run)).trainer.run()
     with pytest.raises(ConfigError, match=r"none.*(no run|not a run|does not exist)"):
         Loop(tmp_path / "b", start=StartConfig(run=str(tmp_path / "none"))).trainer.run()
-    empty = RunFolder.create(
-        tmp_path / "runs", RunName(task="e", robot="r", learner="l", seed=0), {}, {}
-    )
+    name = RunName(task="e", robot="r", learner="l", seed=0)
+    empty = RunFolder.create(tmp_path / "runs", name, {}, {})
     empty.close()
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
         Loop(tmp_path / "c", start=StartConfig(run=str(empty.path))).trainer.run()
+    shutil.rmtree(tmp_path / "runs")
+    RunFolder.create(tmp_path / "runs", name, {}, {}).close()
+    with pytest.raises(ConfigError, match=r"none of its 1 runs has a checkpoint .*=latest"):
+        Loop(tmp_path / "d", start=StartConfig(run=str(tmp_path / "runs"))).trainer.run()
 
 
 def test_a_plain_sac_is_not_trained_offline(tmp_path: Path, before: str) -> None:

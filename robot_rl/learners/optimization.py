@@ -113,7 +113,8 @@ class Optimizer:
         for group, rate in zip(self._adam.param_groups, rates, strict=True):
             group["lr"] = rate
         counted = self._adam.state.get(self.params[0], {}).get("step", 0.0) * self.interval
-        # A state of before updates were counted has steps alone.
+        # A state of before updates were counted has steps alone; those of an actor in an offline
+        # phase, one in each update, are then counted too often.
         updates = int(state.get("updates", counted))
         self._updates = self._updates.fill_(updates) if self._scheduled else updates
         self._moving = None

@@ -306,11 +306,13 @@ class SAC(OffPolicyLearner):
         """Restore `state_dict`: the next update is bit-equal."""
         super().load_state_dict(state)
         self._switch = int(state.get("switch", 0))
-        if "switch" not in state and self.penalty is not None and 0 < self.penalty.share(1) < 1:
+        fades = self.penalty is not None and 0 < self.penalty.share(1) < 1
+        if "switch" not in state and self.updates and (fades or self.config.critic_updates):
             _logger.warning(
-                "this state, %d updates old, does not say when its offline phase ended: it is of "
-                "before there were penalties that fade, and this one ends at once; do the offline "
-                "phase again for one that fades", self.updates,
+                "this state, %d updates old, does not say when an offline phase ended, as newer "
+                "ones do: learner.critic_updates=%d counts from its first update, and a penalty "
+                "with learner.conservatism.fade_updates has ended; do the offline phase again if "
+                "that matters", self.updates, self.config.critic_updates,
             )  # fmt: skip
 
     def _parts(self) -> dict[str, Any]:

@@ -288,3 +288,16 @@ def test_run_killed_twenty_times_equals_the_uninterrupted_one(tmp_path):
         assert_equal_ends(killed, Path(report["whole"]))
         steps = [record["step"] for record in read_metrics(killed / "metrics.jsonl")]
         assert steps == sorted(set(steps))
+
+
+def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, here):
+    """A folder of runs is named: which of them it was would not be known later."""
+    train_only(*TINY, "runs=before")
+    before = next((here / "before").iterdir())
+    answer = train_only(
+        *TINY, "training.start.run=before", "runs=after", "learner.critic_updates=7"
+    )
+    assert answer.code == 0, answer.err
+    told = f"begins with the learner of before/{before.name}, step 1600"
+    assert told in answer.out
+    assert told in (next((here / "after").iterdir()) / "log.txt").read_text()

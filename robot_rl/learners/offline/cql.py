@@ -58,7 +58,7 @@ class ConservatismConfig:
     fade_updates: int = 0
     """With `online=false`: updates online over which the penalty falls to nothing, linearly; 0 ends
     it at once. What it held down does not come up before the run's own experience says better.
-    Targets take `next_actions` until it has ended; a tuned weight stays where it is."""
+    Targets take `next_actions` until it has ended; a tuned weight is not tuned meanwhile."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

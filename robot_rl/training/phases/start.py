@@ -55,9 +55,12 @@ def _open(config: StartConfig) -> RunFolder:
     runs = [RunFolder.open(one) for one in find_runs(path)]
     saved = [one for one in runs if _has(one, which)]
     if runs and not saved:
+        scored = any(_has(one, StartCheckpoint.latest) for one in runs)
         raise ConfigError(
             f"training.start.run={path}: none of its {len(runs)} runs has a checkpoint "
-            f"(training.start.checkpoint={which.value}); train one, or name another folder"
+            f"{'that was scored' if scored else 'yet'}; "
+            f"{'take training.start.checkpoint=latest' if scored else 'train one'}, or name "
+            "another folder"
         )
     return saved[-1] if saved else RunFolder.open(path)
 

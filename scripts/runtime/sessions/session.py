@@ -27,10 +27,11 @@ from runtime.sessions.asked import asked_hash
 from runtime.sessions.faults import keep_faults
 from runtime.sessions.following import call, follow
 from runtime.sessions.outcome import report_outcome
-from runtime.sessions.surroundings import show_and_keep_logs, stop_on_signals
+from runtime.sessions.surroundings import show_and_keep_logs, stop_on_signals, told_aloud
 from runtime.training_parts import Parts, build_parts
 
 _logger = logging.getLogger(__name__)
+_START = "robot_rl.training.phases.start"
 
 
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
@@ -123,7 +124,9 @@ class _Session:
         for note in self._trainer.notes:
             self._console.message(note)
         if checkpoint is None:
-            self._trainer.begin()
+            # What is told of another run's learner is kept with this one, and shown.
+            with show_and_keep_logs(run, self._console), told_aloud(_START):
+                self._trainer.begin()
         else:
             self._trainer.load_state_dict(checkpoint.state)
             store.discard_after(step)

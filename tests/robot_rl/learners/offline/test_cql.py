@@ -249,7 +249,11 @@ def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(
     assert not caplog.text
     del state["switch"]
     learner.load_state_dict(state)
-    assert "3 updates old, does not say when its offline phase ended" in caplog.text
+    assert "3 updates old, does not say when an offline phase ended" in caplog.text
+    caplog.clear()
+    plain, _ = warmed(small_cql, critic_updates=7)
+    plain.load_state_dict({k: v for k, v in plain.state_dict().items() if k != "switch"})
+    assert "learner.critic_updates=7 counts from its first update" in caplog.text
 
 
 def test_an_offline_phase_moves_the_actor_whatever_was_counted_before() -> None:

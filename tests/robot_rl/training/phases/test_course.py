@@ -11,9 +11,9 @@ import torch
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Phase
-from robot_rl.training.phases.config import OfflineConfig, StartConfig
+from robot_rl.training.phases.config import OfflineConfig, StartCheckpoint, StartConfig
 from robot_rl.training.prior_data.prior import PriorConfig
-from robot_rl.training.runs.run_folder import RunFolder, RunName
+from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.trainer_config import TrainerConfig
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
@@ -224,10 +224,19 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
     mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
     assert_same(mine, theirs)
     assert f"begins with the learner of {newest}, step 60" in caplog.text
+    (Path(newest) / "checkpoints/best.json").unlink()
+    best = StartConfig(run=start.run, checkpoint=StartCheckpoint.best)
+    older = find_runs(start.run)[0]
+    third = Loop(tmp_path / "third", total_steps=80, make_learner=wsrl, start=best)
+    third.trainer.begin()
+    assert f"begins with the learner of {older}, step 60" in caplog.text
+    (older / "checkpoints/best.json").unlink()
+    with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
+        Loop(tmp_path / "fourth", total_steps=80, make_learner=wsrl, start=best).trainer.begin()
     nowhere = StartConfig(run=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="nowhere"):
         Loop(
-            tmp_path / "third", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
+            tmp_path / "fifth", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
         ).trainer.begin()
 
 
@@ -259,7 +268,7 @@ def test_a_learner_that_does_not_fit_is_refused_with_both_sides(
         Loop(tmp_path / "c", start=StartConfig(run=str(empty.path))).trainer.run()
     shutil.rmtree(tmp_path / "runs")
     RunFolder.create(tmp_path / "runs", name, {}, {}).close()
-    with pytest.raises(ConfigError, match=r"none of its 1 runs has a checkpoint .*=latest"):
+    with pytest.raises(ConfigError, match=r"none of its 1 runs has a checkpoint yet; train one"):
         Loop(tmp_path / "d", start=StartConfig(run=str(tmp_path / "runs"))).trainer.run()
 
 

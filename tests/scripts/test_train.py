@@ -294,9 +294,7 @@ def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, here):
     """A folder of runs is named: which of them it was would not be known later."""
     train_only(*TINY, "runs=before")
     before = next((here / "before").iterdir())
-    answer = train_only(
-        *TINY, "training.start.run=before", "runs=after", "learner.critic_updates=7"
-    )
+    answer = train_only(*TINY, "training.start.run=before", "runs=after")
     assert answer.code == 0, answer.err
     told = f"begins with the learner of before/{before.name}, step 1600"
     assert told in answer.out

@@ -95,9 +95,18 @@ class TrainingJob:
         return config, to_plain(config) if settings is None else plain_guest(settings, config)
 
     def find(self) -> RunFolder | None:
-        """The run of this job: a finished one if there is one, else the newest."""
+        """The run of this job: a finished one if there is one, else the newest.
+
+        Begun after its teacher's run ended: its configuration names no more than a folder.
+        """
         found = [RunFolder.open(path) for path in find_runs(self.runs)]
         mine = [run for run in found if _seed_and_identity(run) == (self.seed, self.identity)]
+        if self.after is not None:
+            teacher = self.after.find()
+            if teacher is None or teacher.status().state is not RunState.FINISHED:
+                return None
+            ended = (teacher.path / "status.json").stat().st_mtime_ns
+            mine = [run for run in mine if run.config_path.stat().st_mtime_ns >= ended]
         finished = [run for run in mine if run.status().state is RunState.FINISHED]
         return next(reversed(finished or mine), None)
 
@@ -214,6 +223,9 @@ class _Team:
         if job.after is not None and _state(job.after) is not RunState.FINISHED:
             self._waiting.append(job)
             return
+        if reason := _other_teacher(job):
+            self._failed[job] = reason
+            return
         run = job.find()
         state = run.status().state if run else None
         if run and state is RunState.FINISHED:
@@ -263,6 +275,19 @@ class _Team:
             now, total = steps[child.job]
             parts.append(f"{child.job.label}: {now / total:.0%}")
         self._say(f"{'; '.join(parts)}; about {format_clock(seconds)} to go")
+
+
+def _other_teacher(job: TrainingJob) -> str:
+    """Why the folder that is named would give another teacher; empty if it does not."""
+    if job.after is None or (teacher := job.after.find()) is None:
+        return ""
+    newest = find_runs(job.after.runs)[-1]
+    if newest == teacher.path or job.runs == job.after.runs:
+        return ""
+    return (
+        f"{job.after.runs} has {newest.name} as its newest run, not {teacher.path.name}; "
+        "move that one away"
+    )
 
 
 def _state(job: TrainingJob) -> RunState | None:

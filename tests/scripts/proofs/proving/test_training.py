@@ -134,6 +134,37 @@ def test_a_student_whose_teacher_failed_is_not_trained(training, tmp_path):
     assert FakeTraining.started == [teacher.arguments()]
 
 
+def taught(training, root: Path, *changes: str) -> list:
+    """A teacher with a folder of its own, and who begins with what lies there."""
+    teacher, student = jobs_of(training, root, 2)
+    lesson = ("task=hover", *changes)
+    teacher = replace(teacher, runs=root / "teachers", overrides=lesson)
+    FakeTraining.jobs = [teacher, replace(student, after=teacher)]
+    return FakeTraining.jobs
+
+
+def test_a_student_of_another_teacher_is_not_taken_for_one_of_this(training, tmp_path):
+    """Its own configuration names the teacher's folder, which is the same."""
+    for jobs in (taught(training, tmp_path), taught(training, tmp_path, "learner.gamma=0.9")):
+        FakeTraining.jobs, FakeTraining.started = jobs, []
+        for started in (2, 0):
+            found = training.train_all(jobs, workers=2, say=lambda line: None)
+            assert len(FakeTraining.started) == started
+            assert len(found) == 2
+            FakeTraining.started = []
+
+
+def test_a_run_that_would_teach_instead_is_told(training, tmp_path):
+    teacher, student = jobs = taught(training, tmp_path)
+    training.train_all([teacher], workers=1, say=lambda line: None)
+    other = leave_run(replace(teacher, seed=7), RunState.FINISHED)
+    with pytest.raises(
+        training.ProofError, match=rf"has {other.name} as its newest run, .*; move that one away"
+    ):
+        training.train_all(jobs, workers=1, say=lambda line: None)
+    assert FakeTraining.started == [teacher.arguments()], student
+
+
 class FakeTraining:
     """Stands for the process of `scripts/train.py`: leaves a run as that would, at once."""
 

@@ -35,8 +35,8 @@ proofs:
   history     5 seeds of students with and without history, whose teacher sees the hidden
               dynamics (bar: history saves error in every seed)
   offline_to_online
-              WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one data set of half
-              trained arms (bar: WSRL keeps 0.8 of what it reached offline)
+              WSRL, Cal-QL that keeps its data, and RLPD, 5 seeds each, from one collected data
+              set of mixed quality (bar: WSRL keeps 0.8 of what it reached offline)
   hybrid      H2O, SAC in the simulator, SAC on both halves and IQL on the data, 10 seeds each:
               an arm whose joints rub twice as much as the simulator says (bar: H2O gains success
               over each of them)

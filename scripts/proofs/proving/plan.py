@@ -30,6 +30,9 @@ class Group:
     teacher: str = ""
     """Group, an earlier one, whose run of the same seed teaches, where it has fewer seeds its last
     one; empty for none."""
+    teacher_field: str = "learner.teacher"
+    """Field of the configuration that names the teacher's run; `training.start.run` begins with
+    it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ class Proof:
             for seed in range(count):
                 known = jobs.get(group.teacher, [])
                 after = known[min(seed, len(known) - 1)] if known else None
-                taught = () if after is None else (f"learner.teacher={after.runs}",)
+                taught = () if after is None else (f"{group.teacher_field}={after.runs}",)
                 alone = runs / f"{self.name}_{group.name}s" / f"seed_{seed}"
                 jobs[group.name].append(
                     TrainingJob(

@@ -75,19 +75,19 @@ def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
     assert folder.is_dir()
 
 
-def test_data_of_offline_to_online_are_converted_once(stages, monkeypatch, tmp_path: Path) -> None:
+def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path: Path) -> None:
     proof, called = importlib.import_module("proofs.offline_to_online"), []
-    run = SimpleNamespace(path=tmp_path / "run")
-    monkeypatch.setattr(proof, "train_one", lambda job, say, what: run)
 
-    def call(script: str, *arguments: str) -> None:
-        called.append((script, *arguments[:-1]))
-        write_set(Path(arguments[-1]))
+    def call(script: str, out: str, *arguments: str) -> None:
+        called.append((script, *arguments))
+        write_set(Path(out.partition("=")[2]))
 
-    monkeypatch.setattr(proof, "call", call)
+    monkeypatch.setattr(stages, "call", call)
     given = stages.Preparation(runs=tmp_path, jobs={}, workers=1, say=lambda line: None)
     for _ in range(2):
         proof.prepare(given)
-    assert called == [("data", "convert", str(run.path))]
-    assert (tmp_path / "data/reach_half_trained" / MANIFEST).is_file()
+    assert {script for script, *_ in called} == {"collect"}
+    told = [sorted(set(line) & {"expert=random", "noise=0.1", "noise=0.3"}) for _, *line in called]
+    assert told == [["noise=0.1"], ["noise=0.1"], ["noise=0.3"], ["expert=random"]]
+    assert (tmp_path / "data/reach_of_mixed_quality" / MANIFEST).is_file()
     assert len(list((tmp_path / "data").iterdir())) == 1

@@ -10,11 +10,12 @@ from policies.history.estimator import PRIVILEGED, Estimator, estimated_columns
 from policies.normal_actor import NormalActor, NormalActorConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.learner import Learner, OfflineLearner
+from robot_rl.core.learner import Learner, OfflineLearner, SeesStored
 from robot_rl.learners.estimation import (
     Algorithm,
     Estimating,
     EstimatingOffline,
+    EstimatingStored,
     EstimationConfig,
 )
 from robot_rl.learners.off_policy import DescentConfig, OffPolicyConfig
@@ -81,6 +82,8 @@ def estimating(
     }  # fmt: skip
     if isinstance(learner, OfflineLearner):
         return EstimatingOffline(learner, estimator, estimation, **around)
+    if isinstance(learner, SeesStored):
+        return EstimatingStored(learner, estimator, estimation, **around)
     return Estimating(learner, estimator, estimation, **around)
 
 

@@ -57,7 +57,7 @@ class Estimator(Protocol):
         ...
 
 
-class Algorithm(Learner, SeesStored, Protocol):
+class Algorithm(Learner, Protocol):
     """A learner of the family."""
 
     products: FastProducts
@@ -116,11 +116,6 @@ class Estimating:
         if not self._frozen:
             self._estimator.update_statistics(step.obs)
 
-    def see(self, obs: Obs) -> None:
-        """Take observations, groups (B, ...), into all normalisers."""
-        self.inner.see(obs)
-        self._estimator.update_statistics(obs)
-
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
         """One update of the algorithm, then a step of the encoder.
 
@@ -153,7 +148,17 @@ class Estimating:
         self._optimizer.load_state_dict(state["estimator_optimizer"])
 
 
-class EstimatingOffline(Estimating):
+class EstimatingStored(Estimating):
+    """The same around a learner whose normalisers may begin with stored experience."""
+
+    def see(self, obs: Obs) -> None:
+        """Take observations, groups (B, ...), into all normalisers."""
+        assert isinstance(self.inner, SeesStored)
+        self.inner.see(obs)
+        self._estimator.update_statistics(obs)
+
+
+class EstimatingOffline(EstimatingStored):
     """The same around a learner that may begin with stored experience alone."""
 
     inner: OfflineAlgorithm

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
-from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner
+from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, SeesStored
 from robot_rl.core.transition import Batch
 from robot_rl.training.finite_watch import not_finite
 from tests.equality import assert_same
@@ -106,6 +106,18 @@ class LearnerContract:
         named = (*learner.actor_groups, *learner.critic_groups)
         assert set(named) <= set(spec.groups)
         assert len(set(named)) == len(named)
+
+    def test_what_says_that_it_sees_stored_observations_does(self, case: LearnerCase) -> None:
+        """Before its first update, with the groups that it names alone; actions may follow."""
+        env = self.env(case)
+        learner = case.make(env.spec, 0)
+        if not isinstance(learner, SeesStored):
+            assert not hasattr(learner, "see")
+            return
+        obs = self.obs(env.spec, scale=10.0)
+        learner.see({name: obs[name] for name in (*learner.actor_groups, *learner.critic_groups)})
+        assert learner.act(obs, explore=False).isfinite().all()
+        assert not_finite(learner.state_dict(), "the learner") == []
 
     def test_all_that_it_keeps_is_finite_when_new_and_when_it_has_learned(
         self, case: LearnerCase

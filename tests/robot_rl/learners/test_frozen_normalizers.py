@@ -7,35 +7,22 @@ from typing import Any
 import pytest
 import torch
 
-from configs.learner_builders import TD3LearnerConfig, build_td3
-from policies.deterministic_actor import DeterministicActorConfig
-from policies.history.encoder import EncoderConfig, EncoderKind
-from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
-from robot_rl.learners.estimation import EstimationConfig
-from tests.contracts.learners_with_history import TERMS
+from tests.contracts.learners_with_history import BESIDE, ESTIMATES, TERMS, td3
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
 from tests.robot_rl.learners.offline.small import small_cql, small_iql, small_qc
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
 
-ENCODER = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3, estimate=["velocity"])
-BESIDE = EstimationConfig(next_obs=True)
-
 
 def estimating(spec: EnvSpec, **settings: Any) -> Any:
-    return small_cql(spec, actor={"encoder": ENCODER}, estimation=BESIDE, **settings)
+    return small_cql(spec, actor={"encoder": ESTIMATES}, estimation=BESIDE, **settings)
 
 
 def estimating_td3(spec: EnvSpec, **settings: Any) -> Any:
     """Which does not learn offline."""
-    actor = DeterministicActorConfig(hidden=[16], encoder=ENCODER)
-    config = TD3LearnerConfig(
-        batch_size=8, critic=QEnsembleConfig(hidden=[16]), actor=actor, estimation=BESIDE,
-        **settings,
-    )  # fmt: skip
-    return build_td3(config, spec, seed=0)
+    return td3(estimation=BESIDE, **settings)(spec, 0)
 
 
 def flash_sac(spec: EnvSpec, **settings: Any) -> Any:

@@ -27,9 +27,9 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
   warp       a control period of MuJoCo Warp on the CPU, captured as a graph and not
   soak       a million random world-steps of every task and robot: what is not a number, and
              what the engine gave up; the same command goes on
-  gpu        thousands of worlds on a GPU: speed, trainings, policies checked in MuJoCo's C engine,
-             PPO of rsl_rl in the same worlds and mjlab's own training where they are installed, in
-             stages of a few minutes; the same command does the next one
+  gpu        thousands of worlds on a GPU: speed, updates as graphs and not, trainings, policies
+             checked in MuJoCo's C engine, PPO of rsl_rl in the same worlds and mjlab's own training
+             where they are installed, in stages of a few minutes; the same command does the next
   data       memory and speed of reading, converting and merging a data set of --gigabytes; or, with
              --corruptions, what becomes of data sets with files that are damaged
   deploy     a deployment over ROS 2 beside its bars: lateness, work, age of what is answered,
@@ -227,7 +227,8 @@ def _gpu(options: argparse.Namespace) -> dict[str, Any]:
             "training.total_steps=64", "training.random_steps=32", "training.replay_capacity=64",
             "training.evaluation_episodes=4", "learner.batch_size=16",
         )  # fmt: skip
-        sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4}
+        sizes = {"num_envs": 8, "changes": small, "rounds": 1, "episodes": 4,
+                 "batches": (16,)}  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGHUP):  # its trainings end too
         signal.signal(number, signal.default_int_handler)
     bench = GpuBench(

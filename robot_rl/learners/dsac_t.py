@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from robot_rl.core.env import Obs
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, StochasticActor
 from robot_rl.learners.off_policy import check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
@@ -115,19 +116,23 @@ class DSACT(OffPolicyLearner):
     def begin(self, mask: Tensor) -> None:
         """Nothing to prepare: exploration is drawn anew in every step."""
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics; actor, temperature and all targets in the last of several.
 
         Returns:
             Detached metrics, and the critics' mean absolute error of every row, (B,).
         """
-        metrics, error = self._update_critic(batch)
         self.updates += 1
-        if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch)
-            soft_update(self._targets, self._sources, self.config.tau)
-        return {**metrics, **self._actor_metrics}, error
+        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
+
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
+        """An update, with a step of the actor where it is late enough for one."""
+        metrics, error = self._update_critic(batch)
+        if not late:
+            return metrics, {}, error
+        acting = self._update_actor(batch)
+        soft_update(self._targets, self._sources, self.config.tau)
+        return metrics, acting, error
 
     def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         expected, sampled = self._targets_of(batch)

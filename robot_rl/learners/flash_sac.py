@@ -26,9 +26,10 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, Network, StochasticActor
 from robot_rl.learners.off_policy import RewardScaling, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.optimization import Reduce, autocast, soft_update
 from robot_rl.learners.repeated_noise import RepeatedNoise
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature, normal_entropy
@@ -133,21 +134,23 @@ class FlashSAC(OffPolicyLearner):
         super().see(obs)
         self.target_critic.update_statistics(obs)
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` first one of the actor.
 
         Returns:
             Detached metrics, and priorities, (B,).
         """
+        self.updates += 1
+        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
+
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
+        """An update, with a step of the actor where it is late enough for one."""
         batch = _without_invalid(batch)
         both = {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
-        self.updates += 1
-        if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch, both)
+        acting = self._update_actor(batch, both) if late else {}
         metrics, priority = self._update_critic(batch, both)
         soft_update(self._targets, self._sources, self.config.tau)
-        return {**metrics, **self._actor_metrics}, priority
+        return metrics, acting, priority
 
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]

@@ -79,6 +79,9 @@ class OffPolicyConfig(DescentConfig):
     """What sampled rewards are divided by."""
     reward_limit: float = 5.0
     """Size of the largest return after scaling; with categories, the edge of their support."""
+    capture: bool = True
+    """On a GPU, capture an update as a CUDA graph and play it from then on; does nothing on the
+    CPU, nor with several processes."""
     freeze_normalizers: bool = False
     """Normalisers take in stored experience alone (`training.prior`, or what the learner of
     `training.start` has seen), nothing of what is acted on: a policy that was learned from data

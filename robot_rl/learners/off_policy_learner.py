@@ -1,9 +1,8 @@
 """What every learner of the family has and tells: optimisers, random stream, reward scale."""
 
-import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,29 +10,12 @@ from torch import Tensor, nn
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
+from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Step
 from robot_rl.learners.networks import Actor, Critic
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
-
-AnyLearner = TypeVar("AnyLearner", bound="OffPolicyLearner")
-Arguments = ParamSpec("Arguments")
-Updated = TypeVar("Updated")
-
-
-def with_fast_products(
-    update: Callable[Concatenate[AnyLearner, Arguments], Updated],
-) -> Callable[Concatenate[AnyLearner, Arguments], Updated]:
-    """Let the products of an update go to the faster library, forward and backward."""
-
-    @functools.wraps(update)
-    def faster(
-        self: AnyLearner, /, *arguments: Arguments.args, **keywords: Arguments.kwargs
-    ) -> Updated:
-        with self.products:
-            return update(self, *arguments, **keywords)
-
-    return faster
 
 
 class OffPolicyLearner:
@@ -86,6 +68,11 @@ class OffPolicyLearner:
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "policy samples"))
         self._actor_metrics: dict[str, Tensor] = {}
+        captures = config.capture and device.type == "cuda" and reduce is None
+        self.captured = CapturedSteps(
+            GraphRecorder(device, [self._generator]) if captures else None
+        )
+        """What does the steps of updates, or plays them."""
 
     def observe(self, step: EnvStep) -> None:
         """Take rewards into their scale, and what is acted on next into the normalisers."""
@@ -97,6 +84,22 @@ class OffPolicyLearner:
         """Take observations, groups (B, ...), into the normalisers."""
         self._policy.update_statistics(obs)
         self._critic.update_statistics(obs)
+
+    def run(self, step: Step, batch: Batch, *moves: Hashable) -> tuple[dict[str, Tensor], Tensor]:
+        """Do a step of an update, or play it as it was captured.
+
+        Args:
+            step: Called with the batch and the moves; keeps the rules of `captured.py`.
+            batch: B rows.
+            moves: Plain values that decide what the step does.
+
+        Returns:
+            What `update` returns: metrics, the actor's those of its last step, and the error.
+        """
+        with self.products:
+            metrics, acting, error = self.captured.run(step, batch, *moves)
+        self._actor_metrics = acting or self._actor_metrics
+        return {**metrics, **self._actor_metrics}, error
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""
@@ -116,6 +119,7 @@ class OffPolicyLearner:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self._generator.set_state(state["generator"])
+        self.captured.forget()  # optimisers have other tensors now
         self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Any]:

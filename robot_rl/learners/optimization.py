@@ -62,7 +62,7 @@ class Optimizer:
         device = self.params[0].device
         self._warmup = config.learning_rate_warmup if warm_up else 0
         self._scheduled = config.learning_rate_decay > 0 or self._warmup > 0
-        # On CUDA the step size lies on the device: there a graph of the update could read it too.
+        # On CUDA the step size lies on the device, where a graph of the update reads it too.
         self._on_device = device.type == "cuda"
         rate = torch.tensor(lr, device=device) if self._on_device or self._scheduled else lr
         kind = torch.optim.AdamW if decay > 0 else torch.optim.Adam
@@ -71,7 +71,7 @@ class Optimizer:
             eps=config.adam_epsilon, weight_decay=decay, fused=True, capturable=self._on_device,
         )  # fmt: skip
         # Of the learner, up to here: rates follow them, now or where another run goes on.
-        self._updates: Any = torch.zeros((), device=device) if self._scheduled else 0
+        self._updates = torch.zeros((), dtype=torch.int64, device=device)
         self._moving: tuple[Tensor, list[list[Tensor]]] | None = None
 
     def step(self, loss: Tensor) -> Tensor | None:
@@ -116,7 +116,7 @@ class Optimizer:
         # A state of before updates were counted has steps alone; those of an actor in an offline
         # phase, one in each update, are then counted too often.
         updates = int(state.get("updates", counted))
-        self._updates = self._updates.fill_(updates) if self._scheduled else updates
+        self._updates.fill_(updates)
         self._moving = None
 
     def _move(self) -> None:
@@ -161,7 +161,7 @@ class Optimizer:
             end = config.learning_rate_end
             share = end + 0.5 * (1 - end) * (1 + torch.cos(math.pi * progress))
         else:
-            share = torch.ones_like(updates)
+            share = torch.ones((), device=updates.device)
         if self._warmup > 0:
             share = share * (updates / self._warmup).clamp(max=1.0)
         rate.copy_(self._lr * share)

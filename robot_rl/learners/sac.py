@@ -23,8 +23,9 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.offline.critic_penalty import CriticPenalty, CriticView
 from robot_rl.learners.offline.inspection import inspect_values
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
@@ -138,6 +139,10 @@ class SAC(OffPolicyLearner):
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
         self._pending = Pending(config.actor_on_all, device)
+        # What waits from update to update lies elsewhere each time.
+        self.captured.allowed = not config.actor_on_all and (
+            self.penalty is None or self.penalty.capturable
+        )
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
@@ -155,7 +160,10 @@ class SAC(OffPolicyLearner):
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor steps in every update; online the penalty may end."""
         self._phase = phase
+        before = self._actor_interval
         self._actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
+        if self._actor_interval != before:
+            self.captured.forget()  # optimisers count another number of updates per step
         self._actor_optimizer.interval = self._actor_interval
         if not self.config.temperature_every_update:
             self.temperature.follow(self._actor_interval)
@@ -169,32 +177,38 @@ class SAC(OffPolicyLearner):
             lambda obs, action: self.values.expectation(self.target_critic(obs, action)).amin(0),
         )  # fmt: skip
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 
         Returns:
             Detached metrics, and the critics' error of every row, (B,).
         """
+        share = self._share_of_penalty()
+        self.updates += 1
+        if self._phase is Phase.offline:
+            self._switch = self.updates
+        online = self.updates - self._switch
+        late = self.updates % self._actor_interval == 0
+        acts = late and (online == 0 or online > self.config.critic_updates)
+        return self.run(self._learn, batch, share, late, acts)
+
+    def _learn(self, batch: Batch, share: float, late: bool, acts: bool) -> Outcome:
+        """An update: how much of a penalty, the last of several or not, with an actor's step."""
         alpha = self.temperature.value()
-        metrics, seen, error = self._update_critic(batch, alpha)
+        metrics, seen, error = self._update_critic(batch, alpha, share)
         if self.config.temperature_every_update:
             self.temperature.step(seen.next_log_prob, seen.weight)
             alpha = self.temperature.value()
         self._pending.add(seen)
-        self.updates += 1
-        if self._phase is Phase.offline:
-            self._switch = self.updates
-        if self.updates % self._actor_interval == 0:
-            waiting = self._pending.take()
-            online = self.updates - self._switch
-            if online == 0 or online > self.config.critic_updates:
-                self._actor_metrics = self._update_actor(waiting, alpha)
+        waiting = self._pending.take() if late else seen
+        acting = self._update_actor(waiting, alpha) if acts else {}
         soft_update(self._targets, self._sources, self.config.tau)
-        return {**metrics, **self._actor_metrics}, error
+        return metrics, acting, error
 
-    def _update_critic(self, batch: Batch, alpha: Tensor) -> tuple[dict[str, Tensor], Seen, Tensor]:
-        penalty, share = self._present_penalty()
+    def _update_critic(
+        self, batch: Batch, alpha: Tensor, share: float
+    ) -> tuple[dict[str, Tensor], Seen, Tensor]:
+        penalty = self.penalty if share > 0 else None
         count = 1 if penalty is None else penalty.next_actions
         target, next_log_prob = self._target(batch, alpha, count)
         weight = batch.weight if penalty is None else penalty.weight(batch)
@@ -210,14 +224,12 @@ class SAC(OffPolicyLearner):
         error = self.values.error(output, target)
         return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
 
-    def _present_penalty(self) -> tuple[CriticPenalty | None, float]:
-        """What is added in this update, and how much of it."""
+    def _share_of_penalty(self) -> float:
+        """How much of a penalty is added in the next update."""
         if self.penalty is None or self._phase is Phase.offline:
-            return self.penalty, 1.0
+            return 0.0 if self.penalty is None else 1.0
         # Without an offline phase there is nothing that could end by and by.
-        online = self.updates - self._switch if self._switch else sys.maxsize
-        share = self.penalty.share(online)
-        return (self.penalty if share > 0 else None), share
+        return self.penalty.share(self.updates - self._switch if self._switch else sys.maxsize)
 
     @torch.no_grad()
     def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,9 +18,10 @@ from torch import Tensor
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, DeterministicActor, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
 
@@ -141,21 +142,22 @@ class TD3(OffPolicyLearner):
         kept = self._sigma if len(self._sigma) == len(mask) else drawn
         self._sigma = torch.where(mask, drawn, kept)
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, in the last of `actor_interval` updates of the actor too.
 
         Returns:
             Detached metrics, and the surprise of every row, (B,), as its priority.
         """
-        metrics, priority = self._update_critic(batch)
         self.updates += 1
-        late = self.updates % self.config.actor_interval == 0
-        if late:
-            self._actor_metrics = self._update_actor(batch)
+        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
+
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
+        """An update, with a step of the actor where it is late enough for one."""
+        metrics, priority = self._update_critic(batch)
+        acting = self._update_actor(batch) if late else {}
         if late or not self.config.delay_targets:
             soft_update(self._targets, self._sources, self.config.tau)
-        return {**metrics, **self._actor_metrics}, priority
+        return metrics, acting, priority
 
     def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         with torch.no_grad():

@@ -40,6 +40,7 @@ BARS = {
     (1024, 256): [("ours, bf16", "SBX", 3.0)],
 }  # fmt: skip
 _MEMBERS = 2
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +105,19 @@ def bf16_units() -> str:
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 
-def own_learner(size: Size, precision: Precision) -> Learner:
+def own_learner(
+    size: Size, precision: Precision, *, device: torch.device = _CPU, capture: bool = True
+) -> Learner:
     """Our SAC as the peers have it by default."""
     spec = EnvSpec(
-        num_envs=1, device=torch.device("cpu"), groups={"actor": GroupSpec(shape=(OBS,))},
+        num_envs=1, device=device, groups={"actor": GroupSpec(shape=(OBS,))},
         action_size=ACTION, control_dt=0.05,
     )  # fmt: skip
     hidden = [size.width, size.width]
     config = SACLearnerConfig(
         batch_size=size.batch,
         precision=precision,
+        capture=capture,
         actor=GaussianActorConfig(hidden=hidden, normalize=False),
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
     )
@@ -122,7 +126,7 @@ def own_learner(size: Size, precision: Precision) -> Learner:
 
 def own_updates(size: Size, precision: Precision) -> Callable[[], float]:
     """Updates per second of ours."""
-    learner, batch = own_learner(size, precision), _random_batch(size.batch)
+    learner, batch = own_learner(size, precision), random_batch(size.batch)
 
     def measure() -> float:
         start = time.process_time()
@@ -233,14 +237,15 @@ def one_processor() -> Iterator[None]:
             os.sched_setaffinity(0, before)
 
 
-def _random_batch(size: int) -> Batch:
+def random_batch(size: int, device: torch.device = _CPU) -> Batch:
+    """Transitions of no world in particular."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator)
+        return torch.randn(shape, generator=generator).to(device)
 
     return Batch(
         obs={"actor": normal(size, OBS)}, action=normal(size, ACTION).tanh(), reward=normal(size),
-        discount=torch.full((size,), 0.99), next_obs={"actor": normal(size, OBS)},
-        weight=torch.ones(size),
+        discount=torch.full((size,), 0.99, device=device), next_obs={"actor": normal(size, OBS)},
+        weight=torch.ones(size, device=device),
     )  # fmt: skip

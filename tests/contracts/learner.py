@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from robot_rl.core import fast_products
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, SeesStored
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import CapturedSteps
 from robot_rl.training.finite_watch import not_finite
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+from tests.robot_rl.learners.tape import TapeRecorder
 
 WORLDS = 5
 
@@ -221,6 +224,36 @@ class LearnerContract:
             assert torch.equal(learner.act(obs, explore=True), other.act(obs, explore=True))
         assert_same(other.state_dict(), learner.state_dict())
 
+    def test_a_captured_update_does_what_a_computed_one_does(
+        self, case: LearnerCase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On the CPU by a tape, on a GPU by graphs; steps, actions and another state between."""
+        monkeypatch.setattr(fast_products, "digits_are_kept", lambda: False)  # a tape knows no mode
+        learner, spec = self.make(case)
+        plain, _ = self.make(case)
+        steps, computed = captured_steps(learner), captured_steps(plain)
+        if steps is None or computed is None:
+            return  # not of the family
+        computed.allowed = False
+        if self.device.type == "cpu":
+            steps.record_with(TapeRecorder())
+        obs, env = self.obs(spec, WORLDS), self.env(case)
+        env.reset(seed=1)
+        captures: list[int] = []
+        for i, batch in enumerate(self.batches(learner, spec, 20)):
+            assert_same(learner.update(batch), plain.update(batch))
+            assert torch.equal(learner.act(obs, explore=True), plain.act(obs, explore=True))
+            step = env.step(torch.zeros(WORLDS, spec.action_size, device=self.device))
+            learner.observe(step)
+            plain.observe(step)
+            captures.append(steps.captures)
+            if i == 9:
+                learner.load_state_dict(copied(learner.state_dict()))
+                assert steps.captures == 0
+        assert_same(learner.state_dict(), plain.state_dict())
+        assert (captures[9] > 0) == (captures[-1] > 0) == steps.allowed
+        assert computed.captures == 0
+
     def test_rows_of_weight_zero_have_no_influence(self, case: LearnerCase) -> None:
         learner, spec = self.make(case)
         other, _ = self.make(case)
@@ -287,6 +320,11 @@ class LearnerContract:
         exported = torch.export.export(policy, (seen,)).module()
         with torch.no_grad():
             torch.testing.assert_close(exported(seen), policy(obs), rtol=1e-6, atol=1e-6)
+
+
+def captured_steps(learner: Learner) -> CapturedSteps | None:
+    """Of the algorithm, which may stand beside an encoder; None where it has none."""
+    return getattr(getattr(learner, "inner", learner), "captured", None)
 
 
 def _chunks(batch: Batch, length: int) -> dict[str, torch.Tensor]:

@@ -38,13 +38,18 @@ def test_a_machine_without_a_gpu_is_told_so(command, here):
 @pytest.mark.slow
 def test_stages_are_done_one_by_one_and_remembered(command, here):
     asked = ("benchmark", "gpu", "--device", "cpu", "--quick", "--runs", "found")
-    for done in (["speed"], ["speed", "train hover"], ["speed", "train hover", "check hover"]):
+    order = ["speed", "updates", "train hover", "check hover"]
+    for done in (order[:1], order[:2], order[:3], order):
         answer = command(*asked)
         assert answer.code == 0, answer.err
         assert "same command again" in answer.out
         record = json.loads(Path("found/gpu.json").read_text())
         assert list(record["stages"]) == done
     assert [row["name"] for row in record["stages"]["speed"]["rows"]] == ["hover", "go2", "g1"]
+    assert [(row["name"], row["note"]) for row in record["stages"]["updates"]["rows"]] == [
+        ("batch 16, captured", "graphs played: 0"),  # on a CPU there is none
+        ("batch 16, kernel by kernel", "graphs played: 0"),
+    ]
     assert record["stages"]["train hover"]["world_steps"] == 64
     assert record["stages"]["check hover"]["episodes"] == 4
     answer = command(*asked, "--minutes", "1")
@@ -60,7 +65,8 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
         )  # fmt: skip
 
     first = bench(1000)
-    before = {"setting": first._setting(), "machine": {}, "stages": {"speed": {}}}
+    before = {"setting": first._setting(), "machine": {}}
+    before["stages"] = {"speed": {}, "updates": {}}
     (tmp_path / "gpu.json").write_text(json.dumps(before))
     said, begun = [], []
 
@@ -71,7 +77,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
     monkeypatch.setattr(stages, "train_all", endless)
     assert first.next(said.append)
     assert "hover goes on in the next stage" in said
-    assert list(first.record["stages"]) == ["speed"]
+    assert list(first.record["stages"]) == ["speed", "updates"]
     assert bench(1000).next(said.append)
     assert [job.label for job in begun] == ["hover", "hover"]
     assert begun[0].identity == begun[1].identity, "so that train_all goes on with it"
@@ -81,6 +87,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
 
 OURS = (
     "speed",
+    "updates",
     *(f"{do} {world}" for world in ("hover", "go2", "g1") for do in ("train", "check")),
 )
 

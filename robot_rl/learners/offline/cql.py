@@ -91,6 +91,9 @@ class Conservatism:
     offline = True
     """It is what lets a learner begin with stored experience alone."""
 
+    capturable = True
+    """Nothing in it waits for the device."""
+
     def __init__(
         self, config: ConservatismConfig, optimizer: OffPolicyConfig, *, device: torch.device,
         generator: torch.Generator, reduce: Reduce | None = None,

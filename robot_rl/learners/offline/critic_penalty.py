@@ -34,6 +34,9 @@ class CriticPenalty(Protocol):
     next_actions: int
     """Actions drawn at every next observation, of which the largest value is the target's."""
 
+    capturable: bool
+    """Whether an update with it keeps the rules of `learners/captured.py`."""
+
     def share(self, online_updates: int) -> float:
         """What is left of it, in [0, 1], so many updates after the run's own experience came in."""
         ...

@@ -58,6 +58,8 @@ class DynamicsGap:
 
     offline = False
     next_actions = 1
+    capturable = False
+    """Rows are picked by whether they are real: how many there are, the host must know."""
 
     def __init__(
         self, config: DynamicsGapConfig, optimizer: OffPolicyConfig, of_action: Critic,

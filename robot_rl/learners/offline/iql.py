@@ -15,9 +15,10 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, LikelihoodActor, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.offline.inspection import inspect_values
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
 
@@ -109,13 +110,17 @@ class IQL(OffPolicyLearner):
             lambda obs, _: self._v(obs),
         )  # fmt: skip
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the value, of the critics and, every `actor_interval`, of the actor.
 
         Returns:
             Detached metrics, and the critics' error of every row, (B,).
         """
+        self.updates += 1
+        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
+
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
+        """An update, with a step of the actor where it is late enough for one."""
         weight = batch.weight
         with torch.no_grad():
             best = self._least(batch)  # (B,): of the stored action
@@ -131,9 +136,7 @@ class IQL(OffPolicyLearner):
         q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
         error = q - target
         critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        self.updates += 1
-        if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch, advantage)
+        acting = self._update_actor(batch, advantage) if late else {}
         self._value_optimizer.step(value_loss)
         self._critic_optimizer.step(critic_loss)
         soft_update(self._targets, self._sources, self.config.tau)
@@ -141,7 +144,7 @@ class IQL(OffPolicyLearner):
             "critic_loss": critic_loss.detach(), "value_loss": value_loss.detach(),
             "q_mean": q.detach().mean(), "advantage": advantage.mean(),
         }  # fmt: skip
-        return {**metrics, **self._actor_metrics}, error.detach().abs().mean(0)
+        return metrics, acting, error.detach().abs().mean(0)
 
     def _update_actor(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
         """Likelihood of stored actions, weighed by how good they turned out."""

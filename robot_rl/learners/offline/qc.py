@@ -19,10 +19,11 @@ from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
+from robot_rl.learners.captured import Outcome
 from robot_rl.learners.imitation.losses import VelocityPolicy, flow_matching
 from robot_rl.learners.networks import Actor, Critic
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner, with_fast_products
+from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.offline.inspection import inspect_values
 from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
 
@@ -179,7 +180,6 @@ class QC(OffPolicyLearner):
             lambda obs, chunk: self._q(self.target_critic, obs, chunk).mean(0),
         )  # fmt: skip
 
-    @with_fast_products
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, and of the flow every `actor_interval`.
 
@@ -187,6 +187,11 @@ class QC(OffPolicyLearner):
             Detached metrics, and the critics' error of every row, (B,); where its chunk is cut, and
             may be whole when the episode has gone on, the mean of the others.
         """
+        self.updates += 1
+        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
+
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
+        """An update, with a step of the flow where it is late enough for one."""
         whole = batch.extra["valid"][:, -1]
         weight = batch.weight * whole
         with torch.no_grad():
@@ -196,9 +201,7 @@ class QC(OffPolicyLearner):
         q = self._q(self.critic, batch.obs, batch.extra["chunk"].flatten(1))  # (E, B)
         error = q - target
         critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        self.updates += 1
-        if self.updates % self.config.actor_interval == 0:
-            self._actor_metrics = self._update_actor(batch)
+        acting = self._update_actor(batch) if late else {}
         self._critic_optimizer.step(critic_loss)
         soft_update(self._targets, self._sources, self.config.tau)
         metrics = {
@@ -207,7 +210,7 @@ class QC(OffPolicyLearner):
         }  # fmt: skip
         missed = error.detach().abs().mean(0)  # (B,)
         usual = (missed * whole).sum() / whole.sum().clamp_min(1)
-        return {**metrics, **self._actor_metrics}, torch.where(whole, missed, usual)
+        return metrics, acting, torch.where(whole, missed, usual)
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""

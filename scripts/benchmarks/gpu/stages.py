@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.gpu.mjlab_peer import MjlabTraining
 from benchmarks.gpu.plan import WORLDS, World
+from benchmarks.gpu.updates import measure_captured
 from benchmarks.simulation import environment_speed
 from benchmarks.timing import interleave
 from configs.compose import compose
@@ -54,6 +55,8 @@ class GpuBench:
     """Turns of each contender where speeds are measured."""
     episodes: int = 1000
     """Of each check."""
+    batches: tuple[int, ...] = (256, 8192)
+    """Transitions per update where updates are measured."""
     mjlab_python: Path | None = None
     """A Python that has mjlab; without one its stages are left out."""
 
@@ -89,7 +92,9 @@ class GpuBench:
                 "go on with the same, or name another folder (--runs)"
             )
         found = record.setdefault("stages", {})
-        stages: dict[str, Callable[[], dict[str, Any] | None]] = {"speed": lambda: self._speed(say)}
+        stages: dict[str, Callable[[], dict[str, Any] | None]] = {
+            "speed": lambda: self._speed(say), "updates": lambda: self._updates(say)
+        }  # fmt: skip
         for world in WORLDS:
             stages[f"train {world.name}"] = lambda world=world: self._train(world, say)
             stages[f"check {world.name}"] = lambda world=world: self._check(world, say)
@@ -135,6 +140,12 @@ class GpuBench:
         for env in closing:
             env.check()
             env.close()
+        return section.record()
+
+    def _updates(self, say: Callable[[str], None]) -> dict[str, Any]:
+        section = measure_captured(torch.device(self.device), self.batches, rounds=self.rounds)
+        for line in section.lines():
+            say(line)
         return section.record()
 
     def _job(self, world: World, script: str = "train") -> TrainingJob:

@@ -1,0 +1,209 @@
+"""Updates that are captured once and played from then on: on a GPU, as a CUDA graph.
+
+An update of small networks is some hundred kernels, each of which takes the host longer to launch
+than the device to run. A graph launches all of them at once.
+
+Played is what was captured, and nothing else: no line of Python runs again. A step may therefore
+depend on plain values that it is called with beside the batch, for each combination of which it is
+captured anew. Whatever else changes must lie in tensors that stay where they are; and nothing in it
+may wait for the device, pick rows by a mask, or make a tensor of the host's numbers.
+"""
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.transition import Batch
+
+_logger = logging.getLogger(__name__)
+
+_WARM_UP = 3
+"""Updates before a capture, which make what is made once: states of optimisers, workspaces."""
+_MOST = 16
+"""Captures of one learner; further combinations are computed kernel by kernel."""
+
+Outcome = tuple[dict[str, Tensor], dict[str, Tensor], Tensor]
+"""Detached 0-dim metrics of the critics and of the actor, empty where it takes no step, and the
+error of every row, (B,)."""
+Step = Callable[..., Outcome]
+"""Of a batch and plain values."""
+Play = Callable[[Batch], Outcome]
+"""What was captured, with another batch of the same shapes; its outcome is the caller's to keep."""
+
+
+class Recorder(Protocol):
+    """Captures steps, in one way or another."""
+
+    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+        """Do a step as it is done before a capture."""
+        ...
+
+    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+        """Remember what a step does, without doing it.
+
+        Raises:
+            RuntimeError: It does what cannot be captured; nothing has happened.
+        """
+        ...
+
+
+class CapturedSteps:
+    """Does a learner's steps, and plays those that come again and again."""
+
+    def __init__(self, recorder: Recorder | None, *, allowed: bool = True) -> None:
+        """Nothing is captured yet.
+
+        Args:
+            recorder: What captures; None computes everything kernel by kernel.
+            allowed: Whether the learner's steps keep the rules at all.
+        """
+        self.allowed = allowed
+        """A learner says here that its steps cannot be captured."""
+        self._recorder = recorder
+        self._plays: dict[Hashable, Play] = {}
+        self._done: Counter[Hashable] = Counter()
+
+    @property
+    def captures(self) -> int:
+        """How many steps are played."""
+        return len(self._plays)
+
+    def run(self, step: Step, batch: Batch, *moves: Hashable) -> Outcome:
+        """Do a step, or play it.
+
+        Args:
+            step: Called with the batch and the moves.
+            batch: B rows.
+            moves: Plain values that decide what the step does.
+        """
+        recorder = self._recorder
+        if recorder is None or not self.allowed:
+            return step(batch, *moves)
+        key = (moves, _description(batch))
+        if key not in self._plays:
+            if self._done[key] < _WARM_UP:
+                self._done[key] += 1
+                return recorder.warm_up(lambda: step(batch, *moves))
+            if len(self._plays) >= _MOST:
+                return step(batch, *moves)
+            try:
+                self._plays[key] = recorder.capture(lambda other: step(other, *moves), batch)
+            except RuntimeError as error:  # whatever it was, training can go on
+                self.allowed = False
+                self.forget()
+                _logger.warning(
+                    "an update could not be captured as a graph; all go on kernel by kernel, "
+                    "which is slower (learner.capture=false asks for it): %s", error,
+                )  # fmt: skip
+                return step(batch, *moves)
+        return self._plays[key](batch)
+
+    def record_with(self, recorder: Recorder) -> None:
+        """Capture by other means."""
+        self.forget()
+        self._recorder = recorder
+
+    def forget(self) -> None:
+        """Capture anew: tensors of the learner were replaced."""
+        self._plays.clear()
+        self._done.clear()
+
+
+class GraphRecorder:
+    """Captures steps as CUDA graphs."""
+
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
+        """Begin a stream of its own, as captures want it.
+
+        Args:
+            device: Of the learner.
+            generators: All that steps draw from.
+        """
+        self._stream = torch.cuda.Stream(device)
+        self._device, self._generators = device, generators
+
+    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+        """Do a step in the stream of the captures, between what came before and what follows."""
+        present = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(present)
+        with torch.cuda.stream(self._stream):
+            outcome = step()
+        present.wait_stream(self._stream)
+        return outcome
+
+    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+        """Make a graph of a step, whose inputs and outputs stay where they are.
+
+        Raises:
+            RuntimeError: It waits for the device, or does something else that graphs cannot.
+        """
+        graph: Any = torch.cuda.CUDAGraph()
+        kernels: Any = torch  # torch does not annotate all that it has
+        inputs = [tensor.clone() for tensor in tensors_of(batch)]
+        before = [generator.clone_state() for generator in self._generators]
+        try:
+            for generator in self._generators:
+                graph.register_generator_state(generator)
+            with _no_collection(), torch.cuda.graph(graph, stream=self._stream):
+                metrics, acting, error = step(with_tensors(batch, inputs))
+                values = (*metrics.values(), *acting.values())
+                told = torch.stack([value.float() for value in values])
+        except RuntimeError:
+            # A capture that has failed leaves generators waiting for its end.
+            for generator, state in zip(self._generators, before, strict=True):
+                generator.graphsafe_set_state(state)
+            raise
+
+        def play(other: Batch) -> Outcome:
+            kernels._foreach_copy_(inputs, tensors_of(other))
+            graph.replay()
+            now = told.clone().unbind()  # the next play writes into the same place
+            of_critics = dict(zip(metrics, now, strict=False))
+            return of_critics, dict(zip(acting, now[len(metrics) :], strict=True)), error.clone()
+
+        return play
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """All tensors of a batch, in an order that is that of `with_tensors`."""
+    return [
+        *batch.obs.values(), *batch.next_obs.values(), *batch.extra.values(),
+        batch.action, batch.reward, batch.discount, batch.weight,
+    ]  # fmt: skip
+
+
+def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
+    """The batch with other tensors in the place of its own."""
+    left = iter(tensors)
+
+    def others(groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: next(left) for name in groups}
+
+    return replace(
+        batch, obs=others(batch.obs), next_obs=others(batch.next_obs), extra=others(batch.extra),
+        action=next(left), reward=next(left), discount=next(left), weight=next(left),
+    )  # fmt: skip
+
+
+def _description(batch: Batch) -> Hashable:
+    names = (*batch.obs, "|", *batch.next_obs, "|", *batch.extra)
+    return names, tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(batch))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Memory that Python gives back in the middle of a capture would end it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,56 @@
+"""Updates of SAC on a device: captured as a graph, and kernel by kernel."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.timing import Section, interleave
+from benchmarks.updates import Size, own_learner, random_batch
+from robot_rl.learners.off_policy import Precision
+
+_UPDATES = 100
+"""In one turn."""
+
+
+def measure_captured(device: torch.device, batches: Sequence[int], *, rounds: int) -> Section:
+    """Updates per second at each batch size in turn, either way.
+
+    Args:
+        device: Of the learner.
+        batches: Transitions per update.
+        rounds: Turns of each contender.
+    """
+    contenders: dict[str, Callable[[], float]] = {}
+    notes: dict[str, Callable[[float], str]] = {}
+    for batch in batches:
+        for capture in (True, False):
+            name = f"batch {batch}, {'captured' if capture else 'kernel by kernel'}"
+            learner: Any = own_learner(
+                Size(batch=batch), Precision.fp32, device=device, capture=capture
+            )
+            contenders[name] = _rate(learner, batch, device)
+            notes[name] = lambda _, one=learner: f"graphs played: {one.captured.captures}"
+    return interleave(
+        f"SAC, networks 256-256, {device}", "updates/s", contenders, rounds=rounds, notes=notes
+    )
+
+
+def _rate(learner: Any, size: int, device: torch.device) -> Callable[[], float]:
+    batch = random_batch(size, device)
+
+    def measure() -> float:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(_UPDATES):
+            learner.update(batch)
+        _wait(device)
+        return _UPDATES / (time.perf_counter() - start)
+
+    return measure
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

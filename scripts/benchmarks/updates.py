@@ -26,6 +26,7 @@ from robot_rl.core.learner import Learner
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import Precision
+from robot_rl.learners.optimization import BF16_UNITS
 
 OBS, ACTION = 17, 6
 """Those of HalfCheetah-v5."""
@@ -101,7 +102,7 @@ def measure_updates(
 def bf16_units() -> str:
     """What the processor has for products in bf16."""
     known = torch.cpu.get_capabilities()
-    found = [name for name in ("avx512_bf16", "amx_bf16") if known.get(name)]
+    found = [name for name in BF16_UNITS if known.get(name)]
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"
 
 

@@ -1,6 +1,8 @@
 """Steps of Adam by hand: schedules, decay, whose gradients, whose step size."""
 
+import logging
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +11,12 @@ from torch import Tensor, nn
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import OffPolicyConfig, Precision
-from robot_rl.learners.optimization import Optimizer, autocast, soft_update
+from robot_rl.learners.optimization import (
+    Optimizer,
+    autocast,
+    soft_update,
+    warn_without_bf16_units,
+)
 from tests.fakes import CPU, copied
 
 LR = 0.1
@@ -194,3 +201,32 @@ def test_a_parameter_that_the_loss_does_not_reach_stays_where_it_is() -> None:
         adam.descend()
     assert float(moved.detach()) == pytest.approx(1.0 - 3 * LR, rel=1e-5)
     assert float(idle.detach()) == 1.0
+
+
+@pytest.fixture
+def said_anew() -> Iterator[None]:
+    warn_without_bf16_units.cache_clear()
+    yield
+    warn_without_bf16_units.cache_clear()
+
+
+@pytest.mark.usefixtures("said_anew")
+@pytest.mark.parametrize(
+    ("known", "precision", "said"),
+    [
+        ({"architecture": "x86_64", "cpu_name": "Old 7"}, Precision.bf16, 1),
+        ({"architecture": "x86_64", "cpu_name": "Old 7"}, Precision.fp32, 0),
+        ({"architecture": "x86_64", "avx512_bf16": True}, Precision.bf16, 0),
+        ({"architecture": "aarch64"}, Precision.bf16, 0),
+    ],
+)
+def test_bf16_without_units_for_it_is_said_once(
+    known: dict[str, Any], precision: Precision, said: int, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            optimizer([weights(1.0)], precision=precision)
+    assert len(caplog.messages) == said
+    assert all("Old 7" in message and "fp32" in message for message in caplog.messages)

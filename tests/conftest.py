@@ -16,6 +16,7 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ.setdefault("WANDB_MODE", "offline")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # products with the same bits, on a GPU
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("fixed")

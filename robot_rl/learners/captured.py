@@ -28,6 +28,8 @@ _WARM_UP = 3
 """Updates before a capture, which make what is made once: states of optimisers, workspaces."""
 _MOST = 16
 """Captures of one learner; further combinations are computed kernel by kernel."""
+_MOST_COUNTED = 256
+"""Combinations whose updates are counted at once: a value that fades is another in each update."""
 
 Outcome = tuple[dict[str, Tensor], dict[str, Tensor], Tensor]
 """Detached 0-dim metrics of the critics and of the actor, empty where it takes no step, and the
@@ -88,6 +90,8 @@ class CapturedSteps:
             return step(batch, *moves)
         key = (moves, _description(batch))
         if key not in self._plays:
+            if len(self._done) > _MOST_COUNTED:
+                self._done.clear()  # captures come a little later
             if self._done[key] < _WARM_UP:
                 self._done[key] += 1
                 return recorder.warm_up(lambda: step(batch, *moves))
@@ -98,10 +102,12 @@ class CapturedSteps:
             except RuntimeError as error:  # whatever it was, training can go on
                 self.allowed = False
                 self.forget()
+                cause = error.__context__ or error  # the end of a spoilt capture fails as well
                 _logger.warning(
                     "an update could not be captured as a graph; all go on kernel by kernel, "
-                    "which is slower (learner.capture=false asks for it): %s", error,
-                )  # fmt: skip
+                    "which is slower (learner.capture=false asks for it): %s",
+                    str(cause).partition("\n")[0],
+                )
                 return step(batch, *moves)
         return self._plays[key](batch)
 
@@ -151,12 +157,16 @@ class GraphRecorder:
         try:
             for generator in self._generators:
                 graph.register_generator_state(generator)
-            with _no_collection(), torch.cuda.graph(graph, stream=self._stream):
+            # The outer context brings the present stream back where a capture ends in an error.
+            with (
+                torch.cuda.stream(self._stream), _no_collection(),
+                torch.cuda.graph(graph, stream=self._stream),
+            ):  # fmt: skip
                 metrics, acting, error = step(with_tensors(batch, inputs))
                 values = (*metrics.values(), *acting.values())
                 told = torch.stack([value.float() for value in values])
         except RuntimeError:
-            # A capture that has failed leaves generators waiting for its end.
+            # Whatever a failed capture left in them: nothing has been drawn.
             for generator, state in zip(self._generators, before, strict=True):
                 generator.graphsafe_set_state(state)
             raise

@@ -116,10 +116,10 @@ class OffPolicyLearner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
+        self.captured.forget()  # optimisers get other tensors
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self._generator.set_state(state["generator"])
-        self.captured.forget()  # optimisers have other tensors now
         self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Any]:

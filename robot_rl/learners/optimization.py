@@ -120,7 +120,8 @@ class Optimizer:
         adam = {name: part for name, part in state.items() if name != "updates"}
         self._adam.load_state_dict(adam)
         for group, rate in zip(self._adam.param_groups, rates, strict=True):
-            group["lr"] = rate
+            # What was saved on another kind of device would have Adam work as there.
+            group["lr"], group["capturable"] = rate, self._on_device
         counted = self._adam.state.get(self.params[0], {}).get("step", 0.0) * self.interval
         # A state of before updates were counted has steps alone; those of an actor in an offline
         # phase, one in each update, are then counted too often.

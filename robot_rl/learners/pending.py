@@ -1,4 +1,4 @@
-"""What the step of the actor needs of the minibatches that the critics have learned from."""
+"""Minibatches that the critics have learned from, and the actor not yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,22 +23,19 @@ class Seen:
 
 
 class Pending:
-    """Waiting minibatches: the newest alone, or all of them."""
+    """All minibatches since the actor's last step."""
 
-    def __init__(self, keep_all: bool, device: torch.device) -> None:
+    def __init__(self, device: torch.device) -> None:
         """Begin empty.
 
         Args:
-            keep_all: Keep every minibatch since the last `take`, not the newest alone.
             device: Of the tensors.
         """
-        self._keep_all, self._device = keep_all, device
+        self._device = device
         self._seen: list[Seen] = []
 
     def add(self, seen: Seen) -> None:
         """A minibatch waits."""
-        if not self._keep_all:
-            self._seen.clear()
         self._seen.append(seen)
 
     def take(self) -> Seen:
@@ -53,8 +50,8 @@ class Pending:
         )
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """What waits, where the next `take` will still want it."""
-        return [dict(vars(seen)) for seen in self._seen if self._keep_all]
+        """What waits."""
+        return [dict(vars(seen)) for seen in self._seen]
 
     def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
         """Restore `state_dict`."""

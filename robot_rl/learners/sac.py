@@ -138,7 +138,7 @@ class SAC(OffPolicyLearner):
         self._switch = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._pending = Pending(config.actor_on_all, device)
+        self._pending = Pending(device)
         # What waits from update to update lies elsewhere each time.
         self.captured.allowed = not config.actor_on_all and (
             self.penalty is None or self.penalty.capturable
@@ -159,11 +159,10 @@ class SAC(OffPolicyLearner):
 
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor steps in every update; online the penalty may end."""
+        if (phase is Phase.offline) != (self._phase is Phase.offline):
+            self.captured.forget()  # optimisers count other numbers of updates per step
         self._phase = phase
-        before = self._actor_interval
         self._actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
-        if self._actor_interval != before:
-            self.captured.forget()  # optimisers count another number of updates per step
         self._actor_optimizer.interval = self._actor_interval
         if not self.config.temperature_every_update:
             self.temperature.follow(self._actor_interval)
@@ -199,9 +198,10 @@ class SAC(OffPolicyLearner):
         if self.config.temperature_every_update:
             self.temperature.step(seen.next_log_prob, seen.weight)
             alpha = self.temperature.value()
-        self._pending.add(seen)
-        waiting = self._pending.take() if late else seen
-        acting = self._update_actor(waiting, alpha) if acts else {}
+        if self.config.actor_on_all:
+            self._pending.add(seen)
+            seen = self._pending.take() if late else seen
+        acting = self._update_actor(seen, alpha) if acts else {}
         soft_update(self._targets, self._sources, self.config.tau)
         return metrics, acting, error
 

@@ -1,6 +1,6 @@
 """The learner contract over every learner: a new one, or a new setting, is one more case."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -250,13 +250,23 @@ class TestOnTheCPU(LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
 
 
+class Deterministic:
+    """Laws of equal bits hold on a GPU where sums run in a fixed order."""
+
+    @pytest.fixture(autouse=True)
+    def sums_run_in_a_fixed_order(self) -> Iterator[None]:
+        torch.use_deterministic_algorithms(True)
+        yield
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.gpu
-class TestChunksOnCUDA(TestChunks):
+class TestChunksOnCUDA(Deterministic, TestChunks):
     device = torch.device("cuda")
 
 
 @pytest.mark.gpu
-class TestOnCUDA(LearnerContract):
+class TestOnCUDA(Deterministic, LearnerContract):
     cases = (*CASES, *WITH_HISTORY)
     device = torch.device("cuda")
 

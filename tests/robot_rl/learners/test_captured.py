@@ -13,7 +13,7 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Outcome, Play
 from robot_rl.learners.sac import SAC
 from tests.equality import assert_same
-from tests.fakes import LinearWorld, ToyEnv, random_batch, small_sac
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.offline.small import small_cql
 from tests.robot_rl.learners.tape import TapeRecorder
 
@@ -29,7 +29,10 @@ class Refusing:
 
     def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
         self.asked += 1
-        raise RuntimeError("operation not permitted when stream is capturing")
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing\nSee the manual")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
 
 
 def spec_of(device: str = "cpu") -> EnvSpec:
@@ -61,7 +64,7 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
     assert recorder.asked == 1
     (told,) = caplog.messages
     assert "could not be captured" in told
-    assert "not permitted when stream is capturing" in told
+    assert told.endswith("not permitted when stream is capturing"), "the cause, in one line"
     assert_same(learner.state_dict(), plain.state_dict())
 
 
@@ -90,6 +93,37 @@ def test_combinations_without_end_are_computed_beyond_a_number() -> None:
     assert steps.captures == 16
 
 
+def test_what_is_another_in_each_update_leaves_nothing_behind() -> None:
+    steps = CapturedSteps(TapeRecorder())
+    learner, _, spec = learners()
+    batch = batch_of(learner, spec, 0)
+
+    def step(batch: Batch, share: float) -> Outcome:
+        return {"share": batch.reward.sum() * share}, {}, batch.reward
+
+    for count in range(1000):
+        steps.run(step, batch, count / 1000)
+    assert len(steps._done) <= 257
+    for _ in range(4):
+        steps.run(step, batch, 0.0)
+    assert steps.captures == 1
+
+
+@pytest.mark.parametrize("saved_on_a_gpu", [False, True])
+def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(
+    saved_on_a_gpu: bool,
+) -> None:
+    learner, plain, spec = learners()
+    learner.update(batch_of(learner, spec, 0))
+    state = copied(learner.state_dict())
+    for name in ("actor_optimizer", "critic_optimizer"):
+        for group in state[name]["param_groups"]:
+            assert group["capturable"] is False
+            group["capturable"] = saved_on_a_gpu
+    plain.load_state_dict(state)
+    assert_same(plain.state_dict(), learner.state_dict())
+
+
 def test_a_penalty_that_fades_is_computed_until_it_has_ended() -> None:
     fading = {"weight": 5.0, "online": False, "fade_updates": 6}
     learner, plain, spec = learners(small_cql, conservatism=fading)
@@ -101,8 +135,7 @@ def test_a_penalty_that_fades_is_computed_until_it_has_ended() -> None:
         batch = batch_of(learner, spec, seed)
         assert_same(learner.update(batch), plain.update(batch))
         captures.append(learner.captured.captures)
-    assert captures[4] == captures[9] == 1
-    assert captures[-1] == 2
+    assert (captures[4], captures[9], captures[-1]) == (1, 0, 1)
     assert_same(learner.state_dict(), plain.state_dict())
 
 
@@ -150,7 +183,9 @@ def test_a_step_that_waits_for_the_gpu_is_computed_and_draws_what_it_would_have_
         assert float(noise.sum()) < 1e9  # waits
         return {"noise": noise.sum()}, {}, batch.reward
 
+    stream = torch.cuda.current_stream()
     for _ in range(6):
         metrics, _, _ = steps.run(step, batch)
         assert metrics["noise"] == torch.randn(4, generator=other, device=device).sum()
     assert steps.captures == 0
+    assert torch.cuda.current_stream() == stream

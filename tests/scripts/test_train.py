@@ -299,3 +299,10 @@ def test_a_run_says_which_other_it_begins_with_and_keeps_that(train_only, here):
     told = f"begins with the learner of before/{before.name}, step 1600"
     assert told in answer.out
     assert told in (next((here / "after").iterdir()) / "log.txt").read_text()
+
+
+def test_a_folder_without_a_run_to_begin_with_is_refused_by_name(train_only, here):
+    (here / "runs/empty").mkdir(parents=True)
+    answer = train_only(*TINY, "training.start.run=runs/empty", "runs=runs")
+    assert answer.code == 2
+    assert "training.start.run: 'runs/empty' is not a run: it has no config.yaml" in answer.err

@@ -62,7 +62,12 @@ def _open(config: StartConfig) -> RunFolder:
             f"{'take training.start.checkpoint=latest' if scored else 'train one'}, or name "
             "another folder"
         )
-    return saved[-1] if saved else RunFolder.open(path)
+    if saved:
+        return saved[-1]
+    try:
+        return RunFolder.open(path)
+    except ConfigError as error:
+        raise ConfigError(f"training.start.run: {error}") from error
 
 
 def _has(run: RunFolder, which: StartCheckpoint) -> bool:

@@ -1,5 +1,6 @@
 """Stages before the trainings of a proof: each is done once, and goes on where it was stopped."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -73,11 +74,19 @@ def collect_once(folder: Path, *parts: Sequence[str]) -> None:
         parts: Arguments of `collect.py`, once for each kind of episode in it.
 
     Raises:
-        ProofError: It failed.
+        ProofError: It failed, or what is there was collected otherwise.
     """
+    partial = folder.with_name(f"{folder.name}_partial")
+    told = folder.with_name(f"{folder.name}.collected")  # what is, or will be, in it
+    wanted = "".join(f"{shlex.join(arguments)}\n" for arguments in parts)
+    if told.exists() and told.read_text() != wanted and (is_dataset(folder) or partial.exists()):
+        raise ProofError(
+            f"{folder} was collected by\n{told.read_text()}and is now asked for by\n{wanted}"
+            f"choose another folder with runs=..., or remove {folder.name}* there"
+        )
     if is_dataset(folder):
         return
-    partial = folder.with_name(f"{folder.name}_partial")
+    told.write_text(wanted)
     for arguments in parts:
         call("collect", f"out={partial}", "append=true", *arguments)
     partial.rename(folder)

@@ -75,6 +75,30 @@ def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
     assert folder.is_dir()
 
 
+def test_a_collection_of_another_mixture_is_not_taken_for_this_one(
+    stages, monkeypatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "peg"
+
+    def call(script: str, *arguments: str) -> None:
+        write_set(tmp_path / "peg_partial")
+        if stopped:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "call", call)
+    stopped = True
+    with pytest.raises(KeyboardInterrupt):
+        stages.collect_once(folder, ("episodes=3",))
+    stopped = False
+    with pytest.raises(Exception, match=r"episodes=3\nand is now asked for by\nepisodes=4"):
+        stages.collect_once(folder, ("episodes=4",))
+    stages.collect_once(folder, ("episodes=3",))
+    with pytest.raises(Exception, match=r"remove peg\* there"):
+        stages.collect_once(folder, ("episodes=3",), ("seed=1",))
+    (tmp_path / "peg.collected").unlink()  # sets of before did not tell
+    stages.collect_once(folder, ("episodes=4",))
+
+
 def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path: Path) -> None:
     proof, called = importlib.import_module("proofs.offline_to_online"), []
 
@@ -90,4 +114,4 @@ def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_p
     told = [sorted(set(line) & {"expert=random", "noise=0.1", "noise=0.3"}) for _, *line in called]
     assert told == [["noise=0.1"], ["noise=0.1"], ["noise=0.3"], ["expert=random"]]
     assert (tmp_path / "data/reach_of_mixed_quality" / MANIFEST).is_file()
-    assert len(list((tmp_path / "data").iterdir())) == 1
+    assert len(list((tmp_path / "data").iterdir())) == 2  # and what it was collected by

@@ -115,13 +115,18 @@ class Optimizer:
         return {**self._adam.state_dict(), "updates": int(self._updates)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`; the step size stays as configured: a run may go on with another."""
-        rates = [group["lr"] for group in self._adam.param_groups]
+        """Restore `state_dict`; step size, decay and constants stay as configured.
+
+        A run may go on with others, or on another kind of device.
+        """
+        own = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self._adam.param_groups
+        ]
         adam = {name: part for name, part in state.items() if name != "updates"}
         self._adam.load_state_dict(adam)
-        for group, rate in zip(self._adam.param_groups, rates, strict=True):
-            # What was saved on another kind of device would have Adam work as there.
-            group["lr"], group["capturable"] = rate, self._on_device
+        for group, settings in zip(self._adam.param_groups, own, strict=True):
+            group.update(settings)
         counted = self._adam.state.get(self.params[0], {}).get("step", 0.0) * self.interval
         # A state of before updates were counted has steps alone; those of an actor in an offline
         # phase, one in each update, are then counted too often.

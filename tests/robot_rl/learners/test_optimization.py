@@ -113,6 +113,21 @@ def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one()
     assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
 
 
+@pytest.mark.parametrize(("before", "now"), [(0.3, 0.0), (0.0, 0.3)])
+def test_decay_and_constants_stay_as_configured_after_a_load(before: float, now: float) -> None:
+    """A run that begins with another's learner may be told otherwise."""
+    w, other = weights(2.0), weights(2.0)
+    adam = optimizer([w], weight_decay=before, adam_betas=[0.5, 0.9])
+    adam.step((w * 0.0).sum())
+    again = optimizer([other], weight_decay=now)
+    again.load_state_dict(copied(adam.state_dict()))
+    for _ in range(2):
+        again.step((other * 0.0).sum())
+    assert other.item() == pytest.approx(2.0 * (1 - LR * now) ** 2)
+    (group,) = again.state_dict()["param_groups"]
+    assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), now)
+
+
 def test_weights_decay_apart_from_their_gradient() -> None:
     w = weights(2.0)
     adam = optimizer([w], weight_decay=0.5)

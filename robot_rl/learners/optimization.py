@@ -190,7 +190,7 @@ def warn_without_bf16_units() -> None:
         return
     _logger.warning(
         "learner.precision=bf16, but this processor (%s) has no units for it (%s): an update takes "
-        "many times as long as in fp32, 14 times where it was measured; set learner.precision=fp32",
+        "many times as long as in fp32, 15 times where it was measured; set learner.precision=fp32",
         known.get("cpu_name", "x86_64"), ", ".join(BF16_UNITS),
     )  # fmt: skip
 

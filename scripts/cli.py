@@ -10,8 +10,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+import robot_rl
 from robot_rl.core.errors import MissingExtraError, RobotRLError
+from robot_rl.core.process import InstallationError
 
 EXIT_USAGE = 2
 """What was asked for cannot be done."""
@@ -58,6 +61,7 @@ def exit_with_sentence() -> Iterator[None]:
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows ASCII only
     try:
         try:
+            _check_one_checkout()
             yield
         finally:
             sys.stdout.flush()  # here, where a reader that has gone can be noticed in silence
@@ -77,6 +81,17 @@ def exit_with_sentence() -> Iterator[None]:
         # The reader has gone (`... | head`): nothing to say, and nothing left to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+
+
+def _check_one_checkout() -> None:
+    """Refuse scripts beside the library of another checkout, which would run in silence."""
+    ours, library = (Path(file).resolve().parents[1] for file in (__file__, robot_rl.__file__))
+    if ours != library and (library / "scripts" / Path(__file__).name).is_file():
+        raise InstallationError(
+            f"the scripts of {ours} were asked for, but got the library of {library}, which is the "
+            f"one installed for {sys.executable}; expected one of both: set PYTHONPATH={ours}, or "
+            "install this one: pip install -e ."
+        )
 
 
 def missing_package(error: ModuleNotFoundError, purpose: str) -> MissingExtraError | None:

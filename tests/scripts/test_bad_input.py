@@ -228,3 +228,19 @@ def test_shell_sees_exit_code_and_sentence(tmp_path):
         "hover, lift, motion, peg, reach, stand_up, tracking, velocity, velocity_hidden, "
         "velocity_rough\n"
     )
+
+
+def test_scripts_of_a_checkout_do_not_run_with_the_library_of_another(tmp_path):
+    """As in a second working tree, with the environment of the first."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("cli.py", "train.py"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
+    there = str(tmp_path / "scripts/train.py")
+    library = clean_environ({"PYTHONPATH": str(SCRIPTS.parent)})
+    answer = subprocess.run(
+        [sys.executable, there, "--help"], capture_output=True, text=True, env=library, check=False
+    )
+    assert answer.returncode == 2
+    assert f"the scripts of {tmp_path.resolve()} were asked for" in answer.stderr
+    assert f"set PYTHONPATH={tmp_path.resolve()}" in answer.stderr
+    assert answer.stderr.count("\n") == 1

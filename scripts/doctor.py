@@ -17,7 +17,7 @@ cameras.
 
 options are those of scripts/deploy.py: robot, driver, source, topics, command, joints, domain,
 namespace; and
-  listen=3         how long to listen to the robot's topics [s]
+  listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
 
 Exit code 0: deployment may go on, warnings or not. 1: it may not.
 

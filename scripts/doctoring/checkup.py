@@ -18,7 +18,7 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
 
     Args:
         plan: The deployment; its bundle may be empty.
-        listen: How long to listen to the robot's topics [s].
+        listen: How long to listen to the robot's topics [s], beside 4 s for finding them.
     """
     yield (ros := _tried("ROS 2", _ros))
     yield from _rights()

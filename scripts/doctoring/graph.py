@@ -22,6 +22,8 @@ _SKEW_SECONDS = 0.1
 _SHARE_OF_RATE = 0.7
 """Of the declared rate that a topic must have."""
 _SEARCH_SECONDS = 0.2
+_DISCOVERY_SECONDS = 4.0
+"""A participant whose first words were lost on a busy machine speaks again after 3 s (Fast DDS)."""
 _IMAGES = ("Image", "CompressedImage")
 
 
@@ -30,7 +32,7 @@ def examine_graph(plan: Deployment, listen: float) -> Iterator[Finding]:
 
     Args:
         plan: The deployment.
-        listen: How long [s].
+        listen: How long [s], beside the time that nodes take to find each other.
     """
     foreign = plan.options.driver == "ros2"
     names = plan.wiring.topics if foreign else {}
@@ -66,7 +68,7 @@ def _listen(
     state = {name: np.zeros((1, width)) for name, width in plan.robot.state_widths.items()}
     urdf: dict[str, str] = {}
     begin = search_at = time.monotonic()
-    while (now := time.monotonic()) - begin < seconds:
+    while (now := time.monotonic()) - begin < _DISCOVERY_SECONDS + seconds:
         if now >= search_at:
             search_at = now + _SEARCH_SECONDS
             _find_cameras(session, cameras)

@@ -4,11 +4,13 @@ Needs the standard library only, so that it can speak before anything else is im
 """
 
 import ctypes
+import gc
 import importlib.util
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from robot_rl.core.errors import RobotRLError
@@ -100,3 +102,15 @@ def keep_freed_memory() -> None:
         return
     allocator.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the largest that glibc takes
     allocator.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+@contextmanager
+def nothing_collected() -> Generator[None]:
+    """Meanwhile no garbage is collected: what it gives back would be part of a captured graph."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

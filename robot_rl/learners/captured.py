@@ -9,17 +9,16 @@ captured anew. Whatever else changes must lie in tensors that stay where they ar
 may wait for the device, pick rows by a mask, or make a tensor of the host's numbers.
 """
 
-import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from robot_rl.core.process import nothing_collected
 from robot_rl.core.transition import Batch
 
 _logger = logging.getLogger(__name__)
@@ -59,14 +58,13 @@ class Recorder(Protocol):
 class CapturedSteps:
     """Does a learner's steps, and plays those that come again and again."""
 
-    def __init__(self, recorder: Recorder | None, *, allowed: bool = True) -> None:
+    def __init__(self, recorder: Recorder | None) -> None:
         """Nothing is captured yet.
 
         Args:
             recorder: What captures; None computes everything kernel by kernel.
-            allowed: Whether the learner's steps keep the rules at all.
         """
-        self.allowed = allowed
+        self.allowed = True
         """A learner says here that its steps cannot be captured."""
         self._recorder = recorder
         self._plays: dict[Hashable, Play] = {}
@@ -159,7 +157,7 @@ class GraphRecorder:
                 graph.register_generator_state(generator)
             # The outer context brings the present stream back where a capture ends in an error.
             with (
-                torch.cuda.stream(self._stream), _no_collection(),
+                torch.cuda.stream(self._stream), nothing_collected(),
                 torch.cuda.graph(graph, stream=self._stream),
             ):  # fmt: skip
                 metrics, acting, error = step(with_tensors(batch, inputs))
@@ -205,15 +203,3 @@ def with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
 def _description(batch: Batch) -> Hashable:
     names = (*batch.obs, "|", *batch.next_obs, "|", *batch.extra)
     return names, tuple((tensor.shape, tensor.dtype) for tensor in tensors_of(batch))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Memory that Python gives back in the middle of a capture would end it."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -116,17 +116,12 @@ class DSACT(OffPolicyLearner):
     def begin(self, mask: Tensor) -> None:
         """Nothing to prepare: exploration is drawn anew in every step."""
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the critics; actor, temperature and all targets in the last of several.
 
         Returns:
-            Detached metrics, and the critics' mean absolute error of every row, (B,).
+            Metrics, and the critics' mean absolute error of every row, (B,).
         """
-        self.updates += 1
-        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """An update, with a step of the actor where it is late enough for one."""
         metrics, error = self._update_critic(batch)
         if not late:
             return metrics, {}, error

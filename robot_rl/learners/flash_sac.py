@@ -134,17 +134,12 @@ class FlashSAC(OffPolicyLearner):
         super().see(obs)
         self.target_critic.update_statistics(obs)
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the critics, in the last of `actor_interval` first one of the actor.
 
         Returns:
-            Detached metrics, and priorities, (B,).
+            Metrics, and priorities, (B,).
         """
-        self.updates += 1
-        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """An update, with a step of the actor where it is late enough for one."""
         batch = _without_invalid(batch)
         both = {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
         acting = self._update_actor(batch, both) if late else {}

@@ -21,6 +21,10 @@ from robot_rl.learners.reward_scale import make_reward_scale
 class OffPolicyLearner:
     """The part of a learner in which the family does not differ; algorithms stand above it."""
 
+    _learn: Step
+    """The algorithm's: an update, of a batch and what `_decide` says; keeps the rules of
+    `captured.py`."""
+
     def __init__(
         self, config: OffPolicyConfig, actor: Actor, critic: Critic, *, device: torch.device,
         seed: int, reduce: Reduce | None,
@@ -55,6 +59,7 @@ class OffPolicyLearner:
         )
         """Entered by every update."""
         self._frozen = config.freeze_normalizers
+        self._actor_interval = config.actor_interval
         self._policy, self._critic = actor, critic
         self._actor_optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
@@ -85,21 +90,22 @@ class OffPolicyLearner:
         self._policy.update_statistics(obs)
         self._critic.update_statistics(obs)
 
-    def run(self, step: Step, batch: Batch, *moves: Hashable) -> tuple[dict[str, Tensor], Tensor]:
-        """Do a step of an update, or play it as it was captured.
-
-        Args:
-            step: Called with the batch and the moves; keeps the rules of `captured.py`.
-            batch: B rows.
-            moves: Plain values that decide what the step does.
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One update, as the algorithm's `_learn` does it.
 
         Returns:
-            What `update` returns: metrics, the actor's those of its last step, and the error.
+            Detached metrics, the actor's those of its last step, and the error of every row, (B,).
         """
+        self.updates += 1
+        moves = self._decide()
         with self.products:
-            metrics, acting, error = self.captured.run(step, batch, *moves)
+            metrics, acting, error = self.captured.run(self._learn, batch, *moves)
         self._actor_metrics = acting or self._actor_metrics
         return {**metrics, **self._actor_metrics}, error
+
+    def _decide(self) -> tuple[Hashable, ...]:
+        """Plain values beside the batch for `_learn` in this update: whether the actor steps."""
+        return (self.updates % self._actor_interval == 0,)
 
     def policy(self) -> nn.Module:
         """The actor, whose forward is the deterministic policy."""

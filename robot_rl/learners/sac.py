@@ -11,7 +11,7 @@ makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -134,7 +134,7 @@ class SAC(OffPolicyLearner):
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self._generator)
         self.returns_wanted = returns_wanted
-        self._phase, self._actor_interval = Phase.online, config.actor_interval
+        self._phase = Phase.online
         self._switch = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
@@ -176,23 +176,21 @@ class SAC(OffPolicyLearner):
             lambda obs, action: self.values.expectation(self.target_critic(obs, action)).amin(0),
         )  # fmt: skip
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
-        """One step of the critics, in the last of `actor_interval` of actor and temperature too.
-
-        Returns:
-            Detached metrics, and the critics' error of every row, (B,).
-        """
+    def _decide(self) -> tuple[Hashable, ...]:
+        """How much of a penalty, whether minibatches stop waiting, and whether the actor steps."""
         share = self._share_of_penalty()
-        self.updates += 1
         if self._phase is Phase.offline:
             self._switch = self.updates
         online = self.updates - self._switch
         late = self.updates % self._actor_interval == 0
-        acts = late and (online == 0 or online > self.config.critic_updates)
-        return self.run(self._learn, batch, share, late, acts)
+        return share, late, late and (online == 0 or online > self.config.critic_updates)
 
     def _learn(self, batch: Batch, share: float, late: bool, acts: bool) -> Outcome:
-        """An update: how much of a penalty, the last of several or not, with an actor's step."""
+        """One step of the critics, in the last of `actor_interval` of actor and temperature too.
+
+        Returns:
+            Metrics, and the critics' error of every row, (B,).
+        """
         alpha = self.temperature.value()
         metrics, seen, error = self._update_critic(batch, alpha, share)
         if self.config.temperature_every_update:
@@ -225,11 +223,11 @@ class SAC(OffPolicyLearner):
         return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
 
     def _share_of_penalty(self) -> float:
-        """How much of a penalty is added in the next update."""
+        """How much of a penalty is added in this update."""
         if self.penalty is None or self._phase is Phase.offline:
             return 0.0 if self.penalty is None else 1.0
         # Without an offline phase there is nothing that could end by and by.
-        return self.penalty.share(self.updates - self._switch if self._switch else sys.maxsize)
+        return self.penalty.share(self.updates - 1 - self._switch if self._switch else sys.maxsize)
 
     @torch.no_grad()
     def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:

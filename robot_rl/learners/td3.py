@@ -142,17 +142,12 @@ class TD3(OffPolicyLearner):
         kept = self._sigma if len(self._sigma) == len(mask) else drawn
         self._sigma = torch.where(mask, drawn, kept)
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the critics, in the last of `actor_interval` updates of the actor too.
 
         Returns:
-            Detached metrics, and the surprise of every row, (B,), as its priority.
+            Metrics, and the surprise of every row, (B,), as its priority.
         """
-        self.updates += 1
-        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """An update, with a step of the actor where it is late enough for one."""
         metrics, priority = self._update_critic(batch)
         acting = self._update_actor(batch) if late else {}
         if late or not self.config.delay_targets:

@@ -110,17 +110,12 @@ class IQL(OffPolicyLearner):
             lambda obs, _: self._v(obs),
         )  # fmt: skip
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the value, of the critics and, every `actor_interval`, of the actor.
 
         Returns:
-            Detached metrics, and the critics' error of every row, (B,).
+            Metrics, and the critics' error of every row, (B,).
         """
-        self.updates += 1
-        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """An update, with a step of the actor where it is late enough for one."""
         weight = batch.weight
         with torch.no_grad():
             best = self._least(batch)  # (B,): of the stored action

@@ -180,18 +180,13 @@ class QC(OffPolicyLearner):
             lambda obs, chunk: self._q(self.target_critic, obs, chunk).mean(0),
         )  # fmt: skip
 
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+    def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the critics, and of the flow every `actor_interval`.
 
         Returns:
-            Detached metrics, and the critics' error of every row, (B,); where its chunk is cut, and
-            may be whole when the episode has gone on, the mean of the others.
+            Metrics, and the critics' error of every row, (B,); where its chunk is cut, and may be
+            whole when the episode has gone on, the mean of the others.
         """
-        self.updates += 1
-        return self.run(self._learn, batch, self.updates % self.config.actor_interval == 0)
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """An update, with a step of the flow where it is late enough for one."""
         whole = batch.extra["valid"][:, -1]
         weight = batch.weight * whole
         with torch.no_grad():

@@ -7,7 +7,6 @@ stage had no time for goes on in the next.
 import json
 import math
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from benchmarks.gpu.mjlab_peer import MjlabTraining
 from benchmarks.gpu.plan import WORLDS, World
 from benchmarks.gpu.updates import measure_captured
+from benchmarks.gpu.waiting import until_done
 from benchmarks.simulation import environment_speed
 from benchmarks.timing import interleave
 from configs.compose import compose
@@ -130,7 +130,7 @@ class GpuBench:
             )
             env.reset(seed=0)
             closing.append(env)
-            contenders[world.name] = _until_done(environment_speed(env, 20), device)
+            contenders[world.name] = until_done(environment_speed(env, 20), device)
         section = interleave(
             f"tasks under random actions, {self.num_envs} worlds, {self.device}", "env-steps/s",
             contenders, rounds=self.rounds,
@@ -245,19 +245,3 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _until_done(speed: Callable[[], float], device: torch.device) -> Callable[[], float]:
-    """With the time that an accelerator needs to finish what it was told."""
-    if device.type != "cuda":
-        return speed
-
-    def measure() -> float:
-        torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        told = speed()
-        took = time.perf_counter() - start
-        torch.cuda.synchronize(device)
-        return told * took / (time.perf_counter() - start)
-
-    return measure

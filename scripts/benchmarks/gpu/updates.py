@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.gpu.waiting import until_done
 from benchmarks.timing import Section, interleave
 from benchmarks.updates import Size, own_learner, random_batch
+from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import Precision
 
 _UPDATES = 100
@@ -30,27 +32,18 @@ def measure_captured(device: torch.device, batches: Sequence[int], *, rounds: in
             learner: Any = own_learner(
                 Size(batch=batch), Precision.fp32, device=device, capture=capture
             )
-            contenders[name] = _rate(learner, batch, device)
+            contenders[name] = until_done(_rate(learner, random_batch(batch, device)), device)
             notes[name] = lambda _, one=learner: f"graphs played: {one.captured.captures}"
     return interleave(
         f"SAC, networks 256-256, {device}", "updates/s", contenders, rounds=rounds, notes=notes
     )
 
 
-def _rate(learner: Any, size: int, device: torch.device) -> Callable[[], float]:
-    batch = random_batch(size, device)
-
+def _rate(learner: Any, batch: Batch) -> Callable[[], float]:
     def measure() -> float:
-        _wait(device)
         start = time.perf_counter()
         for _ in range(_UPDATES):
             learner.update(batch)
-        _wait(device)
         return _UPDATES / (time.perf_counter() - start)
 
     return measure
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

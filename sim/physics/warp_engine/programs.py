@@ -9,7 +9,6 @@ the state meanwhile. A graph holds addresses: no array is replaced after it was 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robot_rl.core.process import nothing_collected
 from sim.physics.fault_record import STATE
 from sim.physics.warp_engine import kernels
 from sim.physics.warp_engine.room import Room
@@ -134,7 +134,7 @@ class Programs:
             if self._graphs[name] is None:
                 # Records and runs nothing; torch's default stream of a GPU cannot be recorded.
                 aside = wp.ScopedStream(wp.Stream(self._on)) if self._on.is_cuda else nullcontext()
-                with _nothing_collected(), aside, wp.ScopedCapture(device=self._on) as capture:
+                with nothing_collected(), aside, wp.ScopedCapture(device=self._on) as capture:
                     program()
                 self._graphs[name] = capture.graph
             wp.capture_launch(self._graphs[name])
@@ -186,15 +186,3 @@ class Programs:
 def warp(tensor: Tensor) -> Any:
     """The same memory as Warp sees it."""
     return wp.from_torch(tensor)
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Meanwhile no garbage is collected: what an old graph gives back would be recorded."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

@@ -74,7 +74,5 @@ class Tape(TorchDispatchMode):
         for func, args, kwargs, then in self._operations:
             found = func(*tree_map_only(Tensor, present, args),
                          **tree_map_only(Tensor, present, kwargs))  # fmt: skip
-            for old, new in zip(tree_leaves(then), tree_leaves(found), strict=True):
-                if isinstance(old, Tensor) and id(old) not in map(id, tree_leaves((args, kwargs))):
-                    now[id(old)] = new
+            now |= zip(map(id, tree_leaves(then)), tree_leaves(found), strict=True)
         return tree_map_only(Tensor, present, self._outcome)

@@ -138,6 +138,9 @@ class ACTPolicy(nn.Module):
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
 
+    def constrain(self) -> None:
+        """Nothing: no weights are constrained."""
+
 
 class Block(nn.Module):
     """Attention to itself [and to a memory], then two layers; each is added to what came in."""

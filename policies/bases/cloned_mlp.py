@@ -9,6 +9,7 @@ from policies.initialization import Initialization, initialize
 from policies.mlp import Activation
 from policies.normalizer import make_normalizer
 from policies.trunks.kinds import NetworkKind, check_shape, make_network
+from policies.trunks.layers import constrained_layers
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 
@@ -69,6 +70,7 @@ class ClonedMLP(nn.Module):
         self.chunk_length, self.action_size = chunk_length, action_size
         self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
         self.network = make_network(config, obs_size, 2 * chunk_length * action_size)
+        self._constrained = constrained_layers(self.network)
         initialize(self.network, config.initialization, heads=2)
 
     def forward(self, obs: Obs) -> Tensor:
@@ -87,3 +89,8 @@ class ClonedMLP(nn.Module):
     def update_statistics(self, obs: Obs) -> None:
         """Take the group `actor`, (N, D), into the normaliser."""
         self.normalizer.update(obs["actor"])
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()

@@ -128,6 +128,9 @@ class UnitBatchNorm(nn.Module):
     worlds it acts in. They are buffers and travel with every copy of the network.
     """
 
+    rows_meet = True
+    """Learners keep rows of weight zero away from the others."""
+
     running_mean: Tensor
     running_var: Tensor
 

@@ -14,8 +14,6 @@ with the joined batch would do.
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +25,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, Network, StochasticActor
+from robot_rl.learners.networks import Critic, Network, StochasticActor, batch_statistics
 from robot_rl.learners.off_policy import RewardScaling, check_ranges
 from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.optimization import Reduce, autocast, soft_update
@@ -102,8 +100,8 @@ class FlashSAC(OffPolicyLearner):
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor = actor.to(device).train(False)
-        self.critic = critic.to(device).train(False)
+        self.actor = actor.to(device)
+        self.critic = critic.to(device)
         super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(
@@ -134,13 +132,16 @@ class FlashSAC(OffPolicyLearner):
         super().see(obs)
         self.target_critic.update_statistics(obs)
 
+    def _trains(self) -> tuple[Network, ...]:
+        """None: each step says for itself whose statistics are those of its rows."""
+        return ()
+
     def _learn(self, batch: Batch, late: bool) -> Outcome:
         """One step of the critics, in the last of `actor_interval` first one of the actor.
 
         Returns:
             Metrics, and priorities, (B,).
         """
-        batch = _without_invalid(batch)
         both = {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
         acting = self._update_actor(batch, both) if late else {}
         metrics, priority = self._update_critic(batch, both)
@@ -150,7 +151,7 @@ class FlashSAC(OffPolicyLearner):
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]
         with autocast(self._device, self.config.precision):
-            with _batch_statistics(self.actor):  # in which successors take part, and only there
+            with batch_statistics(self.actor):  # in which successors take part, and only there
                 actions, log_probs = self.actor.sample(both, self._generator)  # (2 B, A), (2 B,)
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.
@@ -171,7 +172,7 @@ class FlashSAC(OffPolicyLearner):
             actions = torch.cat([batch.action, next_action])  # (2 B, A)
             # Rows and successors pass together, so that both are normalised alike. No parameter of
             # the target asks for gradients: there is no graph to switch off.
-            with _batch_statistics(self.critic, self.target_critic):
+            with batch_statistics(self.critic, self.target_critic):
                 next_output = self.target_critic(both, actions)[:, count:]  # (E, B, W)
                 output = self.critic(both, actions)[:, :count]  # (E, B, W)
         target = self.values.target(
@@ -189,31 +190,3 @@ class FlashSAC(OffPolicyLearner):
             "target_critic": self.target_critic, "temperature": self.temperature,
             "noise": self._noise,
         }  # fmt: skip
-
-
-@contextmanager
-def _batch_statistics(*networks: Network) -> Iterator[None]:
-    """Everywhere else a policy and its values do not depend on which rows come together."""
-    for network in networks:
-        network.train(True)
-    try:
-        yield
-    finally:
-        for network in networks:
-            network.train(False)
-
-
-def _without_invalid(batch: Batch) -> Batch:
-    """The batch with rows of weight zero replaced by its first good row; their weight stays zero.
-
-    A loss can leave out a row, batch statistics cannot.
-    """
-    good = batch.weight > 0
-    places = torch.arange(good.shape[0], device=good.device)
-    rows = torch.where(good, places, good.int().argmax())
-    return replace(
-        batch,
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
-    )  # fmt: skip

@@ -1,6 +1,7 @@
 """What the learners ask of the networks that are handed to them."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
 import torch
@@ -47,6 +48,24 @@ class Network(Protocol):
     def constrain(self) -> None:
         """Project the weights after a step of the optimiser; most networks need none."""
         ...
+
+
+def rows_meet(network: Network) -> bool:
+    """Whether rows of a batch change what the others are worth, as in batch norm."""
+    assert isinstance(network, nn.Module)
+    return any(getattr(module, "rows_meet", False) for module in network.modules())
+
+
+@contextmanager
+def batch_statistics(*networks: Network) -> Iterator[None]:
+    """Everywhere else a policy and its values do not depend on which rows come together."""
+    for network in networks:
+        network.train(True)
+    try:
+        yield
+    finally:
+        for network in networks:
+            network.train(False)
 
 
 class Actor(Network, Protocol):

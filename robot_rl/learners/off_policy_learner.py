@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Step
-from robot_rl.learners.networks import Actor, Critic
+from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Outcome, Step
+from robot_rl.learners.networks import Actor, Critic, Network, batch_statistics, rows_meet
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -60,7 +61,8 @@ class OffPolicyLearner:
         """Entered by every update."""
         self._frozen = config.freeze_normalizers
         self._actor_interval = config.actor_interval
-        self._policy, self._critic = actor, critic
+        self._rows_meet = rows_meet(actor) or rows_meet(critic)
+        self._policy, self._critic = actor.train(False), critic.train(False)
         self._actor_optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
             reduce=reduce, interval=config.actor_interval,
@@ -99,9 +101,19 @@ class OffPolicyLearner:
         self.updates += 1
         moves = self._decide()
         with self.products:
-            metrics, acting, error = self.captured.run(self._learn, batch, *moves)
+            metrics, acting, error = self.captured.run(self._learn_of_valid, batch, *moves)
         self._actor_metrics = acting or self._actor_metrics
         return {**metrics, **self._actor_metrics}, error
+
+    def _learn_of_valid(self, batch: Batch, *moves: Hashable) -> Outcome:
+        if not self._rows_meet:
+            return self._learn(batch, *moves)
+        with batch_statistics(*self._trains()):
+            return self._learn(without_invalid(batch), *moves)
+
+    def _trains(self) -> tuple[Network, ...]:
+        """Networks that take the statistics of what is learned from, where they have batch norm."""
+        return self._policy, self._critic
 
     def _decide(self) -> tuple[Hashable, ...]:
         """Plain values beside the batch for `_learn` in this update: whether the actor steps."""
@@ -135,3 +147,20 @@ class OffPolicyLearner:
             "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer,
             "reward_scale": self.reward_scale,
         }  # fmt: skip
+
+
+def without_invalid(batch: Batch) -> Batch:
+    """The batch with rows of weight zero replaced by its first good row; their weight stays zero.
+
+    A loss can leave out a row, batch statistics cannot.
+    """
+    good = batch.weight > 0
+    places = torch.arange(good.shape[0], device=good.device)
+    rows = torch.where(good, places, good.int().argmax())
+    return replace(
+        batch,
+        obs={name: group[rows] for name, group in batch.obs.items()},
+        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
+        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
+        extra={name: values[rows] for name, values in batch.extra.items()},
+    )  # fmt: skip

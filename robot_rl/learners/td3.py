@@ -95,9 +95,8 @@ class TD3(OffPolicyLearner):
         """
         self.config = config
         self.action_size = action_size
-        # Not in training mode: with batch norm one row would change what the others are worth.
-        self.actor = actor.to(device).train(False)
-        self.critic = critic.to(device).train(False)
+        self.actor = actor.to(device)
+        self.critic = critic.to(device)
         super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
         self.target_critic = moving_copy(self.critic)
         self.target_actor = moving_copy(self.actor) if config.target_actor else self.actor

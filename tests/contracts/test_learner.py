@@ -79,6 +79,9 @@ CASES = (
     LearnerCase("sac", sac()),
     LearnerCase("sac without a group for the critic", sac(), privileged=False),
     LearnerCase("sac with layer norm", sac(actor=LAYER_NORM, critic=LAYER_NORM)),
+    LearnerCase(
+        "sac with flash", sac(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash))
+    ),
     LearnerCase("sac with one critic", sac(critic={"members": 1})),
     LearnerCase("sac with five critics", sac(critic={"members": 5}, actor_value=ActorValue.mean)),
     LearnerCase("sac without entropy in the target", sac(entropy_in_target=False, n_step=3)),

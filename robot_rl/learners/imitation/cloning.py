@@ -6,7 +6,7 @@ of a flow. Observations are normalised by the statistics of the demonstrations, 
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +33,10 @@ class ClonedPolicy(Protocol):
 
     def update_statistics(self, obs: Obs) -> None:
         """Take observations into the normaliser."""
+        ...
+
+    def constrain(self) -> None:
+        """Project the weights after a step of the optimiser; most networks need none."""
         ...
 
 
@@ -91,10 +95,10 @@ class Cloning:
         """H: actions in a demonstrated chunk."""
         self.updates = 0
         """Updates done."""
-        self.network = network.to(device)
+        self.network: Any = network.to(device)
         self._loss = loss
         shared = {id(buffer): buffer for buffer in self.network.buffers()}
-        self._average: nn.Module = self.network
+        self._average: Any = self.network
         if config.average > 0:
             self._average = copy.deepcopy(self.network, shared).requires_grad_(False)
         self._policy = wrap(self._average)
@@ -103,8 +107,9 @@ class Cloning:
         self.network.eval()
         self._average.eval()
         self._optimizer = Optimizer(
-            self.network.parameters(), config.actor_lr, config, reduce=reduce
-        )
+            self.network.parameters(), config.actor_lr, config,
+            after_step=self.network.constrain, reduce=reduce,
+        )  # fmt: skip
         self._device = device
         self._generator = torch.Generator(device=device)
         self._generator.manual_seed(derive_seed(seed, "losses"))
@@ -123,8 +128,7 @@ class Cloning:
 
     def see(self, obs: Obs) -> None:
         """Take demonstrated observations, groups (N, D), into the normaliser."""
-        network: Any = self.network
-        network.update_statistics(obs)
+        self.network.update_statistics(obs)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], None]:
         """One step down the loss.
@@ -135,7 +139,7 @@ class Cloning:
         Returns:
             Detached metrics, and no priorities.
         """
-        with self._dropping():
+        with self._training():
             with autocast(self._device, self.config.precision):
                 shown = self._demonstrated(batch)
                 loss = self._loss(self.network, batch.obs, *shown, self._generator)
@@ -144,6 +148,8 @@ class Cloning:
         if self._average is not self.network:
             sources = list(self.network.parameters())
             soft_update(list(self._average.parameters()), sources, 1 - self.config.average)
+            with torch.no_grad():
+                self._average.constrain()
         return {"actor_loss": loss.detach()}, None
 
     @torch.no_grad()
@@ -175,14 +181,13 @@ class Cloning:
         return {"actor": self.network, "average": self._average, "optimizer": self._optimizer}
 
     @contextmanager
-    def _dropping(self) -> Iterator[None]:
-        """Dropout is on, and draws by the number of the update: torch's own stream is not saved."""
-        if not self._drops:
-            yield
-            return
+    def _training(self) -> Iterator[None]:
+        """Batch norm sees demonstrations; dropout draws by the update: torch's RNG is not saved."""
         on_cuda = self._device.type == "cuda"
-        with torch.random.fork_rng([self._device] if on_cuda else []):
-            torch.manual_seed(derive_seed(self._seed, f"dropout {self.updates}"))
+        devices = [self._device] if on_cuda else []
+        with torch.random.fork_rng(devices) if self._drops else nullcontext():
+            if self._drops:
+                torch.manual_seed(derive_seed(self._seed, f"dropout {self.updates}"))
             self.network.train()
             yield
             self.network.eval()

@@ -19,7 +19,8 @@ from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     # (members, drawn, with replacement), (actor climbs, target entropy per action, entropy paid),
-    # (loss of the temperature, its start, where), (updates per step, per step of the actor)
+    # (loss of the temperature, its start, where), (worlds, updates per step, per step of the actor,
+    # random steps, capacity)
     "sac_paper": {
         "critics": (2, 0, False), "actor": ("min", -1.0, True),
         "temperature": ("alpha", 1.0, "obs"), "log_std": (-5.0, 2.0),
@@ -33,25 +34,32 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "critics": (10, 2, False), "actor": ("mean", -1.0, True),
         "temperature": ("log_alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
         "training": (1, 20, 20, 5000, 1_000_000),
+        "networks": [([256, 256], "relu", False, "xavier")] * 2,
     },
     "rlpd": {
         "critics": (10, 2, False), "actor": ("mean", -0.5, True),
         "temperature": ("alpha", 1.0, "obs"), "log_std": (-20.0, 2.0),
         "training": (1, 20, 20, 5000, 1_000_000),
+        "networks": [([256, 256], "relu", layer_norm, "xavier") for layer_norm in (False, True)],
     },
     "serl": {
         "critics": (10, 2, True), "actor": ("mean", -0.5, False),
         "temperature": ("softplus", 1e-2, "next_obs"), "log_std": (-11.5129, 1.6094),
         "training": (1, 8, 8, 300, 1_000_000),
+        "adam": ([0.9, 0.999], 1e-8, 0.0, 2_000),
+        "networks": [([256, 256], "tanh", True, "xavier")] * 2,
     },
     "wsrl": {
         "critics": (10, 2, True), "actor": ("min", -1.0, False),
         "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-11.5129, 2.3026),
         "training": (1, 4, 4, 5000, 2_000_000),
+        "rates": (1e-4, 3e-4, 1e-4),
+        "networks": [([256, 256], "relu", True, "orthogonal")] * 2,
     },
     "cql": {
         "critics": (2, 0, False), "actor": ("min", -1.0, False),
         "temperature": ("softplus", 1.0, "next_obs"), "log_std": (-5.0, 2.0),
+        "rates": (1e-4, 3e-4, 1e-4),
     },
     "h2o": {
         "critics": (2, 0, False), "actor": ("min", -1.0, False),
@@ -61,7 +69,20 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "critics": (2, 0, False), "actor": ("mean", 0.0, True),
         "temperature": ("alpha", 1e-3, "next_obs"), "log_std": (-5.0, 0.0),
         "training": (1024, 8, 4, 10_240, 1_048_576),
+        "descent": (8192, 0.97, 0.125), "adam": ([0.9, 0.95], 1e-8, 1e-3, 0),
+        "networks": [
+            (sizes, "silu", True, "torch") for sizes in ([512, 256, 128], [768, 384, 192])
+        ],
+        "values": (101, -20.0, 20.0, "own"),
     },
+}  # fmt: skip
+COMMON: dict[str, Any] = {
+    # Of those who say nothing else: (of actor, critics, temperature), (batch, gamma, tau),
+    # (betas, epsilon, weight decay, warm-up), of actor and critics (hidden, activation, layer norm,
+    # initialization), (atoms, low, high, whose target)
+    "rates": (3e-4, 3e-4, 3e-4), "descent": (256, 0.99, 0.005),
+    "adam": ([0.9, 0.999], 1e-8, 0.0, 0),
+    "networks": [([256, 256], "relu", False, "torch")] * 2, "values": (0, -10.0, 10.0, "min"),
 }  # fmt: skip
 WHERE = [["task=tracking"], ["experiment=hopper"]]  # no settings of ours are tuned for these
 
@@ -85,6 +106,26 @@ def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> 
         ratio = (config.num_envs, training.updates_per_step, learner.actor_interval)
         assert ratio == told["training"][:3]
         assert (training.random_steps, training.replay_capacity) == told["training"][3:]
+
+
+@pytest.mark.parametrize("where", WHERE, ids=["tracking", "hopper"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_descends_as_its_source(name: str, where: list[str]) -> None:
+    learner, told = compose([f"learner={name}", *where]).config.learner, COMMON | PUBLISHED[name]
+    assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == told["rates"]
+    assert (learner.batch_size, learner.gamma, learner.tau) == told["descent"]
+    assert (learner.n_step, learner.max_grad_norm, learner.learning_rate_decay) == (1, 0.0, 0)
+    assert told["adam"] == (
+        learner.adam_betas, learner.adam_epsilon, learner.weight_decay,
+        learner.learning_rate_warmup,
+    )  # fmt: skip
+    networks = [
+        (network.hidden, network.activation.name, network.layer_norm, network.initialization.name)
+        for network in (learner.actor, learner.critic)
+    ]
+    assert networks == told["networks"]
+    values = learner.values
+    assert told["values"] == (values.atoms, values.low, values.high, learner.target_rule.name)
 
 
 def test_every_file_that_sets_sac_is_in_the_table() -> None:

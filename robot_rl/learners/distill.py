@@ -23,7 +23,12 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import StochasticActor
+from robot_rl.learners.networks import (
+    StochasticActor,
+    batch_statistics,
+    rows_meet,
+    without_invalid,
+)
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce, autocast
 
@@ -121,7 +126,7 @@ class Distill:
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor = actor.to(device)
+        self.actor = actor.to(device).train(False)
         self.teacher = teacher
         self.actor_groups = tuple(actor.groups)
         """Observation groups that the student needs; the teacher, who acts while it explores, needs
@@ -138,6 +143,7 @@ class Distill:
             device.type == "cpu" and worthwhile(config.batch_size, largest)
         )
         """Entered by every update."""
+        self._rows_meet = rows_meet(actor)
         self._optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce
         )
@@ -173,7 +179,8 @@ class Distill:
         Returns:
             Detached metrics, and the error of every row, (B,), as its priority.
         """
-        with self.products:
+        batch = without_invalid(batch) if self._rows_meet else batch
+        with self.products, batch_statistics(self.actor):
             error = self._errors(batch.obs)  # (B,)
             loss = (batch.weight * error).mean()
             metrics = {"actor_loss": loss.detach()}

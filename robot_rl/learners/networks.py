@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import Obs
+from robot_rl.core.transition import Batch
 
 
 class Network(Protocol):
@@ -66,6 +68,23 @@ def batch_statistics(*networks: Network) -> Iterator[None]:
     finally:
         for network in networks:
             network.train(False)
+
+
+def without_invalid(batch: Batch) -> Batch:
+    """The batch with rows of weight zero replaced by its first good row; their weight stays zero.
+
+    A loss can leave out a row, batch statistics cannot.
+    """
+    good = batch.weight > 0
+    places = torch.arange(good.shape[0], device=good.device)
+    rows = torch.where(good, places, good.int().argmax())
+    return replace(
+        batch,
+        obs={name: group[rows] for name, group in batch.obs.items()},
+        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
+        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
+        extra={name: values[rows] for name, values in batch.extra.items()},
+    )  # fmt: skip
 
 
 class Actor(Network, Protocol):

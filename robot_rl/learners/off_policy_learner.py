@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +12,14 @@ from robot_rl.core.fast_products import FastProducts, worthwhile
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Outcome, Step
-from robot_rl.learners.networks import Actor, Critic, Network, batch_statistics, rows_meet
+from robot_rl.learners.networks import (
+    Actor,
+    Critic,
+    Network,
+    batch_statistics,
+    rows_meet,
+    without_invalid,
+)
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce
 from robot_rl.learners.reward_scale import make_reward_scale
@@ -147,20 +153,3 @@ class OffPolicyLearner:
             "actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer,
             "reward_scale": self.reward_scale,
         }  # fmt: skip
-
-
-def without_invalid(batch: Batch) -> Batch:
-    """The batch with rows of weight zero replaced by its first good row; their weight stays zero.
-
-    A loss can leave out a row, batch statistics cannot.
-    """
-    good = batch.weight > 0
-    places = torch.arange(good.shape[0], device=good.device)
-    rows = torch.where(good, places, good.int().argmax())
-    return replace(
-        batch,
-        obs={name: group[rows] for name, group in batch.obs.items()},
-        next_obs={name: group[rows] for name, group in batch.next_obs.items()},
-        action=batch.action[rows], reward=batch.reward[rows], discount=batch.discount[rows],
-        extra={name: values[rows] for name, values in batch.extra.items()},
-    )  # fmt: skip

@@ -83,7 +83,7 @@ class DynamicsGap:
         self._metrics: dict[str, Tensor] = {}
         self._optimizer = Optimizer(
             [*self.of_action.parameters(), *self.of_successor.parameters()],
-            config.discriminator_lr, optimizer, reduce=reduce,
+            config.discriminator_lr, optimizer, after_step=self._constrain, reduce=reduce,
         )  # fmt: skip
 
     def share(self, online_updates: int) -> float:
@@ -178,6 +178,10 @@ class DynamicsGap:
     def _logits(self, discriminator: Critic, obs: Tensor, rest: Tensor) -> Tensor:
         """Two logits within [-2, 2], (B, 2)."""
         return 2 * torch.tanh(discriminator({discriminator.group: obs}, rest)[0])
+
+    def _constrain(self) -> None:
+        for discriminator in (self.of_action, self.of_successor):
+            discriminator.constrain()
 
     def _noisy(self, tensor: Tensor) -> Tensor:
         return tensor + self.config.noise * self._normals(tensor)

@@ -16,7 +16,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, LikelihoodActor, some_members
+from robot_rl.learners.networks import Critic, LikelihoodActor, Network, rows_meet, some_members
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
 from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.offline.inspection import inspect_values
@@ -75,8 +75,9 @@ class IQL(OffPolicyLearner):
         """
         self.config = config
         self.actor, self.critic = actor.to(device), critic.to(device)
-        self.value = value.to(device)
+        self.value = value.to(device).train(False)
         super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
+        self._rows_meet |= rows_meet(self.value)
         self.target_critic = moving_copy(self.critic)
         self._value_optimizer = Optimizer(
             self.value.parameters(), config.value_lr, config, after_step=self.value.constrain,
@@ -153,6 +154,9 @@ class IQL(OffPolicyLearner):
             "actor_loss": loss.detach(), "action_weight": count.mean(),
             "log_likelihood": log_prob.detach().mean(),
         }  # fmt: skip
+
+    def _trains(self) -> tuple[Network, ...]:
+        return *super()._trains(), self.value
 
     def _least(self, batch: Batch) -> Tensor:
         """Least value of the stored action among some or all target critics, (B,)."""

@@ -1,24 +1,32 @@
 """Every kind of network is what it says in every learner: weights on the sphere, batch norm."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from configs.actor_builders import gaussian_actor
+from configs.distill_builder import DistillLearnerConfig, build_distill
 from configs.imitation_builders import (
     BCLearnerConfig,
     FlowLearnerConfig,
     build_bc,
     build_flow,
 )
+from configs.learner_builders import IQLLearnerConfig, SACLearnerConfig, build_iql, build_sac
 from policies.bases.cloned_mlp import ClonedMLPConfig
 from policies.bases.flow import FlowPolicyConfig
+from policies.gaussian_actor import GaussianActorConfig
+from policies.normal_actor import NormalActorConfig
+from policies.q_ensemble import QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from policies.trunks.layers import UnitBatchNorm, constrained_layers
 from robot_rl.core.env import EnvSpec
-from tests.fakes import LinearWorld, ToyEnv, random_batch, small_sac
+from robot_rl.learners.offline.h2o import DynamicsGapConfig
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 
 Make = Callable[[EnvSpec, NetworkKind], Any]
@@ -47,21 +55,47 @@ def averaged_flow(spec: EnvSpec, kind: NetworkKind) -> Any:
     return build_flow(config, spec, seed=0)
 
 
-LEARNERS = (sac, td3, bc, averaged_flow)
+def iql(spec: EnvSpec, kind: NetworkKind) -> Any:
+    names = {"actor": NormalActorConfig, "critic": QEnsembleConfig}
+    shapes: dict[str, Any] = {name: make(**shape(kind)) for name, make in names.items()}
+    value = QEnsembleConfig(**shape(kind), members=1)
+    return build_iql(IQLLearnerConfig(**shapes, value=value, batch_size=8), spec, seed=0)
+
+
+def distilled(spec: EnvSpec, kind: NetworkKind) -> Any:
+    config = DistillLearnerConfig(actor=GaussianActorConfig(**shape(kind)), batch_size=8)
+    torch.manual_seed(0)
+    teacher = gaussian_actor(GaussianActorConfig(hidden=[16]), spec)
+    return build_distill(config, spec, seed=0, teacher=teacher)
+
+
+def h2o(spec: EnvSpec, kind: NetworkKind) -> Any:
+    gap = DynamicsGapConfig(weight=0.5, successors=2)
+    config = SACLearnerConfig(
+        actor=GaussianActorConfig(**shape(kind)), critic=QEnsembleConfig(**shape(kind)),
+        dynamics_gap=gap, batch_size=8, entropy_in_target=False,
+    )  # fmt: skip
+    return build_sac(config, spec, seed=0)
+
+
+LEARNED = ("actor", "critic", "value", "network", "_average")
+LEARNERS = (sac, td3, iql, h2o, bc, averaged_flow, distilled)
 
 
 def learned(make: Make, kind: NetworkKind) -> Any:
     spec = ToyEnv(LinearWorld(), 4).spec
     learner = make(spec, kind)
     for seed in range(3):
-        learner.update(random_batch(spec, 8, seed))
+        batch = random_batch(spec, 8, seed)
+        learner.update(replace(batch, extra={"source": torch.arange(8) % 2}))
     return learner
 
 
 def networks(learner: Any) -> Iterator[nn.Module]:
-    for name in ("actor", "critic", "network", "_average"):
-        if isinstance(network := getattr(learner, name, None), nn.Module):
-            yield network
+    for owner in (learner, getattr(learner, "penalty", None)):
+        for name in (*LEARNED, "of_action", "of_successor"):
+            if isinstance(network := getattr(owner, name, None), nn.Module):
+                yield network
 
 
 def values(network: nn.Module) -> list[Tensor]:
@@ -89,3 +123,31 @@ def test_batch_norm_learns_the_statistics_of_what_is_learned_from(make: Make) ->
         norms = [layer for layer in network.modules() if isinstance(layer, UnitBatchNorm)]
         assert norms
         assert all(layer.running_mean.abs().sum() > 0 for layer in norms)
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+def test_an_action_does_not_depend_on_who_else_is_asked_nor_is_anything_learned_from_it(
+    make: Make,
+) -> None:
+    learner = learned(make, NetworkKind.flash)
+    obs = random_batch(ToyEnv(LinearWorld(), 4).spec, 8, seed=9).obs
+    before = copied(learner.state_dict())
+    together = learner.act(obs, explore=False)
+    alone = learner.act({name: group[:1] for name, group in obs.items()}, explore=False)
+    torch.testing.assert_close(together[:1], alone)
+    torch.testing.assert_close(learner.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [sac, td3, iql, distilled])
+def test_rows_of_weight_zero_stay_out_of_batch_norm(make: Make) -> None:
+    states = []
+    for seed in (1, 2):
+        learner = learned(make, NetworkKind.flash)
+        batch, other = (random_batch(ToyEnv(LinearWorld(), 4).spec, 8, s) for s in (9, seed))
+        batch.weight[5:] = 0.0
+        for groups, others in ((batch.obs, other.obs), (batch.next_obs, other.next_obs)):
+            for name, group in groups.items():
+                group[5:] = 100 * others[name][5:]
+        learner.update(batch)
+        states.append(copied(learner.state_dict()))
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)

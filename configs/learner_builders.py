@@ -84,6 +84,12 @@ class SACLearnerConfig(SACConfig):
                 "largest of several values, which leaves no entropy to pay for: set "
                 "learner.entropy_in_target=false, or next_actions to 1"
             )
+        if self.conservatism.weight > 0 and self.critic.kind is NetworkKind.flash:
+            raise ConfigError(
+                "learner.conservatism.weight above 0 compares stored actions with others, which "
+                "the batch norm of learner.critic.kind=flash would see apart; take mlp, simba or "
+                "bro, or set learner.conservatism.weight=0"
+            )
         check_members(self, self.critic)
 
 

@@ -45,6 +45,7 @@ from configs.qc_builder import QCLearnerConfig, build_qc
 from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.learners.off_policy import RewardScaling
 from robot_rl.training.cluster.config import ClusterConfig
 from robot_rl.training.reporting.sinks import LoggingConfig
 from robot_rl.training.trainer_config import TrainerConfig
@@ -107,6 +108,14 @@ class RunConfig:
         if not self.rank_timeout_seconds > 0:
             raise ConfigError(
                 f"rank_timeout_seconds must be above 0, got {self.rank_timeout_seconds}"
+            )
+        scaling = getattr(self.learner, "reward_scale", RewardScaling.none)
+        if self.training.offline.updates and scaling is not RewardScaling.none:
+            raise ConfigError(
+                f"learner.reward_scale={scaling.value} knows collected rewards alone, and would "
+                "change the size of all rewards after an offline phase, which "
+                f"training.offline.updates={self.training.offline.updates} asks for: set "
+                "learner.reward_scale=none, or training.offline.updates=0"
             )
         if not self.runs:
             raise ConfigError("runs is empty; expected the folder that the run's folder goes into")

@@ -56,7 +56,7 @@ class Minibatches:
         if images is not None and size % 2:
             raise ConfigError(
                 f"training.symmetry=augment: a minibatch of {size} cannot be half mirror images; "
-                "choose an even learner.batch_size"
+                "choose an even learner.batch_size, and with several ranks an even share of it"
             )
 
     def draw(self, count: int, progress: float) -> Iterator[Batch]:

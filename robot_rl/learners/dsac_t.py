@@ -162,11 +162,13 @@ class DSACT(OffPolicyLearner):
 
     def _follow_scale(self, std: Tensor, weight: Tensor) -> None:
         now = (weight * std).sum(-1) / weight.sum()  # (E,)
+        now = now.where(weight.sum() > 0, self.scale)  # without a valid row nothing is new
         self.scale.copy_(self.scale.lerp(now, self.config.scale_tau).where(self.scale > 0, now))
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action, log_prob = self._sample(self.actor, batch.obs)
-        mean, _ = self._distribution(self.critic, batch.obs, action)  # (E, B)
+        with self._at_rest(self.critic):
+            mean, _ = self._distribution(self.critic, batch.obs, action)  # (E, B)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - mean.amin(0))).mean()
         self._actor_optimizer.step(loss)  # the critics get no gradient from here

@@ -70,6 +70,16 @@ def batch_statistics(*networks: Network) -> Iterator[None]:
             network.train(False)
 
 
+@contextmanager
+def running_statistics(network: Network) -> Iterator[None]:
+    """Within `batch_statistics`: rows that must leave no trace in the network."""
+    network.train(False)
+    try:
+        yield
+    finally:
+        network.train(True)
+
+
 def without_invalid(batch: Batch) -> Batch:
     """The batch with rows of weight zero replaced by its first good row; their weight stays zero.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from robot_rl.learners.networks import (
     Network,
     batch_statistics,
     rows_meet,
+    running_statistics,
     without_invalid,
 )
 from robot_rl.learners.off_policy import OffPolicyConfig
@@ -120,6 +122,10 @@ class OffPolicyLearner:
     def _trains(self) -> tuple[Network, ...]:
         """Networks that take the statistics of what is learned from, where they have batch norm."""
         return self._policy, self._critic
+
+    def _at_rest(self, critic: Critic) -> AbstractContextManager[None]:
+        """In which the critic judges new actions, which must not move its batch statistics."""
+        return running_statistics(critic) if self._rows_meet else nullcontext()
 
     def _decide(self) -> tuple[Hashable, ...]:
         """Plain values beside the batch for `_learn` in this update: whether the actor steps."""

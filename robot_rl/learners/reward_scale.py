@@ -59,7 +59,9 @@ class UnitRewardScale:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """Nothing to restore; values of rewards that were divided would be of another size."""
+        if state:
+            raise ValueError("its rewards were divided, by learner.reward_scale=running")
 
 
 class RunningRewardScale:

@@ -77,7 +77,8 @@ class SACConfig(MaximumEntropyConfig):
     critic_updates: int = 0
     """Updates in the beginning, or after an offline phase, in which the critics learn alone: of a
     policy that is worth keeping, which critics that do not know yet what it is worth, or have just
-    lost their penalty, would spoil (ResFiT)."""
+    lost their penalty, would spoil (ResFiT). A run that begins with the learner of another counts
+    from its own beginning."""
     temperature_every_update: bool = False
     """The temperature steps with the critics, not with the actor (FastSAC)."""
 
@@ -177,15 +178,15 @@ class SAC(OffPolicyLearner):
         )  # fmt: skip
 
     def _decide(self) -> tuple[Hashable, ...]:
-        """How much of a penalty, whether minibatches stop waiting, and whether the actor steps."""
+        """How much of a penalty, whether it is the actor's turn, whether critics learn alone."""
         share = self._share_of_penalty()
         if self._phase is Phase.offline:
             self._switch = self.updates
         online = self.updates - self._switch
         late = self.updates % self._actor_interval == 0
-        return share, late, late and (online == 0 or online > self.config.critic_updates)
+        return share, late, 0 < online <= self.config.critic_updates
 
-    def _learn(self, batch: Batch, share: float, late: bool, acts: bool) -> Outcome:
+    def _learn(self, batch: Batch, share: float, late: bool, alone: bool) -> Outcome:
         """One step of the critics, in the last of `actor_interval` of actor and temperature too.
 
         Returns:
@@ -193,13 +194,13 @@ class SAC(OffPolicyLearner):
         """
         alpha = self.temperature.value()
         metrics, seen, error = self._update_critic(batch, alpha, share)
-        if self.config.temperature_every_update:
+        if self.config.temperature_every_update and not alone:
             self.temperature.step(seen.next_log_prob, seen.weight)
             alpha = self.temperature.value()
         if self.config.actor_on_all:
             self._pending.add(seen)
             seen = self._pending.take() if late else seen
-        acting = self._update_actor(seen, alpha) if acts else {}
+        acting = self._update_actor(seen, alpha) if late and not alone else {}
         soft_update(self._targets, self._sources, self.config.tau)
         return metrics, acting, error
 
@@ -290,7 +291,8 @@ class SAC(OffPolicyLearner):
 
     def _update_actor(self, seen: Seen, alpha: Tensor) -> dict[str, Tensor]:
         action, log_prob = self._sample(seen.obs)
-        q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
+        with self._at_rest(self.critic):
+            q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
         value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
         loss = (seen.weight * (alpha * log_prob - value)).mean()
         self._actor_optimizer.step(loss)  # the critics get no gradient from here

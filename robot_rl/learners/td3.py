@@ -170,7 +170,9 @@ class TD3(OffPolicyLearner):
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action = self._act(self.actor, batch.obs)
-        loss = -(batch.weight * self._climbed(batch.obs, action)).mean()
+        with self._at_rest(self.critic):
+            value = self._climbed(batch.obs, action)
+        loss = -(batch.weight * value).mean()
         self._actor_optimizer.step(loss)
         return {"actor_loss": loss.detach()}
 

@@ -72,10 +72,9 @@ class Temperature:
         self.target_entropy = config.target_entropy_per_action * action_size
         """Wanted entropy [nat]."""
         self.loss = config.temperature_loss
-        start = config.init_temperature
-        # softplus(log(exp(a) - 1)) = a; written so that large a does not overflow.
-        x = start + math.log(-math.expm1(-start)) if self._soft else math.log(start)
-        self.parameter = torch.tensor(x, device=device, requires_grad=True)
+        start = torch.tensor(config.init_temperature, dtype=torch.float64)
+        x = self._parameter_at(start).to(device, torch.float32)
+        self.parameter = x.requires_grad_()
         """x, 0-dim."""
         # No decay of weights: it would pull alpha towards 1. No clipping: peers have none here.
         self._optimizer = Optimizer(
@@ -105,21 +104,34 @@ class Temperature:
         self._optimizer.interval = interval
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameter and optimiser."""
+        """Parameter, what alpha is of it, and optimiser."""
         return {
             "parameter": self.parameter.detach().clone(),
+            "soft": self._soft,
             "optimizer": self._optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
+        """Restore `state_dict`, of another loss too; a fixed temperature stays where it is."""
+        if self.loss is TemperatureLoss.fixed:
+            return
+        x, optimizer = state["parameter"], state["optimizer"]
+        soft = state.get("soft", self._soft)  # states of before it was kept are of the same loss
+        if soft != self._soft:
+            x = self._parameter_at(torch.nn.functional.softplus(x) if soft else x.exp())
+            # Adam's means are of another slope; the count of updates goes on.
+            optimizer = self._optimizer.state_dict() | {"updates": optimizer["updates"]}
         with torch.no_grad():
-            self.parameter.copy_(state["parameter"])
-        self._optimizer.load_state_dict(state["optimizer"])
+            self.parameter.copy_(x)
+        self._optimizer.load_state_dict(optimizer)
 
     @property
     def _soft(self) -> bool:
         return self.loss is TemperatureLoss.softplus
+
+    def _parameter_at(self, alpha: Tensor) -> Tensor:
+        # softplus(log(exp(a) - 1)) = a; written so that large a does not overflow.
+        return alpha + torch.log(-torch.expm1(-alpha)) if self._soft else alpha.log()
 
     def _slope(self) -> Tensor:
         """Derivative of the price of entropy: of x itself, exp(x) or softplus(x)."""

@@ -180,6 +180,25 @@ def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
     compose(["learner.target_members=3", "learner.target_replacement=true"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["learner=cql", "learner.critic.kind=flash", "learner.critic.normalize=false"],
+            r"batch norm of learner\.critic\.kind=flash would see apart",
+        ),
+        (
+            ["learner=iql", "learner.reward_scale=running", "training.prior.run=x",
+             "training.offline.updates=10"],
+            r"learner\.reward_scale=running .* after an offline phase",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_learn_from_two_scales_is_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(overrides)
+
+
 @pytest.mark.parametrize("where", WHERE, ids=["tracking", "hopper"])
 def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
     config = compose(["learner=dsac_t", *where]).config

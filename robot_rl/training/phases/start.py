@@ -5,7 +5,9 @@ missing: Cal-QL hands on to plain SAC. Random streams are the new run's own.
 """
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
@@ -13,6 +15,11 @@ from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.phases.config import StartCheckpoint, StartConfig
 from robot_rl.training.runs.run_folder import RunFolder, find_runs
 
+_FIELDS = {
+    "penalty": "learner.conservatism and learner.dynamics_gap",
+    "return": "learner.reward_scale",
+}
+"""What asks for parts that not every learner keeps."""
 _logger = logging.getLogger(__name__)
 
 
@@ -34,17 +41,32 @@ def load_start(config: StartConfig, learner: Learner) -> None:
     except CheckpointError as error:
         raise CheckpointError(f"training.start.run={config.run}: {error}") from error
     own = learner.state_dict()
-    state = {**checkpoint.state["learner"], "generator": own["generator"]}
+    state = with_own_streams(checkpoint.state["learner"], own)
+    if "switch" in own:  # what counts from the switch to online counts from here
+        state["switch"] = state["updates"]
     try:
         learner.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else _first_lines(error)
+        reason, fields = _first_lines(error), "learner.actor and learner.critic"
+        if isinstance(error, KeyError):
+            reason, fields = f"it has no {error}", _FIELDS.get(str(error.args[0]), fields)
         raise ConfigError(
             f"training.start.run={config.run}: the learner of {checkpoint.path} does not fit this "
-            f"one ({reason}); expected the same networks and observations: take the learner.actor "
-            f"and learner.critic of {run.config_path}"
+            f"one ({reason}); expected the same networks and observations, and all that this "
+            f"learner keeps: take the {fields} of {run.config_path}"
         ) from error
     _logger.info("begins with the learner of %s, step %d", run.path, checkpoint.step)
+
+
+def with_own_streams(state: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's state with the random streams of another one's, however deep they lie."""
+    kept = dict(state)
+    for name, part in own.items():
+        if name == "generator":
+            kept[name] = part
+        elif isinstance(part, Mapping) and isinstance(state.get(name), Mapping):
+            kept[name] = with_own_streams(state[name], part)
+    return kept
 
 
 def _open(config: StartConfig) -> RunFolder:

@@ -271,3 +271,18 @@ def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -
 def test_the_bounds_of_the_weight_may_not_cross() -> None:
     with pytest.raises(ConfigError, match=r"learner\.weight_max must lie in \[2, .*got 1"):
         DSACTConfig(weight_min=2.0, weight_max=1.0)
+
+
+@pytest.mark.parametrize("updates_before", [0, 2])
+def test_a_batch_without_a_valid_row_leaves_the_scale_alone(updates_before: int) -> None:
+    spec = ToyEnv(LinearWorld(), 3).spec
+    learner = small_dsac_t(spec)
+    for seed in range(updates_before):
+        learner.update(random_batch(spec, 8, seed))
+    before = learner.scale.clone()
+    batch = random_batch(spec, 8, 9)
+    batch.weight[:] = 0.0
+    learner.update(batch)
+    assert torch.equal(learner.scale, before)
+    learner.update(random_batch(spec, 8, 10))
+    assert (learner.scale > 0).all()

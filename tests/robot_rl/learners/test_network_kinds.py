@@ -26,7 +26,8 @@ from policies.trunks.kinds import NetworkKind
 from policies.trunks.layers import UnitBatchNorm, constrained_layers
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.offline.h2o import DynamicsGapConfig
-from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from robot_rl.learners.td3 import ClimbedValue
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 
 Make = Callable[[EnvSpec, NetworkKind], Any]
@@ -151,3 +152,36 @@ def test_rows_of_weight_zero_stay_out_of_batch_norm(make: Make) -> None:
         learner.update(batch)
         states.append(copied(learner.state_dict()))
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("climbed", ["first", "min", "mean"])
+def test_actions_that_td3_tries_leave_batch_norm_of_the_critics_alone(climbed: str) -> None:
+    def make(spec: EnvSpec, interval: int) -> Any:
+        flash = shape(NetworkKind.flash)
+        return small_td3(
+            spec, actor=flash, critic=flash, actor_interval=interval,
+            actor_value=ClimbedValue[climbed],
+        )  # fmt: skip
+
+    same_statistics_whether_the_actor_steps_or_not(make)
+
+
+@pytest.mark.parametrize("small", [small_sac, small_dsac_t])
+def test_actions_that_sac_tries_leave_batch_norm_of_the_critics_alone(small: Any) -> None:
+    def make(spec: EnvSpec, interval: int) -> Any:
+        flash = shape(NetworkKind.flash)
+        return small(spec, actor=flash, critic=flash, actor_interval=interval)
+
+    same_statistics_whether_the_actor_steps_or_not(make)
+
+
+def same_statistics_whether_the_actor_steps_or_not(make: Callable[[EnvSpec, int], Any]) -> None:
+    spec = ToyEnv(LinearWorld(), 4).spec
+    buffers = []
+    for interval in (1, 2):
+        learner = make(spec, interval)
+        learner.update(random_batch(spec, 8))
+        assert not any(module.training for module in learner.critic.modules())
+        buffers.append([value.clone() for value in learner.critic.buffers()])
+    assert buffers[0]
+    torch.testing.assert_close(buffers[0], buffers[1], rtol=0, atol=0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvStep
 from robot_rl.learners.off_policy import OffPolicyConfig, RewardScaling
-from robot_rl.learners.reward_scale import RunningRewardScale, make_reward_scale
+from robot_rl.learners.reward_scale import RunningRewardScale, UnitRewardScale, make_reward_scale
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
@@ -185,3 +185,9 @@ def test_with_scaled_rewards_a_learner_does_not_feel_their_unit(name: str) -> No
     assert_same(learned(name, 1024.0, scaled), learned(name, 1.0, scaled))
     first, second = (learned(name, unit, RewardScaling.none) for unit in (1024.0, 1.0))
     assert any(not torch.equal(first[n], second[n]) for n in first)
+
+
+def test_divided_rewards_of_another_learner_are_not_forgotten_in_silence() -> None:
+    running = RunningRewardScale(0.99, limit=5.0, device=CPU)
+    with pytest.raises(ValueError, match=r"learner\.reward_scale=running"):
+        UnitRewardScale().load_state_dict(running.state_dict())

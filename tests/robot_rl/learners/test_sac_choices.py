@@ -210,3 +210,17 @@ def test_critics_learn_alone_in_the_beginning() -> None:
     learner.update(random_batch(spec, 8, 3))
     with pytest.raises(AssertionError):
         assert_same(actor, copied(learner.actor.state_dict()))
+
+
+def test_the_temperature_waits_for_the_actor_while_critics_learn_alone() -> None:
+    """It would follow an entropy that nobody moves, farther and farther."""
+    spec = ToyEnv(LinearWorld(), 3).spec
+    learner = small_sac(
+        spec, critic_updates=3, temperature_every_update=True, entropy_at=EntropyAt.next_obs
+    )
+    seen = []
+    for seed in range(5):
+        learner.update(random_batch(spec, 8, seed))
+        seen.append(float(learner.temperature.value()))
+    assert seen[0] == seen[1] == seen[2] != seen[3]
+    assert seen[3] != seen[4]

@@ -81,3 +81,26 @@ def test_decay_of_weights_and_clipping_are_for_networks_not_for_the_temperature(
     alpha.step(4.0 * ONES, ONES)
     assert alpha.parameter.grad is not None
     assert abs(float(alpha.parameter.grad)) == pytest.approx(1e-3, rel=1e-5)
+
+
+@pytest.mark.parametrize("before", TemperatureLoss)
+@pytest.mark.parametrize("after", TRAINED)
+def test_the_state_of_another_loss_is_taken_over_at_the_same_temperature(
+    before: TemperatureLoss, after: TemperatureLoss
+) -> None:
+    donor, heir = temperature(before, start=5.0), temperature(after)
+    donor.step(4 * ONES, ONES)
+    heir.load_state_dict(donor.state_dict())
+    assert float(heir.value()) == pytest.approx(float(donor.value()), rel=1e-5)
+    soft = TemperatureLoss.softplus
+    means = heir.state_dict()["optimizer"]["state"]
+    kept = before is not TemperatureLoss.fixed and (before is soft) == (after is soft)
+    assert bool(means) == kept  # Adam's means are those of the parameter
+    heir.step(4 * ONES, ONES)
+    assert math.isfinite(float(heir.value()))
+
+
+def test_a_fixed_temperature_stays_where_its_config_says() -> None:
+    donor, heir = temperature(TemperatureLoss.softplus, 5.0), temperature(TemperatureLoss.fixed)
+    heir.load_state_dict(donor.state_dict())
+    assert float(heir.value()) == pytest.approx(0.2)

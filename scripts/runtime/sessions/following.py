@@ -60,7 +60,7 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
             trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)
         else:
             trainer.begin()
-        with stop_on_signals(trainer) as caught:
+        with stop_on_signals(trainer, ranks) as caught:
             finished = trainer.run()
     return 0 if finished else 128 + (caught[0] if caught else signal.SIGTERM)
 

@@ -172,7 +172,7 @@ class _Session:
         trainer = self._trainer
         if self._going_on and isinstance(trainer, Trainer) and trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
-        with stop_on_signals(self._trainer) as caught:
+        with stop_on_signals(self._trainer, self._parts.ranks) as caught:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)

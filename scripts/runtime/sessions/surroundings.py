@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
+from robot_rl.training.ranks.parallel import Ranks
 from robot_rl.training.reporting.console import Console
 from robot_rl.training.runs.run_folder import RunFolder
 
@@ -25,8 +26,12 @@ class Stoppable(Protocol):
 
 
 @contextlib.contextmanager
-def stop_on_signals(trainer: Stoppable) -> Iterator[list[int]]:
+def stop_on_signals(trainer: Stoppable, ranks: Ranks) -> Iterator[list[int]]:
     """Ctrl-C and SIGTERM ask the trainer to save and return; a second one aborts.
+
+    As soon as one rank has ended, torchrun sends SIGTERM to all others, and SIGKILL 30 s later. So
+    with several ranks SIGTERM is ignored from the end of the training to that of the process: it
+    would cut off whoever is about to say which rank died, and to mark it in the run.
 
     Yields:
         The signals that came.
@@ -48,6 +53,8 @@ def stop_on_signals(trainer: Stoppable) -> Iterator[list[int]]:
     try:
         yield caught
     finally:
+        if ranks.count > 1:
+            before[signal.SIGTERM] = signal.SIG_IGN
         for number, handler in before.items():
             signal.signal(number, handler)
 

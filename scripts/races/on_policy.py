@@ -26,7 +26,7 @@ ON_POLICY = Race(
             name="SAC",
             about="`learner=sac`, the default.",
             overrides={
-                HOVER: ("training.total_steps=2000000",),
+                HOVER: ("training.total_steps=6000000",),
                 VELOCITY: ("training.total_steps=2000000",),
             },
         ),

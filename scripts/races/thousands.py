@@ -17,7 +17,7 @@ def _entrant(learner: str, name: str, about: str) -> Entrant:
         name=name,
         about=about,
         overrides={
-            HOVER: (f"learner={learner}", "num_envs=1024", "training.total_steps=2000000"),
+            HOVER: (f"learner={learner}", "num_envs=1024", "training.total_steps=6000000"),
             VELOCITY: (f"learner={learner}", "num_envs=64", "training.total_steps=2000000"),
         },
     )

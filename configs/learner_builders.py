@@ -84,6 +84,12 @@ class SACLearnerConfig(SACConfig):
                 "largest of several values, which leaves no entropy to pay for: set "
                 "learner.entropy_in_target=false, or next_actions to 1"
             )
+        if self.conservatism.failure_reward and not self.conservatism.calibrated:
+            raise ConfigError(
+                f"learner.conservatism.failure_reward {self.conservatism.failure_reward} says what "
+                "returns of failures count as, which calibrated values alone ask for: set "
+                "learner.conservatism.calibrated=true (learner=cal_ql), or failure_reward=0"
+            )
         if self.conservatism.weight > 0 and self.critic.kind is NetworkKind.flash:
             raise ConfigError(
                 "learner.conservatism.weight above 0 compares stored actions with others, which "

@@ -117,6 +117,14 @@ class RunConfig:
                 f"training.offline.updates={self.training.offline.updates} asks for: set "
                 "learner.reward_scale=none, or training.offline.updates=0"
             )
+        mixed = self.training.prior.run and self.training.prior.share > 0
+        if mixed and scaling is not RewardScaling.none:
+            raise ConfigError(
+                f"learner.reward_scale={scaling.value} knows collected rewards alone, and would "
+                "divide the stored ones of training.prior.run by a size that they do not have: set "
+                "learner.reward_scale=none, with learner.values that hold the returns where there "
+                "are such, or leave training.prior.run out"
+            )
         if not self.runs:
             raise ConfigError("runs is empty; expected the folder that the run's folder goes into")
 

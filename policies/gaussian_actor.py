@@ -114,7 +114,7 @@ class GaussianActor(nn.Module):
     def forward(self, obs: Obs) -> Tensor:
         """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
         mean = self.network(self.normalized(obs))[..., : self.action_size]
-        return torch.tanh(mean)
+        return torch.tanh(mean.float())  # bf16 would leave steps of 0.004 near the bounds
 
     def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw an action with the reparametrisation trick.

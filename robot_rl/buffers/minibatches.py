@@ -2,7 +2,8 @@
 
 With experience of before, every minibatch holds its share of it, evenly spread: in every part of a
 minibatch too, should a learner divide it further (Ball et al. 2023, RLPD, draws and interleaves
-alike). With mirror images every minibatch is half of them, and so is every even part of it.
+alike). Own rows that are drawn by priority are weighed to a mean of 1, so that the share is one of
+the loss as well. With mirror images every minibatch is half of them, and so is every even part.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,6 +107,8 @@ class Minibatches:
         """`count` minibatches in one."""
         batch = self._replay.sample(count * (self._drawn - self._before), progress=progress)
         if self._prior is not None:
+            if self._replay.prioritized:
+                batch = _of_mean_one(batch)
             batch = self._mixed(batch, self._prior.sample(count * self._before), count)
         return batch if self._images is None else self._images.beside(batch)
 
@@ -113,6 +116,17 @@ class Minibatches:
         order, _ = _places(self._drawn, self._before, count, own.action.device)
         joined = _combined(own, before, lambda a, b: torch.cat([a, b]).index_select(0, order))
         return replace(joined, extra={**joined.extra, "source": (order >= len(own.action)).long()})
+
+
+def _of_mean_one(batch: Batch) -> Batch:
+    """With importance weights whose mean over valid rows is 1.
+
+    Those of the paper are 1 at most. Alone that makes steps smaller; beside rows of weight 1 it
+    would leave the own ones less of the loss than of the minibatch.
+    """
+    valid = (batch.weight > 0).sum().clamp_min(1)
+    mean = (batch.weight.sum() / valid).clamp_min(torch.finfo(batch.weight.dtype).tiny)
+    return replace(batch, weight=batch.weight / mean)
 
 
 @lru_cache(maxsize=8)

@@ -1,5 +1,6 @@
 """What one process trains with: its share of the worlds, the learner, and the loop over them."""
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,11 @@ import torch
 
 from configs.builders import run_device
 from configs.schema import COMPONENTS, RunConfig, component_of, make_env
+from policies.trunks.kinds import NetworkKind
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.learner import Learner
+from robot_rl.core.learner import Learner, OfflineLearner
 from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.cluster.remote_worlds import RemoteWorlds
@@ -25,6 +27,7 @@ from robot_rl.training.ranks.rank_shares import device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
+from robot_rl.training.trainer_config import TrainerConfig
 from runtime.base import lookout, with_base, without_base
 from runtime.parts import make_learner
 from runtime.sessions.collectors import check_collectors, collector_maker, start_collectors
@@ -127,6 +130,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
+    _check_judged(config, learner, env)
     return Parts(
         env=env,
         # Only rank 0 evaluates: the others need no such worlds.
@@ -157,6 +161,33 @@ def _check_frozen(config: RunConfig) -> None:
             "is none; name some with training.prior.run=..., or a run whose learner has "
             "seen some with training.start.run=..."
         )
+    if not frozen:
+        return
+    parts = {name: getattr(config.learner, name, None) for name in ("actor", "critic", "value")}
+    flash = [n for n, part in parts.items() if getattr(part, "kind", None) is NetworkKind.flash]
+    if flash:
+        raise ConfigError(
+            f"learner.freeze_normalizers=true does not hold the batch norm of learner.{flash[0]}"
+            ".kind=flash, which goes on with every minibatch; take mlp, simba or bro, or set "
+            "learner.freeze_normalizers=false"
+        )
+
+
+def _check_judged(config: RunConfig, learner: Learner, env: BatchEnv) -> None:
+    """Refuse to count every episode of worlds that judge no success as a failure."""
+    wanted = learner.returns_wanted if isinstance(learner, OfflineLearner) else None
+    if wanted is None or not (wanted.online and wanted.failure_reward):
+        return
+    if not env.spec.judges_success:
+        raise ConfigError(
+            f"learner.conservatism.failure_reward={wanted.failure_reward} counts own episodes "
+            "without success as failures, and these worlds judge none; "
+            + (
+                "name what does with env.success=..., or take failure_reward=0"
+                if hasattr(config.env, "success")
+                else "take failure_reward=0"
+            )
+        )
 
 
 def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Parts:
@@ -166,11 +197,14 @@ def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Par
             "this learner learns from demonstrations, and none were named; expected "
             "training.demonstrations.data=<folder of a data set> (docs/prior_data.md)"
         )
-    if config.training.snapshots.data:
-        raise ConfigError(
-            f"training.snapshots.data={config.training.snapshots.data} is for learners that step "
-            "worlds, and this one learns from demonstrations alone; leave it out"
-        )
+    training, unset = config.training, TrainerConfig()
+    for name in _NOT_FROM_DEMONSTRATIONS:
+        value, usual = (operator.attrgetter(name)(one) for one in (training, unset))
+        if value != usual:
+            raise ConfigError(
+                f"training.{name}={getattr(value, 'value', value)} is for learners that step "
+                "worlds, and this one learns from demonstrations alone; leave it out"
+            )
     if ranks.count > 1:
         raise ConfigError(
             f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "
@@ -231,6 +265,12 @@ def _evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
         evaluation=True,
     )
     return with_base(config, env)
+
+
+_NOT_FROM_DEMONSTRATIONS = (
+    "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
+)  # fmt: skip
+"""Fields of `training` that would do nothing where nothing is collected."""
 
 
 def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks) -> str:

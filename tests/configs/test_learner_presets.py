@@ -192,9 +192,19 @@ def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
              "training.offline.updates=10"],
             r"learner\.reward_scale=running .* after an offline phase",
         ),
+        (
+            ["learner=flash_sac", "training.prior.run=x"],
+            r"learner\.reward_scale=running .* would divide the stored ones of training\.prior",
+        ),
+        (
+            ["learner=cql", "learner.conservatism.failure_reward=-1"],
+            r"failure_reward -1\.0 .* set learner\.conservatism\.calibrated=true",
+        ),
     ],
 )  # fmt: skip
-def test_what_would_learn_from_two_scales_is_refused(overrides: list[str], message: str) -> None:
+def test_what_would_learn_from_two_scales_or_do_nothing_is_refused(
+    overrides: list[str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
 

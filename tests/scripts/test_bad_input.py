@@ -54,11 +54,15 @@ def shell(*arguments, **options):
         ("robot.spec.rotors=[m1,m1]", "distinct names"),
         ("learner=h2o", "name them, with a share such as 0.5"),
         ("learner.freeze_normalizers=true", "leaves normalisers at stored experience"),
+        (
+            "learner.critic.kind=flash learner.freeze_normalizers=true training.start.run=x",
+            "does not hold the batch norm of learner.critic.kind=flash",
+        ),
         ("training.prior.run=nowhere", "there is no 'nowhere'; expected the folder of a data set"),
     ],
 )
 def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, override, told):
-    assert told in refused("train", *TINY, override)
+    assert told in refused("train", *TINY, *override.split())
     assert os.listdir(here) == []
 
 

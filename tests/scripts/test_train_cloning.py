@@ -87,4 +87,12 @@ def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data) -> None:
     assert "nowhere" in told
     told = refused("train", "learner=flow", data, "learner.replan_interval=9")
     assert "learner.replan_interval must lie in [1, 8], got 9" in told
+    for ignored in (
+        "training.start.run=runs", "training.prior.run=x", "training.symmetry=augment",
+        "training.replay.priority=0.6", "training.snapshots.data=x",
+    ):  # fmt: skip
+        told = refused("train", "learner=bc", data, ignored)
+        assert f"{ignored} is for learners that step worlds" in told
+    told = refused("train", "learner=bc", data, f"training.prior.run={here}")
+    assert "training.prior.run" in told
     assert not (here / "runs").exists() or not list((here / "runs").iterdir())

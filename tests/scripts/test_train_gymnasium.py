@@ -60,6 +60,12 @@ def test_hopper_is_trained_resumed_and_evaluated_by_its_id(command, train_only, 
     assert "belong to the environment as it was" in told
     assert "describes no robot" in refused("export", f"run={run}")
     Path("somewhere").mkdir()
+    told = refused(
+        "train", "env=gymnasium", "env.id=Hopper-v5", "experiment=hopper", "learner=cal_ql",
+        "learner.conservatism.failure_reward=-1", "training.prior.run=somewhere",
+        "training.offline.updates=10",
+    )  # fmt: skip
+    assert "name what does with env.success=..." in told
     assert "none to fly" in refused("evaluate", f"run={run}", "bundle=somewhere", "episodes=2")
 
 

@@ -13,6 +13,7 @@ import pytest
 from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.runs.replay_episodes import replay_episodes
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
@@ -67,12 +68,23 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
     assert RunFolder.open(run).provenance()["ranks"] == 2
     assert f"torchrun --nproc-per-node 2 scripts/train.py resume=runs/{run.name}" in said
 
+    spec, episodes = replay_episodes(run)
+    assert spec.groups.keys() == {"actor", "critic"}
+    dropped = read_metrics(run / "metrics.jsonl")[-1]["rollout/invalid_steps"]
+    assert 0 <= 800 - sum(one.num_steps for one in episodes) <= dropped < 10, "of both ranks"
+
     code, said = train(tmp_path, f"resume={run}", "training.total_steps=2400", "video=false")
     assert code == 0, said
     assert "goes on from step 1.60k of 2.40k" in said
     assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600, 2400]
     assert RunFolder.open(run).status().state is RunState.FINISHED
     assert newest(run) == 2400
+
+    heir, prior = tmp_path / "heir", (f"training.prior.run={run}", "training.total_steps=800")
+    heir.mkdir()
+    code, said = train(heir, *TINY, *prior, "video=false")
+    assert code == 0, said
+    assert "prior: 800 transitions" in said
 
     alone = subprocess.run(
         [sys.executable, str(SCRIPTS / "train.py"), f"resume={run}", "training.total_steps=3200"],

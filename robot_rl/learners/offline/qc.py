@@ -21,7 +21,7 @@ from robot_rl.core.learner import Phase, ReturnsWanted
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
 from robot_rl.learners.imitation.losses import VelocityPolicy, flow_matching
-from robot_rl.learners.networks import Actor, Critic
+from robot_rl.learners.networks import Actor, Critic, without_invalid
 from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
 from robot_rl.learners.off_policy_learner import OffPolicyLearner
 from robot_rl.learners.offline.inspection import inspect_values
@@ -193,7 +193,10 @@ class QC(OffPolicyLearner):
             after = self._best(batch.next_obs, self.config.next_candidates).flatten(1)
             value = self._q(self.target_critic, batch.next_obs, after).mean(0)
             target = self.reward_scale.scale(batch.reward) + batch.discount * value
-        q = self._q(self.critic, batch.obs, batch.extra["chunk"].flatten(1))  # (E, B)
+        judged = replace(batch, weight=weight)
+        if self._rows_meet:  # what is cut must not meet the others either
+            judged = without_invalid(judged)
+        q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
         error = q - target
         critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
         acting = self._update_actor(batch) if late else {}

@@ -3,8 +3,8 @@
 To the training loop it is a collector like the one that steps worlds itself, and `collect` adds
 rows of N worlds. Each collector has `ORDERS` orders at most, given as blocks are taken: who learns
 slowly is not flooded, who collects slowly is waited for, and updates per step are what was asked.
-A collector that is away leaves invalid rows, which are counted for nothing and keep its old
-episodes apart from the new ones.
+A collector that is away leaves invalid rows, which are not counted as steps and keep its old
+episodes apart from the new ones; normalisers see the others' observations in their place.
 """
 
 from collections.abc import Mapping
@@ -131,6 +131,7 @@ class GatheringCollector(Collector):
         self._learner.observe(step)
         self._count(step)
         rows = len(versions) * self._share
+        self._invalid -= len(step.valid) - rows  # nobody took those
         self._lag += sum(self.policy_version - version for version in versions) * self._share
         self._lag_rows += rows
         return rows

@@ -4,7 +4,7 @@ It works only when it is told to (`Order`), so that it is never further ahead of
 the orders that wait for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,16 +38,18 @@ class Order:
 class Outpost:
     """Acts, steps, and hands out what happened."""
 
-    def __init__(self, env: BatchEnv, learner: Learner) -> None:
+    def __init__(self, env: BatchEnv, make_learner: Callable[[int], Learner]) -> None:
         """Join the parts; `begin` must come before the first `collect`.
 
         Args:
             env: Its worlds.
-            learner: Acts and never learns: its policy's weights are replaced.
+            make_learner: Makes from a seed what acts and never learns: its policy's weights are
+                replaced, its noise is its own.
         """
         self._env = env
-        self._learner = learner
-        self._groups = (*learner.actor_groups, *learner.critic_groups)
+        self._make_learner = make_learner
+        self._learner: Learner
+        self._groups: tuple[str, ...] = ()
         self._generator = torch.Generator(device=env.spec.device)
         self._obs: Obs = {}
         self._version = -1
@@ -56,11 +58,13 @@ class Outpost:
         """Begin new episodes.
 
         Args:
-            seed: Of starts and of actions at random.
+            seed: Of starts, of exploration and of actions at random.
             state: An `Outpost.state` of before: curricula go on from there.
         """
         if state is not None:
             self._env.load_state_dict(state)
+        self._learner, self._version = self._make_learner(seed), -1
+        self._groups = (*self._learner.actor_groups, *self._learner.critic_groups)
         self._obs = copied_obs(self._env.reset(seed=seed))
         self._generator.manual_seed(derive_seed(seed, "random actions"))
         everywhere = torch.ones(self._env.spec.num_envs, dtype=torch.bool)

@@ -44,6 +44,8 @@ def load_start(config: StartConfig, learner: Learner) -> None:
     state = with_own_streams(checkpoint.state["learner"], own)
     if "switch" in own:  # what counts from the switch to online counts from here
         state["switch"] = state["updates"]
+    if "teacher" in own:  # the one that was named now; how long it acts counts from here
+        state |= {"teacher": own["teacher"], "updates": own["updates"]}
     try:
         learner.load_state_dict(state)
     except (KeyError, RuntimeError, ValueError, TypeError) as error:

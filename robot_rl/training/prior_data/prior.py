@@ -31,6 +31,7 @@ from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.memory import check_room
 from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.ranks.rank_shares import replay_of
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.storage.segments import SegmentStore
@@ -190,8 +191,10 @@ def open_prior(
             "success (docs/data.md), or failure_reward=0"
         )
     saved, segments = read_saved(path)
-    check_rows(saved["rows"], own.description, str(path))
-    total_steps, (slots, worlds, _) = int(saved["total_steps"]), saved["shape"]
+    first = saved[0]
+    check_rows(first["rows"], own.description, str(path))
+    total_steps, slots = int(first["total_steps"]), first["shape"][0]
+    worlds = sum(one["shape"][1] for one in saved)
     held = min(total_steps, slots)
     if held < 1:
         raise ConfigError(f"training.prior.run: {path} holds no transitions yet")
@@ -200,9 +203,13 @@ def open_prior(
         replace(spec, num_envs=worlds), groups, capacity=held * worlds, gamma=own.gamma,
         n_step=own.n_step, chunks=own.chunks, seed=derive_seed(seed, "prior"), returns=returns,
     )  # fmt: skip
-    columns = torch.tensor(picked_columns(saved["rows"], replay.layout))
-    steps = read_steps(saved["entries"], segments)
-    replay.refill(rows[:, columns] for step, rows in steps if step >= total_steps - held)
+    columns = torch.tensor(picked_columns(first["rows"], replay.layout))
+    steps = zip(*(read_steps(one["entries"], segments) for one in saved), strict=True)
+    replay.refill(
+        torch.cat([rows[:, columns] for _, rows in each])
+        for each in steps
+        if each[0][0] >= total_steps - held
+    )
     replay.share_weights(own)
     _check_valid(path, replay)
     return Prior(path, replay, _digest(saved))
@@ -243,22 +250,30 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
     return folder
 
 
-def read_saved(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
+def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
     """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are.
 
     Args:
         path: Folder of a run, or of saved rows.
 
+    Returns:
+        The replay of every process that trained the run, of as many steps each; and the segments.
+
     Raises:
-        ConfigError: There is no run, or it did not save its replay.
+        ConfigError: There is no run, or it did not save its replay, or has none.
         CheckpointError: What is there is damaged.
     """
     if (path / _DATASET).is_file():
-        return _read_dataset(path / _DATASET), SegmentStore(path)
+        return [_read_dataset(path / _DATASET)], SegmentStore(path)
     run = RunFolder.open(path)
     segments = SegmentStore(run.replay)
-    store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
-    saved = store.load().state["replay"]
+    state = CheckpointStore(run.checkpoints, segments=segments, read_only=True).load().state
+    if "replay" not in state:
+        raise ConfigError(
+            f"training.prior.run: the run {path} learned from demonstrations and has no replay; "
+            f"name those, which are training.demonstrations.data of {run.config_path}"
+        )
+    saved = state["replay"]
     if not saved["rows_saved"]:
         raise ConfigError(
             f"training.prior.run: the run {path} did not save its replay "
@@ -269,7 +284,7 @@ def read_saved(path: Path) -> tuple[Mapping[str, Any], SegmentStore]:
             f"training.prior.run: the replay of {path} was saved by an earlier version, which did "
             "not say what its rows hold; resume that run for a moment, which saves it anew"
         )
-    return saved, segments
+    return [saved, *(replay_of(one, segments) for one in state.get("ranks", []))], segments
 
 
 def _read_dataset(path: Path) -> Mapping[str, Any]:
@@ -285,7 +300,7 @@ def _read_dataset(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _digest(saved: Mapping[str, Any]) -> str:
+def _digest(saved: Sequence[Mapping[str, Any]]) -> str:
     """One digest of all segments; their content was checked against theirs when it was read."""
-    each = "".join(str(entry["sha256"]) for entry in saved["entries"])
+    each = "".join(str(entry["sha256"]) for one in saved for entry in one["entries"])
     return hashlib.sha256(each.encode()).hexdigest()

@@ -90,8 +90,10 @@ def read_episodes(
         count = sum(lengths[i] for i in numbers)
         if count < own.n_step:
             raise ConfigError(
-                f"training.prior.run: {folder} holds {count} transitions; expected "
-                f"at least {own.n_step}"
+                f"training.prior.run: {folder} holds {count} transitions"
+                + (" to hold out" if numbers is apart else "")
+                + f"; expected at least {own.n_step}"
+                + (", or training.offline.held_out=0" if apart else "")
             )
         replay = ReplayBuffer(
             world, groups, capacity=count,

@@ -123,5 +123,10 @@ def state_of(state: Mapping[str, Any], ranks: Ranks, segments: Segments) -> Mapp
     return restore(entry["tree"], {**shared, **segments.read(entry["tensors"])})
 
 
+def replay_of(entry: Mapping[str, Any], segments: Segments) -> Mapping[str, Any]:
+    """The replay that another rank than 0 had, of its entry in a checkpoint (`save_others`)."""
+    return restore(entry["tree"]["replay"], segments.read(entry["tensors"]))
+
+
 def _digest(tensor: Tensor) -> str:
     return sha256(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robot_rl.buffers.saved_rows import read_steps
+from robot_rl.buffers.saved_rows import Segments, read_steps
 from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
@@ -23,20 +23,36 @@ Parts = dict[str, NDArray[np.float32]]
 
 
 def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
-    """Read the replay that a run saved last; all of it is held in memory.
+    """Read the replay that a run saved last; that of one process at a time is held in memory.
 
     Args:
         path: Folder of the run, or of saved rows.
 
     Raises:
-        ConfigError: The run did not save its replay, or it holds nothing.
+        ConfigError: The run has no replay, or did not save it, or it holds nothing.
         CheckpointError: It is damaged.
     """
     saved, segments = read_saved(path)
+    if int(saved[0]["total_steps"]) < 1:
+        raise ConfigError(f"{path} holds no transitions yet; let the run go on, or name another")
+    about = saved[0]["rows"]
+    widths = {name: int(width) for name, width in about["columns"]}
+    spec = DatasetSpec(
+        groups={n.partition("/")[2]: w for n, w in widths.items() if n.startswith("obs/")},
+        action_size=widths["action"], control_dt=float(about["control_dt"]),
+        reward_names=tuple(about["reward_names"]), robot=about["robot"], judges_success=False,
+    )  # fmt: skip
+    return spec, (
+        episode for one in saved for episode in _episodes(one, segments, widths, spec)
+    )
+
+
+def _episodes(
+    saved: Mapping[str, Any], segments: Segments, widths: Mapping[str, int], spec: DatasetSpec
+) -> Iterator[Episode]:
+    """Of one process that trained the run."""
     total, (steps, worlds, width) = int(saved["total_steps"]), saved["shape"]
     held = min(total, steps)
-    if held < 1:
-        raise ConfigError(f"{path} holds no transitions yet; let the run go on, or name another")
     rows = torch.empty(worlds, held, width)
     stamps = torch.zeros(held, 2, dtype=torch.int64)
     for step, one in read_steps(saved["entries"], segments):
@@ -44,24 +60,7 @@ def replay_episodes(path: Path) -> tuple[DatasetSpec, Iterator[Episode]]:
             rows[:, step - (total - held)] = one
             if "stamps" in saved:
                 stamps[step - (total - held)] = saved["stamps"][step % steps]
-    about = saved["rows"]
-    widths = {name: int(width) for name, width in about["columns"]}
-    weights = saved.get("weights", torch.ones(max(1, len(about["reward_names"])))).numpy()
-    spec = DatasetSpec(
-        groups={n.partition("/")[2]: w for n, w in widths.items() if n.startswith("obs/")},
-        action_size=widths["action"], control_dt=float(about["control_dt"]),
-        reward_names=tuple(about["reward_names"]), robot=about["robot"], judges_success=False,
-    )  # fmt: skip
-    return spec, _episodes(rows, widths, weights, stamps.numpy(), spec)
-
-
-def _episodes(
-    rows: torch.Tensor,
-    widths: Mapping[str, int],
-    weights: NDArray[np.float32],
-    stamps: NDArray[np.int64],
-    spec: DatasetSpec,
-) -> Iterator[Episode]:
+    weights = saved.get("weights", torch.ones(max(1, len(spec.reward_names)))).numpy()
     for world in rows:
         split = world.split(list(widths.values()), dim=-1)
         parts = {name: one.numpy() for name, one in zip(widths, split, strict=True)}
@@ -69,7 +68,7 @@ def _episodes(
         starts = np.flatnonzero(valid & ~np.insert(_goes_on(parts, spec), 0, False))
         ends = np.flatnonzero(valid & ~np.append(_goes_on(parts, spec), False)) + 1
         for start, stop in zip(starts, ends, strict=True):
-            yield _episode(parts, slice(int(start), int(stop)), weights, stamps, spec)
+            yield _episode(parts, slice(int(start), int(stop)), weights, stamps.numpy(), spec)
 
 
 def _goes_on(parts: Parts, spec: DatasetSpec) -> NDArray[np.bool_]:

@@ -81,7 +81,7 @@ def build_outpost(config: RunConfig, number: int) -> Outpost:
         seed=seed, evaluation=False,
     )  # fmt: skip
     env = with_base(config, env)
-    return Outpost(env, make_learner(replace(config, seed=seed), env.spec))
+    return Outpost(env, lambda seed: make_learner(replace(config, seed=seed), env.spec))
 
 
 def collector_maker(config: RunConfig) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """Going on with a run: which run, and what may be changed about it."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,9 @@ _FREE = (
     "cluster.answer_seconds",
 )  # fmt: skip
 """Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
+
+_PLACES = ("training.prior.run", "training.snapshots.data")
+"""Free fields that say where something lies: whether there is any stays as it was."""
 
 _FIXED = {
     "env": "the saved replay and critics belong to the environment as it was",
@@ -132,6 +136,15 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
             raise ConfigError(
                 f"{field.path} cannot change from {old.get(field.path)} to {field.value} on "
                 f"resume: {why_fixed(field.path)}; train a new run for it (without resume=...)"
+            )
+    for name in _PLACES:
+        was, now = (operator.attrgetter(name)(one) for one in (before, config))
+        if bool(was) != bool(now):
+            raise ConfigError(
+                f"{name} cannot change from '{was}' to '{now}' on resume: it may name another "
+                "place of the same data, and the run goes on "
+                + ("with them" if was else "without any")
+                + "; train a new run for it (without resume=...)"
             )
     return config
 

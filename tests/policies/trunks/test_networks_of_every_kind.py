@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.gaussian_actor import GaussianActorConfig
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.initialization import Initialization
 from policies.mlp import Activation
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
@@ -166,6 +166,15 @@ def test_bfloat16_is_near_and_norms_stay_in_float32(kind: NetworkKind) -> None:
         rough = made(x)
     assert 0 < (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
     assert {buffer.dtype for buffer in made.buffers()} <= {torch.float32}
+
+
+@pytest.mark.parametrize("kind", NEW_KINDS)
+def test_actions_are_in_full_precision_whatever_the_network_runs_in(kind: NetworkKind) -> None:
+    actor = GaussianActor(GaussianActorConfig(kind=kind, width=16, normalize=False), INPUTS, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        action = actor({"actor": rows(64, INPUTS)})
+    assert action.dtype is torch.float32
+    assert not torch.equal(action, action.bfloat16().float())
 
 
 def streams(made: nn.Module, names: tuple[str, ...], x: Tensor) -> list[Tensor]:

@@ -152,3 +152,17 @@ def test_errors_of_a_row_and_its_image_go_to_the_row() -> None:
 def test_an_odd_minibatch_cannot_be_half_images() -> None:
     with pytest.raises(ConfigError, match=r"a minibatch of 7 .* even learner.batch_size"):
         Minibatches(TOLD.tell(TOLD.replay()), 7, images=IMAGES)
+
+
+def test_own_rows_drawn_by_priority_keep_their_part_of_the_loss() -> None:
+    """Importance weights of at most 1 left them less of the loss than of the rows."""
+    minibatches = mixed(256, 0.5, config=ReplayConfig(priority=1.0))
+    for batch in minibatches.draw(30, 1.0):
+        minibatches.tell(batch, 10.0 ** -(batch.extra["index"] % 5).float())
+    batch = next(minibatches.draw(1, 1.0))
+    own = batch.extra["source"] == 0
+    assert batch.weight[own].sum().item() == pytest.approx(128, rel=1e-5)
+    assert (batch.weight[~own] == 1).all()
+    assert batch.weight[own].max() > 5 * batch.weight[own].min()
+    alone = Minibatches(TOLD.tell(TOLD.replay(config=ReplayConfig(priority=1.0))), 16)
+    assert next(alone.draw(1, 1.0)).weight.max() == 1, "as in the paper"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from policies.mlp import Activation
+from policies.trunks.kinds import NetworkKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.offline.qc import QC
@@ -253,3 +254,20 @@ def test_data_without_a_whole_chunk_are_a_sentence() -> None:
 def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         small_qc(warmed(small_qc)[1], **wrong)
+
+
+def test_a_chunk_that_is_cut_stays_out_of_batch_norm_of_the_critics() -> None:
+    """Its last actions are of another episode."""
+    states: list[State] = []
+    for seed in (1, 2):
+        flash = {"kind": NetworkKind.flash, "width": 16, "blocks": 1, "normalize": False}
+        qc, spec = warmed(small_qc, critic=flash)
+        batch = chunked(spec)
+        other = torch.rand(
+            batch.extra["chunk"].shape, generator=torch.Generator().manual_seed(seed)
+        )
+        batch.extra["chunk"][~batch.extra["valid"]] = other[~batch.extra["valid"]]
+        qc.update(batch)
+        states.append(copied(qc.critic.state_dict()))
+    assert_same(states[0], states[1])
+    assert any("running_mean" in name for name in states[0])

@@ -10,7 +10,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.cluster.config import ClusterConfig
 from robot_rl.training.cluster.gathering import ORDERS, GatheringCollector
-from robot_rl.training.cluster.outpost import Outpost, weights_of
+from robot_rl.training.cluster.outpost import Order, Outpost, weights_of
 from robot_rl.training.cluster.remote_worlds import remote_worlds
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
@@ -24,7 +24,7 @@ WORLD = LinearWorld(bound=0.9, reward_names=("first", "second"))
 
 def outpost(number, learner=small_sac):
     env = ToyEnv(WORLD, SHARE, limit=7, truncation_rate=0.1, seed=10 + number)
-    return Outpost(env, learner(env.spec, seed=20 + number))
+    return Outpost(env, lambda seed: learner(env.spec, seed=seed))
 
 
 def gathered(fleet, learner, *, random_steps=0, capacity=400):
@@ -100,7 +100,8 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
             told.append(world_steps)
 
     def build(number):
-        return Outpost(Told(WORLD, SHARE, seed=number), small_sac(ToyEnv(WORLD, SHARE).spec))
+        env = Told(WORLD, SHARE, seed=number)
+        return Outpost(env, lambda seed: small_sac(env.spec, seed=seed))
 
     collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
     collector.start(0)
@@ -162,8 +163,22 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     told = collector.statistics()
     assert told["rollout/lost_collectors"] == 1
     assert told["rollout/collectors"] == COLLECTORS
+    assert told["rollout/invalid_steps"] == 0, "steps that nobody took were not dropped"
     batch = replay.sample(64)
     assert (batch.weight.isfinite()).all()
+
+
+def test_a_collector_that_begins_anew_explores_in_another_way(learner):
+    """What took the place of a lost one drew the same noise again, from its beginning."""
+    worlds, acted = outpost(0), []
+    order = Order(steps=STEPS, version=0, at_random=False, world_steps=0)
+    for seed in (5, 6, 5):
+        worlds.begin(5, None)
+        worlds.begin(seed, None)
+        worlds._obs = {n: torch.zeros(SHARE, *WORLD.groups[n].shape) for n in worlds._groups}
+        acted.append(torch.tensor(worlds.collect(order, weights_of(learner)).fields["action"][0]))
+    assert torch.equal(acted[0], acted[2])
+    assert not torch.isclose(acted[0], acted[1]).any()
 
 
 def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner):

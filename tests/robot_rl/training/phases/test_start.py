@@ -9,11 +9,15 @@ import torch
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import RewardScaling
-from robot_rl.training.phases.config import StartConfig
-from robot_rl.training.phases.start import with_own_streams
+from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.phases.config import StartCheckpoint, StartConfig
+from robot_rl.training.phases.start import load_start, with_own_streams
+from robot_rl.training.runs.run_folder import RunFolder, RunName
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.offline.small import small_cql
+from tests.robot_rl.learners.test_distill import SPEC
+from tests.robot_rl.learners.test_distill import make as make_distilled
 from tests.robot_rl.training.loop import Loop
 from tests.robot_rl.training.phases.test_course import run_of
 from tests.small_flash_sac import small_flash_sac
@@ -69,3 +73,22 @@ def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(
     actors = [copied(loop.trainer.learner.policy().state_dict()) for loop in (donor, heir)]
     moved = [n for n in actors[0] if "weight" in n and not torch.equal(actors[0][n], actors[1][n])]
     assert not moved
+
+
+def test_a_student_that_goes_on_follows_the_teacher_that_is_named_now(tmp_path: Path) -> None:
+    donor, _ = make_distilled(mixture_updates=4)
+    for seed in range(4):
+        donor.update(random_batch(SPEC, 8, seed))
+    run = RunFolder.create(tmp_path, RunName(task="t", robot="r", learner="l", seed=0), {}, {})
+    CheckpointStore(run.checkpoints).save(4, {"learner": donor.state_dict()})
+    run.close()
+    heir, teacher = make_distilled(mixture_updates=4)
+    with torch.no_grad():
+        for param in teacher.parameters():
+            param.mul_(-1.5)
+    named = copied(teacher.state_dict())
+    start = StartConfig(run=str(run.path), checkpoint=StartCheckpoint.latest)
+    load_start(start, heir)
+    assert_same(teacher.state_dict(), named)
+    assert_same(heir.actor.state_dict(), donor.actor.state_dict())
+    assert (donor.mixture, heir.mixture) == (0.0, 1.0)

@@ -242,3 +242,11 @@ def test_other_transitions_than_the_run_began_with_are_refused(
     write_dataset(before, another.trainer.replay)
     with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
         Loop(tmp_path / "run", prior=prior).resume()
+
+
+def test_a_run_without_a_replay_is_a_sentence(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, RunName(task="t", robot="r", learner="bc", seed=0), {}, {})
+    CheckpointStore(run.checkpoints).save(1, {"learner": {"updates": 1}})
+    run.close()
+    with pytest.raises(ConfigError, match="learned from demonstrations and has no replay"):
+        opened(run.path)

@@ -206,3 +206,11 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path
     known = prior.replay.spread(8).extra["monte_carlo_return"]
     assert known[:4].tolist() == [-2.0] * 4  # -1 / (1 - 0.5)
     assert known[4:].tolist() != [-2.0] * 4
+
+
+def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path: Path) -> None:
+    told = [episode(i, 1 if i == 9 else 6, PLAIN) for i in range(10)]
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5, n_step=3)
+    config = PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN)))
+    with pytest.raises(ConfigError, match=r"1 transitions to hold out; .*offline.held_out=0"):
+        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, held_out=0.1)

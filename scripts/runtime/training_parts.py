@@ -36,6 +36,11 @@ from runtime.sessions.surroundings import told_aloud
 if TYPE_CHECKING:
     from robot_rl.training.imitation.demonstrations import Demonstrations
 
+_NOT_FROM_DEMONSTRATIONS = (
+    "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
+)  # fmt: skip
+"""Fields of `training` that would do nothing where nothing is collected."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -265,12 +270,6 @@ def _evaluation_env(config: RunConfig, device: torch.device) -> BatchEnv:
         evaluation=True,
     )
     return with_base(config, env)
-
-
-_NOT_FROM_DEMONSTRATIONS = (
-    "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
-)  # fmt: skip
-"""Fields of `training` that would do nothing where nothing is collected."""
 
 
 def _replay_memory(capacity: int, env: BatchEnv, learner: Learner, ranks: Ranks) -> str:

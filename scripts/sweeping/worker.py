@@ -16,6 +16,9 @@ from typing import Any
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 """How queues say that a job's time is nearly over, or that it is moved."""
 
+_AGAIN = {"once=false": "once=true"}
+"""What a job is told in its first session alone, and what later."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
@@ -38,8 +41,11 @@ class Worker:
         number = int(config.job)
         label, log = self.labels[number], self.logs[number]
         print(f"{label}: begins", flush=True)
+        command = self.commands[number]
         with Path(log).open("ab") as output:
-            code = _wait(self.commands[number], self.folder, output)
+            if output.tell():  # its queue took it back: it goes on with the run that it has begun
+                command = [_AGAIN.get(word, word) for word in command]
+            code = _wait(command, self.folder, output)
         how = "ended" if code == 0 else f"failed with exit code {code}, see {log}"
         print(f"{label}: {how}", flush=True)
         return code

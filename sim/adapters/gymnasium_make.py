@@ -2,8 +2,9 @@
 
 import difflib
 import importlib
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -48,15 +49,29 @@ def make_gymnasium_env(
         if registered.vector_entry_point is not None and not config.processes:
             worlds = gymnasium.make_vec(config.id, num_envs, **config.kwargs)
         else:
-            worlds = gymnasium.make_vec(
-                config.id,
-                num_envs,
-                vectorization_mode="async" if config.processes else "sync",
-                # Copies would be made twice: what the worlds return is read at once.
-                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
-                **{"disable_env_checker": True, **config.kwargs},
-            )
+            with _deaf_to_ctrl_c() if config.processes else nullcontext():
+                worlds = gymnasium.make_vec(
+                    config.id,
+                    num_envs,
+                    vectorization_mode="async" if config.processes else "sync",
+                    # Copies would be made twice: what the worlds return is read at once.
+                    vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False},
+                    **{"disable_env_checker": True, **config.kwargs},
+                )
     return GymnasiumEnv(worlds, config, device=device, seed=seed)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes that are started within never hear of it: a terminal sends it to all of them.
+
+    They would end at once, in the middle of the step that is to be finished and saved.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _make_envpool(

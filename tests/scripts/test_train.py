@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,6 +215,22 @@ def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, her
     assert_equal_ends(run, only_run(Path("whole")))
     assert from_plain(RunFolder.open(run).config()).training.total_steps == 2400
     assert RunFolder.open(run).status().state is RunState.FINISHED
+
+
+@pytest.mark.slow
+def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(command, here):
+    """It said that there was nothing to do, and stayed without a bundle for ever."""
+    assert command("train", *TINY).code == 0
+    path = only_run()
+    with RunFolder.open(path, write=True) as run:
+        shutil.rmtree(run.bundle)
+        run.mark(RunState.RUNNING, step=1600)
+    assert RunFolder.open(path).status().state is RunState.INTERRUPTED
+    answer = command("train", f"resume={path}")
+    assert answer.code == 0, answer.err
+    assert RunFolder.open(path).status().state is RunState.FINISHED
+    assert (path / "bundle" / "policy.onnx").is_file()
+    assert last_state(path).step == 1600
 
 
 @pytest.mark.slow

@@ -85,6 +85,6 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
     assert versions.max() <= state["collector"]["policy_version"]
     updates = (state["collector"]["world_steps"] - 160) // 16 + 1
     assert state["collector"]["policy_version"] == updates, "one per step of all worlds"
-    assert state["collector"]["invalid"] >= 8, "a seam lies where it was lost"
+    assert state["collector"]["invalid"] < 8, "steps that nobody took were not dropped"
     assert not ray.is_initialized()
     assert not psutil.pid_exists(killed[0])

@@ -74,8 +74,11 @@ def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
     data = collect(command)
     train_only(*SMALL, f"training.snapshots.data={data}", "training.total_steps=64")
     collect(command, "seed=1", "append=true", "episodes=7")
-    told = refused("train", f"resume={only(here / 'runs')}", "training.total_steps=240")
+    run = only(here / "runs")
+    before = (run / "config.yaml").read_bytes()
+    told = refused("train", f"resume={run}", "training.total_steps=240")
     assert "are not those that the run began in" in told
+    assert (run / "config.yaml").read_bytes() == before
 
 
 def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here) -> None:

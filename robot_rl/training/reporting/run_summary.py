@@ -112,7 +112,7 @@ def removable(
         state = run.status.state
         if state is RunState.RUNNING:
             continue
-        if run.checkpoints == 0:
+        if run.checkpoints == 0 and state is not RunState.FINISHED:  # guests save in their own way
             reasons[run.path] = f"{state.value}, without a checkpoint"
         elif failed and state is RunState.FAILED:
             reasons[run.path] = f"failed: {run.status.reason}"

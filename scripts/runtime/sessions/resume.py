@@ -102,7 +102,8 @@ def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
         store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
         checkpoint = store.load("latest") if store.steps() else None
         total = config.training.length
-        if checkpoint is not None and checkpoint.step >= total:
+        ended = run.status().state is RunState.FINISHED  # else its outcome is still to be reported
+        if ended and checkpoint is not None and checkpoint.step >= total:
             dismiss(ranks)
             print(
                 f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "

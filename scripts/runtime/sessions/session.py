@@ -79,9 +79,10 @@ def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, rank
         Exit code as of `start`.
     """
     parts = build_parts(config, ranks)
-    run.write_config(to_plain(config))
     call(ranks, run, checkpoint)
-    return _Session(run, config, parts, checkpoint).run()
+    session = _Session(run, config, parts, checkpoint)
+    run.write_config(to_plain(config))  # only now: what does not fit the checkpoint is refused
+    return session.run()
 
 
 class _Session:

@@ -255,6 +255,21 @@ def test_a_job_that_its_queue_does_not_take_back_ends_with_its_own_code(here):
     assert (here / "heard.txt").read_text() == str(int(signal.SIGUSR2))
 
 
+def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(here):
+    """With once=false it trained from the beginning after every time limit."""
+    lines = (
+        "import sys",
+        "from types import SimpleNamespace as Config",
+        "from sweeping.worker import Worker",
+        "job = [sys.executable, '-S', '-c', 'import sys; print(sys.argv[1:])', 'once=false']",
+        "Worker(commands=[job], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
+    )
+    for _ in range(2):
+        command = [sys.executable, "-S", "-c", "\n".join(lines)]
+        subprocess.run(command, env={"PYTHONPATH": str(SCRIPTS)}, check=True, timeout=60)
+    assert (here / "log.txt").read_text() == "['once=false']\n['once=true']\n"
+
+
 def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, launching):
     worker = import_module("sweeping.worker").Worker(
         commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)

@@ -1,10 +1,12 @@
 """Foreign environments as ours: true successors, what is refused, and how their worlds are made."""
 
 import copy
+import signal
 from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -241,6 +243,24 @@ def test_neighbouring_seeds_share_no_world():
     env = wrapped(vector())
     one, two = copied(env.reset(seed=1)["actor"]), env.reset(seed=2)["actor"]
     assert not (one[:, None, 0] == two[None, :, 0]).any()
+
+
+@pytest.mark.slow
+def test_worlds_in_processes_are_deaf_to_the_ctrl_c_that_a_terminal_sends_to_all():
+    """They ended in the middle of the step that was to be finished, and nothing was saved."""
+    before = set(psutil.Process().children())
+    config = GymnasiumConfig(id="Pendulum-v1", processes=True)
+    env = make_gymnasium_env(config, num_envs=2, device=CPU, seed=4)
+    try:
+        worlds = set(psutil.Process().children()) - before
+        assert len(worlds) >= 2
+        for process in worlds:
+            process.send_signal(signal.SIGINT)
+        for action in actions(20)[:, :2, :1]:
+            assert env.step(action).valid.all()
+    finally:
+        env.close()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "heard here again"
 
 
 @pytest.mark.slow

@@ -40,11 +40,6 @@ class Clock:
         part, self._session_mark = now - self._session_mark, now
         return part
 
-    def restart(self) -> None:
-        """Leave what was done aside out of the next interval."""
-        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
-        self._interval_start = time.perf_counter()
-
     def pop(self, step: int) -> dict[str, float]:
         """Rates of the interval; starts the next one."""
         elapsed = max(self.elapsed, 1e-9)

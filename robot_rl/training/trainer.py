@@ -244,7 +244,6 @@ class Trainer:
         self.course.remember()
         self._log(summary)
         self._save(score)
-        self._clock.restart()
 
     def _evaluate(self) -> tuple[dict[str, float], float]:
         """What the policy reaches, and the score that the best is chosen by."""

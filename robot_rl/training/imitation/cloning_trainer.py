@@ -158,7 +158,6 @@ class CloningTrainer:
         score = result.success_rate if result.judged else float(result.returns.mean())
         self._log({**losses, **result.summary()})
         self._save(score)
-        self._clock.restart()
 
     def _held_out(self) -> dict[str, float]:
         chunks = self.demonstrations.held_out

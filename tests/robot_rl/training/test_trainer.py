@@ -1,5 +1,6 @@
 """The training loop: what it does when, and what it leaves behind when it cannot go on."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.training.reporting.metrics import share_of_time
 from robot_rl.training.trainer_config import TrainerConfig
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
@@ -213,3 +215,31 @@ def test_loops_that_cannot_run_are_refused(name: str, value: int) -> None:
 def test_a_ring_smaller_than_one_step_of_all_worlds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"capacity {WORLDS - 1} holds 0 steps"):
         Loop(tmp_path, replay_capacity=WORLDS - 1)
+
+
+def test_shares_of_wall_time_leave_saving_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time that went into checkpoints was counted as collecting and learning, in proportion."""
+    loop, spent = Loop(tmp_path), {"collect": 0.0, "save": 0.0}
+
+    def timed(name: str, work: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            before = time.perf_counter()
+            time.sleep(seconds)
+            found = work(*given, **named)
+            spent[name] += time.perf_counter() - before
+            return found
+
+        return run
+
+    monkeypatch.setattr(
+        loop.trainer.collector, "collect", timed("collect", loop.trainer.collector.collect, 0.002)
+    )
+    monkeypatch.setattr(loop.store, "save", timed("save", loop.store.save, 0.3))
+    loop.trainer.run()
+    assert spent["save"] > 2 * spent["collect"]
+    share = share_of_time(loop.records, "collect")
+    assert share is not None
+    # The last save is after the last record; so is no collecting.
+    assert share * loop.records[-1]["seconds"] == pytest.approx(spent["collect"], rel=0.5)

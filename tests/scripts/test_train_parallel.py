@@ -17,7 +17,7 @@ from robot_rl.training.runs.replay_episodes import replay_episodes
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ENDLESS = ("training.total_steps=1e9", "logging.interval_seconds=0.001", "video=false")
 
 
@@ -34,7 +34,11 @@ def launch(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def train(folder: Path, *arguments: str) -> tuple[int, str]:
     """Train to the end; the exit code and all that was said."""
     process = launch(folder, *arguments)
-    said, _ = process.communicate(timeout=120)
+    try:
+        said, _ = process.communicate(timeout=400)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # and so its ranks, which would slow down what comes after
+        raise
     return process.returncode, said
 
 

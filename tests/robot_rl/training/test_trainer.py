@@ -238,7 +238,6 @@ def test_shares_of_wall_time_leave_saving_to_nobody(
     )
     monkeypatch.setattr(loop.store, "save", timed("save", loop.store.save, 0.3))
     loop.trainer.run()
-    assert spent["save"] > 2 * spent["collect"]
     share = share_of_time([dict(one) for one in loop.records], "collect")
     assert share is not None
     # The last save is after the last record; so is no collecting.

@@ -225,7 +225,7 @@ def test_a_rank_that_hangs_is_named_after_the_timeout() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         work(ranks)
 
-    waiting, _ = on_ranks(hanging, timeout=2.0)
+    waiting, _ = on_ranks(hanging, timeout=5.0)  # it bounds their meeting too
     assert isinstance(waiting, RankError)
     assert "rank 1 of 2 (process" in str(waiting)
     assert "does not answer" in str(waiting)

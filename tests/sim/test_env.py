@@ -127,7 +127,7 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
     # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
     assert weights == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     env.reset(seed=0)
-    env.follow_run(20)  # of which other processes made some
+    env.set_global_step(20)  # of which other processes made some
     followed = env.step(actions(env, 1)[0]).reward_weights
     assert followed is not None
     assert followed[ALIVE] == 2.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.rows import EnvSelection
-from sim.task import BeginsAnywhereTask, Task
+from sim.task import Task
 
 _GOAL = "goal."
 
@@ -72,7 +72,7 @@ class WorldStates:
                 f"{asked}, and {type(self._simulation).__name__} cannot be put into them; expected "
                 "a robot with joints"
             )
-        if not isinstance(self._task, BeginsAnywhereTask):
+        if not self._task.begins_anywhere:
             raise ConfigError(
                 f"{asked}, and {type(self._task).__name__} remembers more of an episode than its "
                 "goals, or moves them; expected a task that begins anywhere: reach, lift, peg or "

@@ -114,7 +114,7 @@ class ClutterTask(Task):
         self._corridors = Corridors(
             corridor, num_envs=count, device=device, evaluation=context.evaluation
         )
-        self.curriculum = self._corridors.levels
+        self.curriculum: FollowsSuccess = self._corridors.levels
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
         self._phase_step = context.control_dt / config.gait.period
         window = round(config.success_window / context.control_dt)

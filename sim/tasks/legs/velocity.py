@@ -95,7 +95,7 @@ class VelocityTask(Task):
         self._goal_steps = round(config.goal_time / context.control_dt)
         self._sensors = context.sensors
         self.ground = make_ground(config.scene.terrain, context)
-        self.curriculum = self.ground
+        self.curriculum: FollowsSuccess = self.ground
         self._legs = Legs(robot, device)
         ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
         self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]

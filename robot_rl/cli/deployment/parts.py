@@ -1,0 +1,105 @@
+"""A deployment as its processes get it: settled once by the person's process, plain values only.
+
+Neither configurations nor a simulator are needed to read it: bridge, link and policy start without
+them, and so does the robot process where nothing is simulated.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hardware.control.command_path import Laws
+from hardware.control.limits.clipping import BodyRateLimiter
+from hardware.control.robot_process import Mailboxes
+from hardware.control.stopping import StopConfig
+from hardware.control.watch.safety_limits import SafetyLimits
+from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
+from hardware.controllers.flight.mixer import RotorLayout
+from hardware.ros.messages.command_messages import Gains
+from hardware.ros.robot.wiring import Wiring
+from policies.bundle import load_bundle
+from policies.runner import PolicyRunner
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
+
+LOOP_NODE = "loop"
+"""Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotorLaws:
+    """What the laws of a drone need to know of it."""
+
+    layout: RotorLayout
+    gains: BodyRatesConfig
+    hover_thrust: float
+    """Share of the largest thrust that carries it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentParts:
+    """What the processes of a deployment share; `Deployment.parts` makes it."""
+
+    options: DeployOptions
+    robot: RobotSpec
+    """The robot at hand."""
+    period: float
+    """Of the robot's loop [s]."""
+    control_dt: float
+    """Of the policy [s]."""
+    namespace: str
+    """Of all topics."""
+    domain: int
+    """ROS_DOMAIN_ID."""
+    mailboxes: Mailboxes
+    """Of the robot process."""
+    gain_sets: Mapping[str, Gains]
+    """Sets of gains that the robot and the policy agree on."""
+    setpoint: CommandKind
+    """What the policy makes: the robot's own kind of command, or one that a law follows."""
+    world_widths: Mapping[str, int]
+    """Topics that the world of a robot that is not real fills."""
+    goals: Mapping[str, np.ndarray]
+    """Goals that hold until a message changes them, (1, width)."""
+    limits: SafetyLimits
+    """Thresholds of the robot."""
+    wiring: Wiring
+    """Topics of somebody else's node; empty where there is none."""
+    rotors: RotorLaws | None
+    """Of a drone; None for joints."""
+    arming_pose: tuple[float, ...]
+    """Where arming leads the joints [rad]; empty for the robot's default pose."""
+
+    @property
+    def stop(self) -> StopConfig:
+        """How the robot stands up and stops."""
+        if self.rotors is None:
+            return StopConfig(pose=self.arming_pose)
+        return StopConfig(hover_thrust=self.rotors.hover_thrust)
+
+    @property
+    def gain_names(self) -> list[str]:
+        """Names of the gain sets, in the order of the mailboxes; one empty name where none are."""
+        return [*self.gain_sets] or [""]
+
+    def load_policy(self) -> PolicyRunner:
+        """The policy; a bundle of another robot is refused."""
+        return load_bundle(self.options.bundle, robot=self.robot, control_dt=self.control_dt)
+
+    def laws(self, hear: Callable[[RobotCommand], None] | None = None) -> Laws:
+        """Controllers that stop the robot, and those between the policy and its driver.
+
+        Args:
+            hear: Is told each setpoint of the policy.
+        """
+        if self.rotors is None:
+            return Laws(hear=hear)
+        rotors, gains = self.rotors.layout, self.rotors.gains
+        # No blending: a mixture of a policy's command with one of before would fly nobody's law.
+        laws = Laws(stop=BodyRates(rotors, gains), blend_time=0.0, hear=hear)
+        if self.setpoint is not self.robot.command:
+            laws.controllers = {self.setpoint: BodyRates(rotors, gains)}
+            laws.limiters = {self.setpoint: BodyRateLimiter()}
+        return laws

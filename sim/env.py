@@ -13,9 +13,9 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, Obs, StateSource
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.rows import Rows
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
@@ -128,7 +128,7 @@ class SimEnv:
         if state is not None:
             self.load_state_dict(state)
             return self._observer.look(self._last_action)
-        self._begin(Rows(self._all if mask is None else mask))
+        self._begin(EnvSelection(self._all if mask is None else mask))
         if self._stagger and mask is None:
             self._stagger_ends()
         return self._observer.look(self._last_action)
@@ -164,7 +164,7 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
-        beginning = Rows(terminated | truncated)
+        beginning = EnvSelection(terminated | truncated)
         self._begin(beginning)
         observer = self._observer
         return EnvStep(
@@ -269,7 +269,7 @@ class SimEnv:
         source = self._source
         return source if source is not None and self._world_steps < source.until else None
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked worlds."""
         if rows.count == 0:
             return

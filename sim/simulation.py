@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.curriculum import RangeCurriculum
 from sim.task import Start
 
@@ -78,7 +78,7 @@ class Simulation(Protocol):
         """Simulate one control period."""
         ...
 
-    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: Start, generator: torch.Generator) -> None:
         """Begin the picked worlds at given states with newly drawn physical parameters.
 
         Args:

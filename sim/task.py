@@ -7,9 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 
 
 class Task(Protocol):
@@ -39,7 +39,7 @@ class Task(Protocol):
         """Weights of the K terms after so many steps of all worlds together: the curriculum."""
         ...
 
-    def start(self, rows: Rows, generator: torch.Generator) -> "Start":
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> "Start":
         """Draw new goals for the picked worlds and the states to begin from."""
         ...
 

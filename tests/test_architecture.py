@@ -131,7 +131,7 @@ SEVERAL_FILES = {
 }
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}
-MAX_LINES = 350
+MAX_LINES = 700
 
 # Folders that one person's machine has; /usr, /tmp, /dev, /etc and /opt/ros are everyone's.
 ONE_MACHINE = re.compile(r"(?<![\w.~$}/:-])/(?:home|root|Users|work|workspace|mnt|media|srv)/\w")

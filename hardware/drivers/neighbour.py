@@ -18,8 +18,8 @@ from hardware.control.watch.commanded import StampedCommand
 from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.safe_command import safe_command
 
 _POLL_SECONDS = 0.01
 PUBLISHERS = "publishers"

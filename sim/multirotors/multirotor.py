@@ -6,17 +6,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import Mirrored, RobotState
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.curriculum import CurriculumConfig, widening
@@ -164,7 +163,7 @@ class MultirotorSimulation:
             self._normals.normal_(generator=self._noise_generator)
             self.engine.step(speed, self._normals)
 
-    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: Start, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
         fields = start.robot.fields

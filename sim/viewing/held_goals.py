@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.task import Judgement, Start, Task
 
 
@@ -68,7 +68,7 @@ class HeldGoals:
         """Of the task."""
         return self._task.reward_weights(world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Begin episodes; nothing is held in them."""
         for world, name in [key for key in self._held if rows.mask[key[0]]]:
             del self._held[world, name]

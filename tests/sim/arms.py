@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
 from sim.joints.joint_robot import JointRobotConfig
@@ -76,7 +76,7 @@ def arms(
 
 def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
     """Place the masked arms in their default pose."""
-    rows = Rows(mask)
+    rows = EnvSelection(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
     start = Start(robot=RobotState({"joint_position": position, "joint_velocity": 0 * position}))

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
@@ -65,7 +64,7 @@ def place(
     simulation: MujocoSimulation, mask: torch.Tensor, *, speed: float = 0.0, seed: int = 0
 ) -> None:
     """Begin the masked levers at 0."""
-    rows = Rows(mask)
+    rows = EnvSelection(mask)
     zero = torch.zeros(rows.count, 1)
     start = Start(robot=RobotState({"joint_position": zero, "joint_velocity": zero + speed}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))

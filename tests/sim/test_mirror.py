@@ -9,12 +9,11 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core.action import ActionMap
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import FIELD_KINDS, RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
 from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.mujoco_simulation import MujocoSimulation
@@ -63,7 +62,7 @@ def balance_the_base(env: SimEnv) -> None:
     base = attitude[:, 1].clone()
     base[:, 0::2] = 0.0  # half a turn about an axis in the plane of x and z
     attitude[:, 1] = base / base.norm(dim=-1, keepdim=True)
-    engine.update_constants(Rows(torch.ones(2, dtype=torch.bool)))
+    engine.update_constants(EnvSelection(torch.ones(2, dtype=torch.bool)))
 
 
 def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
@@ -75,7 +74,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
         name: image(mirror.kind(FIELD_KINDS[name], truth[name].shape[-1]), truth[name][:1]).clone()
         for name in names
     }
-    second = Rows(torch.tensor([False, True]))
+    second = EnvSelection(torch.tensor([False, True]))
     env.simulation.reset(second, Start(robot=RobotState(start)), torch.Generator())
     task = env.task.state_dict()
     task["goals"][1] = image(mirror.kind(Mirrored.ground_motion, 3), task["goals"][0])

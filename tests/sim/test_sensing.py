@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.rows import Rows
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.robot import SensorSpec
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.sensing import SimulatedSensors
 from tests.equality import assert_same
@@ -33,7 +33,7 @@ def sensors(
 
 def start(measured: SimulatedSensors, *truth: Tensor, mask: Tensor | None = None) -> None:
     every = torch.ones(len(measured.values), dtype=torch.bool)
-    measured.reset(Rows(every if mask is None else mask), truth)
+    measured.reset(EnvSelection(every if mask is None else mask), truth)
 
 
 def count_up(measured: SimulatedSensors, steps: int) -> Tensor:

@@ -20,8 +20,8 @@ from hardware.ros.policy.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, S
 from hardware.ros.policy.robot_inputs import RobotInputs
 from hardware.ros.session import RosSession
 from policies.runner import PolicyRunner, PolicySpec
+from robot_rl.core.episodic import GoalClock
 from robot_rl.core.errors import StaleStateError
-from robot_rl.core.goal_clock import GoalClock
 from robot_rl.core.robot_command import RobotCommand
 
 _SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")

@@ -30,7 +30,7 @@ from hardware.ros.subscriptions import Newest
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
-from robot_rl.core.safe_command import safe_command
+from robot_rl.core.robot_driver import safe_command
 
 _AHEAD = 50_000_000
 """How far a stamp may lie in the future [ns]: beyond that an old sample would look young."""

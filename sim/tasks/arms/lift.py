@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
 from sim.tasks import checks
@@ -106,7 +106,7 @@ class LiftTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw goals, cubes on the floor, and poses above them with an open gripper."""
         config, count = self.config, rows.count
         for record in (self._distance, self._loose):

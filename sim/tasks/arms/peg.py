@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.task import Judgement, Start
 from sim.tasks import checks
@@ -113,7 +113,7 @@ class PegTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw holes, and poses above them with the fingers at the peg."""
         config, count = self.config, rows.count
         self._outside.clear(rows)

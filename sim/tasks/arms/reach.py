@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig
@@ -121,7 +121,7 @@ class ReachTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw goals in the box, and poses around the default one, at rest."""
         self._record.clear(rows)
         shape = (rows.count, len(self._draw_low))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
@@ -74,7 +74,7 @@ class HoverTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw starts around the goal."""
         self._record.clear(rows)
         return Start(robot=self._start.draw(rows.count, generator))

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.task import Judgement, Start
 from sim.tasks import checks
 from sim.tasks.flights.curves import CurveConfig, Curves
@@ -98,7 +98,7 @@ class TrackingTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw curves, and starts around their first point, moving along."""
         self._record.clear(rows)
         self._curves.draw(rows, generator)

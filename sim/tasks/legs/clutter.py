@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
 from sim.curriculum import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
@@ -180,7 +179,7 @@ class ClutterTask:
             PLACE: robot.kind(Mirrored.vector, 3),
         }
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw corridors, and robots at their beginning that look along them."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)

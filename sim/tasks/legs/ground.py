@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.curriculum import WorldLevels
 from sim.scenes.height_scan import SCAN, scan_points
 from sim.scenes.terrain import Terrain, TerrainConfig
@@ -23,7 +23,7 @@ class Ground(Protocol):
 
     metric_names: tuple[str, ...]
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Where the picked worlds begin: points on the ground, (count, 3), [m]."""
         ...
 
@@ -65,7 +65,7 @@ class Floor:
 
     metric_names: tuple[str, ...] = ()
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """The world's origin."""
         return torch.zeros(rows.count, 3, device=generator.device)
 
@@ -129,7 +129,7 @@ class Hills:
         below = away <= max(_BELOW, float(away.min()) + 1e-6)
         self._below = torch.nonzero(below)[:, 0].to(device)
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Centres of the worlds' tiles, as high as the ground around them."""
         if self._evaluation:
             unit = torch.rand((rows.count, 2), generator=generator, device=generator.device)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
@@ -173,7 +173,7 @@ class MotionTask:
         """What a mirror does to joints that are asked for; a motion need not be symmetric."""
         return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw frames, and put the robots near to where the motion is in them."""
         config, count = self.config, rows.count
         self._record.clear(rows)

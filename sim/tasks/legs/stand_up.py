@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.joints.fallen import FallenConfig
 from sim.task import Judgement, Start
@@ -103,7 +103,7 @@ class StandUpTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Pick fallen robots, turned to any heading."""
         rows.put(self._stood, 0)
         unit = draws.uniform((rows.count, 2), 0.0, 1.0, generator)

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
 from sim.curriculum import FollowsSuccess
 from sim.task import Judgement, Start
@@ -160,7 +159,7 @@ class VelocityTask:
         goal = robot.kind(Mirrored.ground_motion, 3)
         return {GOAL: goal, CLOCK: self._gait.mirror(robot.feet.source)}
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> Start:
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)

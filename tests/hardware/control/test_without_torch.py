@@ -29,7 +29,7 @@ from hardware.control.stopping import make_stopping
 from hardware.drivers.fake import FakeDriver
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
+from robot_rl.core.robot import JointSpec, SensorSpec
 
 spec = RobotSpec(name="one", command=CommandKind.joint, joints=[JointSpec(name="j", stiffness=1.0)],
                  sensors={"joint_position": SensorSpec()})

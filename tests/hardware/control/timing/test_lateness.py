@@ -18,9 +18,8 @@ from hardware.control.watch.commanded import StampedCommand
 from hardware.control.watch.conditions import SafetyLimits, Watch
 from hardware.drivers.fake import FakeDriver
 from robot_rl.core.process import clean_environ
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 
 PERIOD = 0.002
 

@@ -9,7 +9,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.control.watch.conditions import Observed, SafetyLimits, StampedCommand, Watch
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.quaternion import from_rotation_vector
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -17,7 +17,6 @@ from robot_rl.core.robot_command import (
     PoseCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
 from tests.hardware.control.robots import multirotor, two_joints
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.robot import GripperSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.rows import Rows
 from sim.joints.motors.gripper import Gripper
 from sim.joints.mujoco_simulation import MujocoSimulation
 from tests.sim.arms import arms, panda
@@ -46,7 +46,7 @@ def test_openings_are_fractions_of_the_stroke() -> None:
     torch.testing.assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
     begun = hand.joint_position(torch.tensor([[0.25], [1.0]]))
     np.testing.assert_allclose(begun, [[0.01], [0.04]])
-    rows = Rows(torch.tensor([False, True]))
+    rows = EnvSelection(torch.tensor([False, True]))
     np.testing.assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
 
 

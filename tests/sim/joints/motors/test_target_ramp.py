@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import Rows
 from sim.joints.motors.target_ramp import TargetRamp
 from sim.joints.mujoco_simulation import MujocoSimulation
 from tests.compositions import composed
@@ -36,7 +36,7 @@ def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> No
     joints = simulation.robot.joints
     begun = torch.tensor([[joint.default_position for joint in joints]] * 2).double()
     stiffness = torch.tensor([[joint.stiffness for joint in joints]] * 2)
-    ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
     control = simulation.engine.control
     for way, before in ((0.05, 0.0), (-1.0, 0.05)):
         control[:, :7] = stiffness * (begun + way)
@@ -119,7 +119,7 @@ def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_mov
     simulation = arms(2, robot=robot)
     ramp = TargetRamp(replace(robot.spec, joints=joints), simulation.engine)
     begun = torch.zeros(2, 7)
-    ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
     simulation.engine.control[:, :7] = 0.5
     ramp.draw(begun + 0.5, torch.ones(2, 7))
     drawn = simulation.engine.ramp[..., :7]

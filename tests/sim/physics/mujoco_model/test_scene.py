@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.scenes.scene import SceneConfig
@@ -49,7 +49,7 @@ def worlds(scene: SceneConfig, count: int = 2) -> MujocoSimulation:
 
 
 def begin(simulation: MujocoSimulation, mask: list[bool], scene: dict[str, torch.Tensor]) -> None:
-    rows = Rows(torch.tensor(mask))
+    rows = EnvSelection(torch.tensor(mask))
     pose = torch.tensor([[joint.default_position for joint in simulation.robot.joints]])
     pose = pose.repeat(rows.count, 1)
     robot = RobotState({"joint_position": pose, "joint_velocity": 0 * pose})

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from tests.sim.arms import CPU, panda
 from tests.sim.hands import hand_worlds
@@ -24,7 +24,7 @@ def task(worlds: int, **changes: Any) -> tuple[DrawerTask, dict[str, torch.Tenso
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors=sensors, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, sensors
 
 

@@ -9,8 +9,8 @@ import mujoco
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.experts.peg import PegExpert
 from sim.tasks.arms.peg import HOLE_DEPTH, REWARD_NAMES, PegConfig, PegTask, RewardKind
 from tests.sim.arms import CPU, panda
@@ -27,7 +27,7 @@ def task(worlds: int, **changes: Any) -> tuple[PegTask, torch.Tensor]:
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors={"peg_position": tip},
         device=CPU, evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, tip
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.arms.reach import GOAL, REWARD_NAMES, ReachConfig, ReachTask
 from tests.sim.arms import CPU, arm_worlds, panda
 
@@ -23,7 +23,7 @@ def task(config: ReachConfig | None = None, *, worlds: int = WORLDS) -> ReachTas
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors={}, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    everyone = Rows(torch.ones(worlds, dtype=torch.bool))
+    everyone = EnvSelection(torch.ones(worlds, dtype=torch.bool))
     made.start(everyone, torch.Generator().manual_seed(0))
     return made
 
@@ -57,7 +57,7 @@ def test_success_is_the_mean_distance_over_the_window_at_the_end() -> None:
 def test_a_new_episode_forgets_the_last_ones_distance() -> None:
     made = task()
     judge(made, 6, [1.0, 1.0, 1.0])
-    made.start(Rows(torch.tensor([True, False, True])), torch.Generator().manual_seed(1))
+    made.start(EnvSelection(torch.tensor([True, False, True])), torch.Generator().manual_seed(1))
     verdict = judge(made, 10, [0.0, 0.0, 0.0])
     assert verdict.success.tolist() == [True, False, True]
 
@@ -103,7 +103,7 @@ def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_lim
     config = ReachConfig(start_position=3.0)
     made = task(config, worlds=2000)
     start = made.start(
-        Rows(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
+        EnvSelection(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
     ).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
@@ -119,7 +119,7 @@ def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_lim
 def test_only_worlds_that_begin_get_another_goal() -> None:
     made = task()
     before = made.goal[GOAL].clone()
-    made.start(Rows(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
+    made.start(EnvSelection(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
     assert (made.goal[GOAL] != before).any(-1).tolist() == [False, True, False]
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.flight import (
     CLOSE,
     REWARD_NAMES,
@@ -133,7 +133,7 @@ def test_a_new_episode_forgets_the_old_one():
     far = RobotState({name: v.repeat(2, 1) for name, v in state((1.0, 0, 0)).fields.items()})
     actions = torch.zeros(2, 4)
     task.judge(far, actions, actions, torch.tensor([5, 5]))
-    task.start(Rows(torch.tensor([False, True])), torch.Generator().manual_seed(0))
+    task.start(EnvSelection(torch.tensor([False, True])), torch.Generator().manual_seed(0))
     near = RobotState({name: v.repeat(2, 1) for name, v in state().fields.items()})
     verdict = task.judge(near, actions, actions, torch.tensor([5, 5]))
     torch.testing.assert_close(verdict.metrics["mean_distance"], torch.tensor([0.5, 0.0]))

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import REWARD_NAMES, FlightStartConfig
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
@@ -28,7 +28,9 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
         device=CPU,
         evaluation=False,
     )
-    task.start(Rows(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    task.start(
+        EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
+    )
     return task
 
 
@@ -117,7 +119,7 @@ def test_episode_terminates_where_the_robot_tumbles(rate, ends):
 
 def test_starts_move_with_the_curve():
     task = make_task(num_worlds=3)
-    rows = Rows(torch.tensor([True, False, True]))
+    rows = EnvSelection(torch.tensor([True, False, True]))
     start = task.start(rows, torch.Generator().manual_seed(4)).robot
     w = 2 * math.pi / 5.5
     expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
@@ -129,7 +131,7 @@ def test_a_new_episode_gets_a_new_goal_and_the_others_keep_theirs():
     task = make_task(num_worlds=2)
     judge(task, 100, offset=(1.0, 0.0, 0.0))
     old = task.goal["position_w"].clone()
-    task.start(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(4))
+    task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
     assert task.goal["position_w"][0].abs().max() < 1e-6
     assert torch.equal(task.goal["position_w"][1], old[1])
     rms = judge(task, 101).metrics["rms_distance"]

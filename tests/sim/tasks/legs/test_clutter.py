@@ -11,11 +11,10 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_state import FIELD_KINDS, RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
@@ -49,7 +48,7 @@ def task(**changes: Any) -> ClutterTask:
         ClutterConfig(**(values | changes)), num_worlds=1, control_dt=0.1, robot=SPEC,
         sensors=sensors, device=CPU, evaluation=False,
     )  # fmt: skip
-    made.start(Rows(torch.ones(1, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(1, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made
 
 
@@ -170,7 +169,7 @@ def env() -> SimEnv:
 
 
 def begin(env: SimEnv, start: Start) -> None:
-    everyone = Rows(torch.ones(env.spec.num_envs, dtype=torch.bool))
+    everyone = EnvSelection(torch.ones(env.spec.num_envs, dtype=torch.bool))
     env.simulation.reset(everyone, start, torch.Generator())
 
 

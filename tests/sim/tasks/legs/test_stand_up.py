@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.joints.fallen import FallenConfig, dropped
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
@@ -111,7 +111,7 @@ def test_success_is_standing_through_the_whole_window() -> None:
     assert found == [False, False, True, True]
     assert not bool(judge(made, state(tilt=0.3)).success)  # a stumble begins the window anew
     assert [bool(judge(made, state()).success) for _ in range(3)] == [False, False, True]
-    made.start(Rows(torch.tensor([True])), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.tensor([True])), torch.Generator().manual_seed(0))
     assert not bool(judge(made, state()).success)
     assert not bool(judge(made, state(tilt=math.pi)).terminated)
 
@@ -136,7 +136,7 @@ def test_metrics_of_a_step_stay_when_the_worlds_move_on() -> None:
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
-        rows = Rows(torch.ones(500, dtype=torch.bool))
+        rows = EnvSelection(torch.ones(500, dtype=torch.bool))
         start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
         robot = start.robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())

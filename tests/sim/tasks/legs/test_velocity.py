@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.pushes import PushConfig
 from sim.task import Judgement
@@ -39,7 +39,7 @@ def task(worlds: int = 1, **changes: Any) -> VelocityTask:
         config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors=sensors, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made
 
 

@@ -1,18 +1,24 @@
-"""Rows of batched arrays picked by a mask, without stalling an accelerator.
+"""Arrays of N envs, and the envs of them that a mask selects, without stalling an accelerator.
 
-An episode ends in a few of thousands of worlds. Where counting the picked rows is free (numpy,
+An episode ends in a few of thousands of envs. Where counting the selected ones is free (numpy,
 torch on the CPU) only they are computed; on an accelerator, where counting would make the host
-wait, every row is computed and the mask decides which are kept. Callers write one story for both.
+wait, every env is computed and the mask decides which are kept. Callers write one story for both.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from robot_rl.core.array import Array
+Array: TypeAlias = Any
+"""A numpy array or a torch tensor, float32 unless said otherwise.
+
+Functions that take one compute through `array_api_compat`, allocate on the array's own device and
+return the type they were given. The array standard has no static type that both satisfy, hence Any.
+"""
 
 
 def counting_is_free(array: Array) -> bool:
@@ -20,7 +26,7 @@ def counting_is_free(array: Array) -> bool:
     return not is_torch_array(array) or array.device.type == "cpu"
 
 
-class Rows:
+class EnvSelection:
     """The worlds whose mask is set; made once a step and handed to everything that resets."""
 
     def __init__(self, mask: Array) -> None:
@@ -67,10 +73,10 @@ class Rows:
             target.copy_(values.where(mask, target))
 
 
-class PickedRows(Mapping[str, Array]):
+class SelectedRows(Mapping[str, Array]):
     """Picked rows of arrays with names; only those that are asked for are taken."""
 
-    def __init__(self, rows: Rows, source: Mapping[str, Array]) -> None:
+    def __init__(self, rows: EnvSelection, source: Mapping[str, Array]) -> None:
         """Pick `rows` of every array of `source`, name -> (N, ...)."""
         self._rows, self._source = rows, source
 

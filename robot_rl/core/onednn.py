@@ -20,7 +20,7 @@ prepare than MKL to compute. Measured with SAC on one thread of a Zen 5, 256 row
 at width 64, a seventh shorter at 128, 40 % shorter at 256."""
 
 
-class FastProducts:
+class OneDnnMatmul:
     """Context in which float32 products on the CPU go to oneDNN, if that is wanted and exact.
 
     The setting is the process's: other threads compute the same digits meanwhile.
@@ -28,7 +28,7 @@ class FastProducts:
 
     def __init__(self, wanted: bool = True) -> None:
         """Try what oneDNN does, the first time that somebody wants it."""
-        self._entered = wanted and digits_are_kept()
+        self._entered = wanted and is_exact()
         self._before = "none"
 
     def __enter__(self) -> None:
@@ -42,13 +42,13 @@ class FastProducts:
             _settings().fp32_precision = self._before
 
 
-def worthwhile(rows: int, weight_size: int) -> bool:
+def is_faster(rows: int, weight_size: int) -> bool:
     """Whether so many rows through a largest weight of so many entries are faster by oneDNN."""
     return rows * weight_size >= _WORTH
 
 
 @functools.cache
-def digits_are_kept() -> bool:
+def is_exact() -> bool:
     """Whether oneDNN computes in float32 where it is permitted to round to bf16."""
     if not torch.backends.mkldnn.is_available():
         return False

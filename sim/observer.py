@@ -113,7 +113,7 @@ class Observer:
         if group == "actor":
             state, sensed = worlds.measured, worlds.sensed
         else:
-            state, sensed = worlds.truth, worlds.privileged
+            state, sensed = worlds.true_state, worlds.privileged
         return ObservationInputs(state=state, goal=goal, last_action=last_action, sensed=sensed)
 
     def _allocate(self) -> tuple[Tensor, Obs]:

@@ -32,7 +32,7 @@ from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
-from sim.task import Start
+from sim.task import InitialState
 
 
 class MujocoSimulation:
@@ -125,7 +125,7 @@ class MujocoSimulation:
         return self.config.spec
 
     @property
-    def truth(self) -> RobotState:
+    def true_state(self) -> RobotState:
         """The true state."""
         return self._true.robot
 
@@ -172,7 +172,7 @@ class MujocoSimulation:
         self._robot_sensors.measure(self._sensed())
         self._scene_sensors.measure(self._scene_truth())
 
-    def reset(self, rows: EnvSelection, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._begin(rows, self._placement.of(rows.count, start), generator)
 

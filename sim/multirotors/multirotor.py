@@ -35,7 +35,7 @@ from sim.physics.multirotor_engine.sensors import (
     sensing_row,
     state_views,
 )
-from sim.task import Start
+from sim.task import InitialState
 
 
 class _Inner(NamedTuple):
@@ -118,7 +118,7 @@ class MultirotorSimulation:
         return self.config.spec
 
     @property
-    def truth(self) -> RobotState:
+    def true_state(self) -> RobotState:
         """The true state."""
         return self._truth
 
@@ -163,7 +163,7 @@ class MultirotorSimulation:
             self._normals.normal_(generator=self._noise_generator)
             self.engine.step(speed, self._normals)
 
-    def reset(self, rows: EnvSelection, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
         fields = start.robot.fields

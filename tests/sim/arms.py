@@ -17,7 +17,7 @@ from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
-from sim.task import Start
+from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot
 
@@ -79,7 +79,9 @@ def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) ->
     rows = EnvSelection(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
-    start = Start(robot=RobotState({"joint_position": position, "joint_velocity": 0 * position}))
+    start = InitialState(
+        robot=RobotState({"joint_position": position, "joint_velocity": 0 * position})
+    )
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 

@@ -13,7 +13,7 @@ from robot_rl.core.robot_state import RobotState
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.joints.plant.joint_randomization import JointRandomization
-from sim.task import Start
+from sim.task import InitialState
 
 DT = 0.001
 """Physics and control step of the lever [s]."""
@@ -66,7 +66,7 @@ def place(
     """Begin the masked levers at 0."""
     rows = EnvSelection(mask)
     zero = torch.zeros(rows.count, 1)
-    start = Start(robot=RobotState({"joint_position": zero, "joint_velocity": zero + speed}))
+    start = InitialState(robot=RobotState({"joint_position": zero, "joint_velocity": zero + speed}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 
@@ -82,4 +82,4 @@ def torque(simulation: MujocoSimulation, speed: float, **values: float) -> torch
     every = torch.ones(simulation.num_worlds, dtype=torch.bool)
     place(simulation, every, speed=speed)
     simulation.step(command(simulation, **values))
-    return simulation.truth.joint_effort[:, 0].clone()
+    return simulation.true_state.joint_effort[:, 0].clone()

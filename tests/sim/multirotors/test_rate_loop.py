@@ -76,7 +76,7 @@ def test_rates_are_reached_with_every_lag_that_is_drawn(decimation: int) -> None
     for _ in range(150):
         simulation.step(command)
     assert not simulation.fault.any()
-    error = (simulation.truth.angular_velocity_b - wanted).abs().amax(0)
+    error = (simulation.true_state.angular_velocity_b - wanted).abs().amax(0)
     assert (error < torch.tensor([0.3, 0.3, 0.5])).all(), error
 
 

@@ -52,10 +52,10 @@ def test_openings_are_fractions_of_the_stroke() -> None:
 
 def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     simulation = arms(1)
-    assert float(simulation.truth.gripper_opening) == 1.0
+    assert float(simulation.true_state.gripper_opening) == 1.0
     for _ in range(10):  # 0.4 s at 50 mm/s: half of 40 mm, less the lag of the position loop
         simulation.step(told(simulation, 0.0))
-    assert 0.5 < float(simulation.truth.gripper_opening) < 0.58
+    assert 0.5 < float(simulation.true_state.gripper_opening) < 0.58
     for _ in range(25):
         simulation.step(told(simulation, None))  # says nothing new: they go on closing
     fingers = simulation.engine.qpos[0, simulation.layout.fingers]
@@ -63,7 +63,7 @@ def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     for _ in range(30):
         simulation.step(told(simulation, 0.25))
     torch.testing.assert_close(
-        simulation.truth.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
+        simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
     )
 
 

@@ -56,14 +56,14 @@ def test_a_leap_takes_its_time_and_arrives() -> None:
     limited, free = arms(1), arms(1, robot=panda(noise=False, limit_target_speed=False))
     for simulation in (limited, free):
         simulation.step(leap(simulation, 0.5))
-    way = {s: float(s.truth.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
+    way = {s: float(s.true_state.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
     assert 0 < way[limited] < 0.8 * way[free]
     assert way[limited] < 8 * FAST
     for _ in range(100):
         limited.step(leap(limited, 0.1))
         free.step(leap(free, 0.1))
     torch.testing.assert_close(
-        limited.truth.joint_position, free.truth.joint_position, atol=1e-4, rtol=0
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-4, rtol=0
     )
 
 
@@ -73,7 +73,7 @@ def test_targets_within_reach_are_followed_as_they_are() -> None:
         limited.step(hold(limited))
         free.step(hold(free))
     torch.testing.assert_close(
-        limited.truth.joint_position, free.truth.joint_position, atol=1e-9, rtol=0
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-9, rtol=0
     )
 
 
@@ -84,8 +84,8 @@ def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
     begin(simulation, torch.tensor([True, False]))
     for each in (simulation, fresh):
         each.step(leap(each, 0.3))
-    position = simulation.truth.joint_position
-    torch.testing.assert_close(position[0], fresh.truth.joint_position[0])
+    position = simulation.true_state.joint_position
+    torch.testing.assert_close(position[0], fresh.true_state.joint_position[0])
     assert (position[1] - position[0]).abs().max() > 0.1
 
 
@@ -94,11 +94,11 @@ def test_saved_targets_go_on_as_they_would_have() -> None:
     simulation.step(leap(simulation, 1.0))
     saved = simulation.state_dict()
     simulation.step(leap(simulation, -1.0))
-    expected = simulation.truth.joint_position.clone()
+    expected = simulation.true_state.joint_position.clone()
     other = arms(3)
     other.load_state_dict(saved)
     other.step(leap(other, -1.0))
-    assert torch.equal(other.truth.joint_position, expected)
+    assert torch.equal(other.true_state.joint_position, expected)
 
 
 @pytest.mark.parametrize(

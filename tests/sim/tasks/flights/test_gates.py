@@ -8,7 +8,7 @@ import torch
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from sim.task import Judgement
+from sim.task import StepOutcome
 from sim.tasks.flights.course import CourseConfig
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import REWARD_NAMES, GatesConfig, GatesTask
@@ -36,7 +36,7 @@ def make_task(num_worlds: int = 1, **config) -> GatesTask:
     return task
 
 
-def move(task: GatesTask, *place: float, rate: float = 0.0) -> Judgement:
+def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
     """The verdict on a step that ends there, in every world."""
     count = len(task.goal["position_w"])
     state = RobotState(
@@ -49,10 +49,10 @@ def move(task: GatesTask, *place: float, rate: float = 0.0) -> Judgement:
     )
     steps = torch.ones(count, dtype=torch.int64)
     task.advance(steps)
-    return task.judge(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
+    return task.evaluate(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
 
 
-def term(verdict: Judgement, name: str) -> float:
+def term(verdict: StepOutcome, name: str) -> float:
     return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
 
 

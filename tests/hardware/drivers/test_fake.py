@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from hardware.control.timing.clock import LogicalClock
-from hardware.drivers.driver import StampedDriver
+from hardware.control.clock import LogicalClock
+from hardware.control.robot_loop import StampedDriver
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
 from robot_rl.core.robot import RobotSpec

@@ -15,7 +15,7 @@ from robot_rl.core.observation import ObservationInputs, ObservationMap, TermCon
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ class PolicyRunner:
     def _observe(self) -> np.ndarray:
         observation = self._map.update(self._inputs)
         if self._starting.any():
-            rows = Rows(self._starting)
+            rows = EnvSelection(self._starting)
             rows.put(observation, self._map.reset(rows, self._inputs))
             self._starting[:] = False
         if not np.isfinite(observation).all():

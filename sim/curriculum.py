@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 
 LEVEL = "curriculum/level"
 """Metric: the part of every range that new episodes draw from."""
@@ -157,7 +157,7 @@ class WorldLevels:
         self._passed |= level >= self._levels
         self.level.copy_(level.clamp(0, self._levels - 1))
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> None:
+    def begin(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Send those of the picked worlds that passed the last level to any level.
 
         Args:
@@ -168,7 +168,7 @@ class WorldLevels:
         rows.put(self.level, torch.where(rows.take(self._passed), anywhere, rows.take(self.level)))
         rows.put(self._passed, False)
 
-    def scatter(self, rows: Rows, generator: torch.Generator) -> None:
+    def scatter(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Send all of the picked worlds to any level."""
         rows.put(self.level, self._anywhere(rows, generator))
 
@@ -181,7 +181,7 @@ class WorldLevels:
         self.level.copy_(state["level"])
         self._passed.copy_(state["passed"])
 
-    def _anywhere(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def _anywhere(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Levels, all of them as likely, (count,)."""
         unit = torch.rand((rows.count,), generator=generator, device=generator.device)
         return (unit * self._levels).long().clamp(max=self._levels - 1)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, Obs, StateSource
+from robot_rl.core.env import EnvSpec, EnvStep, Obs, ResetStateSource
 from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
@@ -78,7 +78,7 @@ class SimEnv:
         if isinstance(task, HasCurriculum):
             self._curricula.append(task.curriculum)
         self._states = WorldStates(simulation, task, has_curriculum=bool(self._curricula))
-        self._source: StateSource | None = None
+        self._source: ResetStateSource | None = None
         self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
@@ -128,7 +128,7 @@ class SimEnv:
         if state is not None:
             self.load_state_dict(state)
             return self._observer.look(self._last_action)
-        self._begin(Rows(self._all if mask is None else mask))
+        self._begin(EnvSelection(self._all if mask is None else mask))
         if self._stagger and mask is None:
             self._stagger_ends()
         return self._observer.look(self._last_action)
@@ -142,20 +142,20 @@ class SimEnv:
         self._episode_step += 1
         self._world_steps += self.spec.num_envs
         self.task.advance(self._episode_step)
-        judged = self.task.judge(
-            self.simulation.truth, action, self._last_action, self._episode_step
+        outcome = self.task.evaluate(
+            self.simulation.true_state, action, self._last_action, self._episode_step
         )
         self._last_action = action
         next_obs = self._observer.update(action)
 
         self._reweigh()
-        reward = judged.reward_terms @ self._weights
-        terminated = judged.terminated
+        reward = outcome.reward_terms @ self._weights
+        terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
-        success = judged.success & truncated
+        success = outcome.success & truncated
         valid = self._flags.watch(
-            {**next_obs, "reward": judged.reward_terms, "action": asked}, self.simulation.fault,
-            joined=(self._observer.next_memory, judged.reward_terms, asked),
+            {**next_obs, "reward": outcome.reward_terms, "action": asked}, self.simulation.fault,
+            joined=(self._observer.next_memory, outcome.reward_terms, asked),
         )  # fmt: skip
         if valid is not self._flags.everyone:
             self._given_up += self.simulation.fault.sum()
@@ -164,7 +164,7 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
-        beginning = Rows(terminated | truncated)
+        beginning = EnvSelection(terminated | truncated)
         self._begin(beginning)
         observer = self._observer
         return EnvStep(
@@ -177,8 +177,8 @@ class SimEnv:
             valid=valid,
             action=action,
             intervened=self._none,
-            metrics={**judged.metrics, **self._extra_metrics},
-            reward_terms=judged.reward_terms,
+            metrics={**outcome.metrics, **self._extra_metrics},
+            reward_terms=outcome.reward_terms,
             reward_weights=self._weights,
         )
 
@@ -191,11 +191,11 @@ class SimEnv:
         """States of all worlds as they are now, (N, W) float32 each, copied."""
         return self._states.take()
 
-    def begin_from(self, source: StateSource) -> None:
+    def set_reset_states(self, source: ResetStateSource) -> None:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         """Weigh rewards as after so many steps of the worlds of all processes of a run."""
         self._world_steps = world_steps
 
@@ -256,7 +256,7 @@ class SimEnv:
     def _stagger_ends(self) -> None:
         """Let every world's first episode end with that of a group, drawn at random."""
         longest = self.task.episode_steps
-        if (source := self._beginnings()) is not None:
+        if (source := self._reset_source()) is not None:
             longest = min(longest, source.episode_steps)
         stride = math.ceil(longest / _GROUPS)
         groups = math.ceil(longest / stride)
@@ -264,17 +264,17 @@ class SimEnv:
         ends = (1 + (share * groups).long()) * stride
         torch.minimum(self._episode_limit, ends, out=self._episode_limit)
 
-    def _beginnings(self) -> StateSource | None:
+    def _reset_source(self) -> ResetStateSource | None:
         """Where episodes begin in given states; None while they begin as the task lets them."""
         source = self._source
         return source if source is not None and self._world_steps < source.until else None
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked worlds."""
         if rows.count == 0:
             return
         start, limit = self.task.start(rows, self._generator), self.task.episode_steps
-        if (source := self._beginnings()) is not None:
+        if (source := self._reset_source()) is not None:
             limit = min(limit, source.episode_steps)
             self._states.put(rows, source.draw(rows.count, self._generator), self._generator)
         else:

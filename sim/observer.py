@@ -8,7 +8,7 @@ from torch import Tensor
 
 from robot_rl.core.env import GroupSpec, Obs, TermSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.simulation import Simulation
 from sim.task import Task
 
@@ -94,7 +94,7 @@ class Observer:
         self._memory.copy_(self.next_memory)
         return self._obs
 
-    def begin(self, rows: Rows, last_action: Tensor) -> None:
+    def begin(self, rows: EnvSelection, last_action: Tensor) -> None:
         """Fill the histories of the picked worlds with the frame that their episodes begin with."""
         for name, one in self._maps.items():
             one.begin(rows, self._inputs(name, last_action))
@@ -113,7 +113,7 @@ class Observer:
         if group == "actor":
             state, sensed = worlds.measured, worlds.sensed
         else:
-            state, sensed = worlds.truth, worlds.privileged
+            state, sensed = worlds.true_state, worlds.privileged
         return ObservationInputs(state=state, goal=goal, last_action=last_action, sensed=sensed)
 
     def _allocate(self) -> tuple[Tensor, Obs]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 
 
@@ -78,7 +78,7 @@ class Pushes:
                 [rad/s]; overwritten.
         """
         self._wait -= self._control_dt
-        rows = Rows(self._wait <= 0)
+        rows = EnvSelection(self._wait <= 0)
         if rows.count == 0:
             return
         unit = torch.rand((rows.count, 6), generator=self._generator, device=self._device)

@@ -9,9 +9,9 @@ from torch import Tensor
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.curriculum import RangeCurriculum
-from sim.task import Start
+from sim.task import InitialState
 
 
 class Simulation(Protocol):
@@ -38,7 +38,7 @@ class Simulation(Protocol):
         ...
 
     @property
-    def truth(self) -> RobotState:
+    def true_state(self) -> RobotState:
         """The true state: for rewards, terminations and critics."""
         ...
 
@@ -78,7 +78,7 @@ class Simulation(Protocol):
         """Simulate one control period."""
         ...
 
-    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Begin the picked worlds at given states with newly drawn physical parameters.
 
         Args:

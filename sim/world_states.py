@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.task import BeginsAnywhereTask, Task
 
 _GOAL = "goal."
@@ -37,7 +37,9 @@ class ResumableSimulation(Protocol):
     states: Any
     """`States`."""
 
-    def resume(self, rows: Rows, state: Mapping[str, Tensor], generator: torch.Generator) -> None:
+    def resume(
+        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
+    ) -> None:
         """Put the picked worlds into states, (count, W) each; parameters are drawn anew."""
         ...
 
@@ -90,7 +92,9 @@ class WorldStates:
         goals = {_GOAL + name: goal.float().clone() for name, goal in self._task.goal.items()}
         return {**self._simulation.states.take(), **goals}
 
-    def put(self, rows: Rows, state: Mapping[str, Tensor], generator: torch.Generator) -> None:
+    def put(
+        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
+    ) -> None:
         """Put the picked worlds, whose task has just started, into states, (count, W) each."""
         assert isinstance(self._simulation, ResumableSimulation)
         for name, goal in self._task.goal.items():

@@ -78,7 +78,7 @@ class Minibatches:
         for i in range(count):
             yield batch.take(i * self._size, (i + 1) * self._size)
 
-    def tell(self, batch: Batch, error: Tensor | None) -> None:
+    def update_priorities(self, batch: Batch, error: Tensor | None) -> None:
         """Hand a learner's errors on to the priorities.
 
         Args:

@@ -21,7 +21,7 @@ from robot_rl.core.observation_terms import (
     entry,
     goal_entry,
 )
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
@@ -135,14 +135,14 @@ class ObservationMap:
         ]
         return self._join(parts, out)
 
-    def begin(self, rows: Rows, inputs: ObservationInputs) -> None:
+    def begin(self, rows: EnvSelection, inputs: ObservationInputs) -> None:
         """Start an episode in the picked worlds, as `reset`; `look` then shows it."""
         picked = inputs.take(rows) if any(self._histories) else inputs
         for config, function, history in self._each():
             if history is not None:
                 history.fill(rows, _scaled(function(picked), config))
 
-    def reset(self, rows: Rows, inputs: ObservationInputs) -> Array:
+    def reset(self, rows: EnvSelection, inputs: ObservationInputs) -> Array:
         """Start an episode in the picked worlds: fill their histories with the current frame.
 
         Args:
@@ -210,7 +210,7 @@ class _History:
         """(N, H * w), a view."""
         return self._frames[:, self._end - self._size : self._end]
 
-    def fill(self, rows: Rows, frame: Array) -> Array:
+    def fill(self, rows: EnvSelection, frame: Array) -> Array:
         xp = array_namespace(frame)
         repeated = xp.tile(frame, (1, self._size // self._width))  # (count, H * w)
         rows.put(self.window(), repeated)

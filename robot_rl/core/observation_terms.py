@@ -14,7 +14,7 @@ from robot_rl.core.array import Array
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirrored import Mirrored, mirrored
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import PickedRows, Rows
+from robot_rl.core.rows import EnvSelection, PickedRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ObservationInputs:
     sensed: Mapping[str, Array] = field(default_factory=dict[str, Array])
     """Further inputs by name, each (N, width): an object's pose, a height scan, a base action."""
 
-    def take(self, rows: Rows) -> "ObservationInputs":
+    def take(self, rows: EnvSelection) -> "ObservationInputs":
         """The same inputs for the picked worlds only."""
         return ObservationInputs(
             state=RobotState(PickedRows(rows, self.state.fields)),

@@ -20,7 +20,7 @@ def counting_is_free(array: Array) -> bool:
     return not is_torch_array(array) or array.device.type == "cpu"
 
 
-class Rows:
+class EnvSelection:
     """The worlds whose mask is set; made once a step and handed to everything that resets."""
 
     def __init__(self, mask: Array) -> None:
@@ -70,7 +70,7 @@ class Rows:
 class PickedRows(Mapping[str, Array]):
     """Picked rows of arrays with names; only those that are asked for are taken."""
 
-    def __init__(self, rows: Rows, source: Mapping[str, Array]) -> None:
+    def __init__(self, rows: EnvSelection, source: Mapping[str, Array]) -> None:
         """Pick `rows` of every array of `source`, name -> (N, ...)."""
         self._rows, self._source = rows, source
 

@@ -93,9 +93,9 @@ class OffPolicyLearner:
         """Take rewards into their scale, and what is acted on next into the normalisers."""
         self.reward_scale.observe(step)
         if not self._frozen:
-            self.see(step.obs)
+            self.observe_stored(step.obs)
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take observations, groups (B, ...), into the normalisers."""
         self._policy.update_statistics(obs)
         self._critic.update_statistics(obs)

@@ -13,8 +13,8 @@ from policies.bases.frozen import FrozenBase, read_base
 from policies.residual_actor import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv, with_base_action
 from robot_rl.core.env import BatchEnv, EnvSpec
+from robot_rl.training.prior_data.augmenter import ObservationAugmenter
 from robot_rl.training.prior_data.base_actions import BaseActions
-from robot_rl.training.prior_data.lookout import Lookout
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
@@ -40,7 +40,7 @@ def without_base(env: BatchEnv) -> BatchEnv:
     return env.env if isinstance(env, BaseActionEnv) else env
 
 
-def lookout(config: RunConfig, spec: EnvSpec) -> Lookout | None:
+def observation_augmenter(config: RunConfig, spec: EnvSpec) -> ObservationAugmenter | None:
     """What adds the base's actions to episodes of before."""
     if not isinstance(config.learner, ResidualLearnerConfig):
         return None

@@ -17,7 +17,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, OfflineLearner
 from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
 from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.cluster.remote_worlds import RemoteWorlds
+from robot_rl.training.cluster.remote_env import RemoteEnv
 from robot_rl.training.collector import Collector
 from robot_rl.training.imitation.cloning_trainer import CloningTrainer
 from robot_rl.training.memory import check_memory
@@ -28,7 +28,7 @@ from robot_rl.training.reporting.console import format_count
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from robot_rl.training.trainer_config import TrainerConfig
-from runtime.base import lookout, with_base, without_base
+from runtime.base import observation_augmenter, with_base, without_base
 from runtime.parts import make_learner
 from runtime.sessions.collectors import check_collectors, collector_maker, start_collectors
 from runtime.sessions.surroundings import told_aloud
@@ -65,7 +65,7 @@ class Parts:
     def where(self) -> str:
         """Devices of all ranks."""
         device = self.env.spec.device
-        if isinstance(self.env, RemoteWorlds):
+        if isinstance(self.env, RemoteEnv):
             return f"{self.env.fleet.count} collectors, learner on {device}"
         if self.ranks.count == 1:
             return str(device)
@@ -100,7 +100,7 @@ class Parts:
             interval_seconds=config.logging.interval_seconds,
             seed=seed_of(config.seed, self.ranks),
             ranks=self.ranks,
-            look=lookout(config, without_base(self.env).spec),
+            augment=observation_augmenter(config, without_base(self.env).spec),
             make_collector=collector_maker(config) if config.cluster.collectors else Collector,
         )
 
@@ -180,7 +180,7 @@ def _check_frozen(config: RunConfig) -> None:
 
 def _check_judged(config: RunConfig, learner: Learner, env: BatchEnv) -> None:
     """Refuse to count every episode of worlds that judge no success as a failure."""
-    wanted = learner.returns_wanted if isinstance(learner, OfflineLearner) else None
+    wanted = learner.monte_carlo_returns if isinstance(learner, OfflineLearner) else None
     if wanted is None or not (wanted.online and wanted.failure_reward):
         return
     if not env.spec.judges_success:

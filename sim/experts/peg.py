@@ -30,7 +30,7 @@ class PegExpert:
 
     def __init__(self, simulation: MujocoSimulation, task: PegTask, action_map: ActionMap) -> None:
         """Read the worlds."""
-        self._sensors, self._truth = simulation.sensors, simulation.truth
+        self._sensors, self._truth = simulation.sensors, simulation.true_state
         self._arm = ArmExpert(simulation, action_map)
 
     def act(self) -> Tensor:

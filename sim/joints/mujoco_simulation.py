@@ -12,7 +12,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, widening
 from sim.joints.fallen import FallenConfig, dropped
@@ -33,7 +33,7 @@ from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
-from sim.task import Start
+from sim.task import InitialState
 
 
 class MujocoSimulation:
@@ -126,7 +126,7 @@ class MujocoSimulation:
         return self.config.spec
 
     @property
-    def truth(self) -> RobotState:
+    def true_state(self) -> RobotState:
         """The true state."""
         return self._true.robot
 
@@ -173,17 +173,17 @@ class MujocoSimulation:
         self._robot_sensors.measure(self._sensed())
         self._scene_sensors.measure(self._scene_truth())
 
-    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         self._begin(rows, self._placement.of(rows.count, start), generator)
 
     def resume(
-        self, rows: Rows, state: Mapping[str, Tensor], generator: torch.Generator
+        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
     ) -> None:  # fmt: skip
         """Put the picked worlds into states that `states` took; parameters are drawn anew."""
         self._begin(rows, self.states.placed(state), generator)
 
-    def _begin(self, rows: Rows, placed: Placed, generator: torch.Generator) -> None:
+    def _begin(self, rows: EnvSelection, placed: Placed, generator: torch.Generator) -> None:
         self._tune_sensors(rows, self._plants.begin(rows, generator))
         control = self._motors.begin(rows, placed.joints, placed.finger)
         self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
@@ -256,7 +256,7 @@ class MujocoSimulation:
             drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
         return drawn
 
-    def _tune_sensors(self, rows: Rows, drawn: Mapping[str, Tensor]) -> None:
+    def _tune_sensors(self, rows: EnvSelection, drawn: Mapping[str, Tensor]) -> None:
         for name, target in self._tuned:
             rows.put(target, drawn[name][:, 0])
 

@@ -9,7 +9,7 @@ from sim.joints.joint_truth import BASE_POSITION, BASE_VELOCITY
 from sim.joints.motors.gripper import Gripper
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
-from sim.task import Start
+from sim.task import InitialState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Placement:
             opened = torch.ones(1, 1, device=self._reference.device)
             self._reference[:, layout.fingers] = gripper.joint_position(opened)
 
-    def of(self, count: int, start: Start) -> Placed:
+    def of(self, count: int, start: InitialState) -> Placed:
         """Where `count` worlds begin; a gripper of which the start says nothing is open."""
         layout, robot = self._layout, start.robot.fields
         position = self._reference.repeat(count, 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 
 
 class CommandDelay:
@@ -25,7 +25,7 @@ class CommandDelay:
         self._worlds = torch.arange(num_worlds, device=device)
         self._newest = 0
 
-    def begin(self, rows: Rows, thrust: float) -> None:
+    def begin(self, rows: EnvSelection, thrust: float) -> None:
         """No rates and some thrust, [0, 1], were said to the picked worlds up to now."""
         for kept in self._kept:
             rows.put(kept, 0.0)

@@ -16,7 +16,7 @@ from robot_rl.core.robot_command import (
     RotorCommand,
 )
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.curriculum import CurriculumConfig, widening
@@ -36,7 +36,7 @@ from sim.physics.multirotor_engine.sensors import (
     sensing_row,
     state_views,
 )
-from sim.task import Start
+from sim.task import InitialState
 
 
 class _Inner(NamedTuple):
@@ -119,7 +119,7 @@ class MultirotorSimulation:
         return self.config.spec
 
     @property
-    def truth(self) -> RobotState:
+    def true_state(self) -> RobotState:
         """The true state."""
         return self._truth
 
@@ -164,7 +164,7 @@ class MultirotorSimulation:
             self._normals.normal_(generator=self._noise_generator)
             self.engine.step(speed, self._normals)
 
-    def reset(self, rows: Rows, start: Start, generator: torch.Generator) -> None:
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
         """Place the picked robots and draw their physical parameters."""
         speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
         fields = start.robot.fields

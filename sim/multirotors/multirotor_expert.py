@@ -91,7 +91,7 @@ class MultirotorExpert:
         plant = _Plant(self._simulation)
         force_w = self._wanted_force(plant, goal or {})
         torque_b = self._wanted_torque(plant, force_w)
-        lift = quaternion.rotate_inverse(self._simulation.truth.orientation_w, force_w)[:, 2]
+        lift = quaternion.rotate_inverse(self._simulation.true_state.orientation_w, force_w)[:, 2]
         low, high = plant.reachable_thrust(self.config.allocation_horizon)
         mixer = mixing_matrix(plant.arms, plant.yaw_sign, plant.torque_per_thrust)
         wanted = torch.cat([lift[:, None], torque_b], dim=-1)
@@ -101,9 +101,9 @@ class MultirotorExpert:
 
     def _wanted_force(self, plant: "_Plant", goal: Mapping[str, Tensor]) -> Tensor:
         """Thrust vector that pulls to the goal, (N, 3), [N], world: within the leaning cone."""
-        config, truth = self.config, self._simulation.truth
-        error = truth.position_w - goal.get("position_w", 0.0)
-        drift = truth.linear_velocity_w - goal.get("linear_velocity_w", 0.0)
+        config, true_state = self.config, self._simulation.true_state
+        error = true_state.position_w - goal.get("position_w", 0.0)
+        drift = true_state.linear_velocity_w - goal.get("linear_velocity_w", 0.0)
         pull = -config.position_gain * error - config.velocity_gain * drift  # [m/s^2]
         force = plant.mass * pull - plant.force_w
         weight = plant.mass[:, 0] * plant.gravity
@@ -122,8 +122,8 @@ class MultirotorExpert:
         Thrust direction and heading are apart (reduced attitude): a large heading error must not
         bend the way on which the thrust gets up.
         """
-        config, truth = self.config, self._simulation.truth
-        attitude, rates = truth.orientation_w, truth.angular_velocity_b
+        config, true_state = self.config, self._simulation.true_state
+        attitude, rates = true_state.orientation_w, true_state.angular_velocity_b
         wanted = quaternion.rotate_inverse(attitude, force_w / force_w.norm(dim=-1, keepdim=True))
         # Rotation vector from body z to the wanted direction: angle along z x wanted.
         side = torch.stack([-wanted[:, 1], wanted[:, 0]], dim=-1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.multirotors.rotor_mixing import RotorMixing
 from sim.physics.multirotor_engine.model import MultirotorModel
 
@@ -111,7 +111,7 @@ class RateLoop:
         zero = torch.zeros(num_worlds, 3, dtype=torch.float64, device=device)
         self._integral, self._before, self._slope = zero, zero.clone(), zero.clone()
 
-    def begin(self, rows: Rows, rates: Tensor) -> None:
+    def begin(self, rows: EnvSelection, rates: Tensor) -> None:
         """Empty the integrators of the picked worlds, which turn with rates (N, 3), [rad/s]."""
         rows.put(self._integral, 0.0)
         rows.put(self._slope, 0.0)

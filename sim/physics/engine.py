@@ -11,7 +11,7 @@ import mujoco
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.physics.fault_record import FaultRecord
 
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
         ...
 
     def reset(
-        self, rows: Rows, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
+        self, rows: EnvSelection, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
         fixtures: Mapping[int, Tensor] | None = None,
     ) -> None:  # fmt: skip
         """Place the picked worlds and lower their flags."""
@@ -73,7 +73,7 @@ class Engine(Protocol):
         """A field of the model with values per world, (N, ...)."""
         ...
 
-    def update_constants(self, rows: Rows) -> None:
+    def update_constants(self, rows: EnvSelection) -> None:
         """Recompute what the model derives from masses, inertias and armatures."""
         ...
 

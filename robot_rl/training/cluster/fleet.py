@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from robot_rl.training.cluster.blocks import Block
-from robot_rl.training.cluster.outpost import Order, Weights
+from robot_rl.training.cluster.remote_collector import CollectRequest, Weights
 
 
 class Fleet(Protocol):
@@ -33,7 +33,7 @@ class Fleet(Protocol):
         """Weights that go with every order from now on."""
         ...
 
-    def order(self, collector: int, order: Order) -> None:
+    def order(self, collector: int, order: CollectRequest) -> None:
         """Give one an order; it works off its orders one after another."""
         ...
 

@@ -19,8 +19,8 @@ from robot_rl.core.errors import NonFiniteError, RankError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block
 from robot_rl.training.cluster.config import ClusterConfig
-from robot_rl.training.cluster.outpost import Order, Outpost, Weights
 from robot_rl.training.cluster.ray_cluster import check_room, connect, last_line, ray
+from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, Weights
 
 _logger = logging.getLogger(__name__)
 _TRIES = 3
@@ -30,8 +30,8 @@ _TRIES = 3
 class _Station:
     """What runs in a collector's process."""
 
-    def __init__(self, build: Callable[[int], Outpost], number: int) -> None:
-        self._outpost = build(number)
+    def __init__(self, build: Callable[[int], RemoteCollector], number: int) -> None:
+        self._collector = build(number)
         self._failed: Exception | None = None
 
     def ready(self) -> tuple[str, int]:
@@ -39,17 +39,17 @@ class _Station:
 
     def begin(self, seed: int, state: Mapping[str, Any] | None) -> None:
         try:
-            self._outpost.begin(seed, state)
+            self._collector.begin(seed, state)
         except Exception as error:  # noqa: BLE001 - nobody waits for this answer: the next does
             self._failed = error
 
-    def collect(self, order: Order, weights: Weights) -> Block:
+    def collect(self, order: CollectRequest, weights: Weights) -> Block:
         if self._failed is not None:
             raise self._failed
-        return self._outpost.collect(order, weights)
+        return self._collector.collect(order, weights)
 
     def state(self) -> dict[str, Any]:
-        return self._outpost.state()
+        return self._collector.state()
 
 
 @dataclass
@@ -81,13 +81,16 @@ class RayFleet:
     """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
 
     def __init__(
-        self, config: ClusterConfig, build: Callable[[int], Outpost], modules: Sequence[Path]
+        self,
+        config: ClusterConfig,
+        build: Callable[[int], RemoteCollector],
+        modules: Sequence[Path],
     ) -> None:
         """Create the collectors and wait until they are up.
 
         Args:
             config: How many, and where.
-            build: Makes the outpost of a collector by its number, in the collector's process;
+            build: Makes a collector by its number, in the collector's process;
                 what it consists of must be importable there.
             modules: Folders that it is imported from, on every machine.
 
@@ -150,7 +153,7 @@ class RayFleet:
         """Weights that go with every order from now on."""
         self._weights = ray.put(dict(weights))
 
-    def order(self, collector: int, order: Order) -> None:
+    def order(self, collector: int, order: CollectRequest) -> None:
         """Give one an order."""
         slot = self._slots[collector]
         slot.pending.append(slot.actor.collect.remote(order, self._weights))

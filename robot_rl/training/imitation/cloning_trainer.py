@@ -34,7 +34,7 @@ class Cloner(Protocol):
         """B: chunks that one `update` eats."""
         ...
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take demonstrated observations into running statistics."""
         ...
 
@@ -115,7 +115,7 @@ class CloningTrainer:
             NonFiniteError: A value was NaN or infinite; the last good checkpoint is intact.
         """
         if self.step == 0:
-            self.learner.see(self.demonstrations.learned.starts)
+            self.learner.observe_stored(self.demonstrations.learned.starts)
         self._clock.start(self.step)
         config = self.config
         while not self._ended and not self._stop:

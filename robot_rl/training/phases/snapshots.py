@@ -25,7 +25,7 @@ _ROUNDS = 100
 
 
 class Snapshots:
-    """States to begin in, in clusters one behind another; a `StateSource`."""
+    """States to begin in, in clusters one behind another; a `ResetStateSource`."""
 
     def __init__(
         self, states: dict[str, Tensor], sizes: Tensor, *, until: int, episode_steps: int,

@@ -25,12 +25,12 @@ from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.memory import check_room
-from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.prior_data.augmenter import ObservationAugmenter
 from robot_rl.training.ranks.rank_shares import replay_of
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
@@ -92,7 +92,7 @@ class Prior:
         """Never learned from."""
         self._digest, self._note, self._succeeded = digest, note, succeeded
 
-    def favour(self, config: PriorConfig) -> None:
+    def set_sampling_weights(self, config: PriorConfig) -> None:
         """Draw episodes as the config says, by rewards as they are valued now.
 
         Raises:
@@ -114,7 +114,7 @@ class Prior:
         else:
             good = self._succeeded.float()
         good = torch.where(told.valid, good, -torch.inf)  # rows that are not hold zeros
-        self.replay.favour(torch.exp((good - 1) / config.weighting_temperature))
+        self.replay.set_sampling_weights(torch.exp((good - 1) / config.weighting_temperature))
 
     @property
     def sentence(self) -> str:
@@ -147,8 +147,8 @@ class Prior:
 
 def open_prior(
     config: PriorConfig, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
-    look: Lookout | None = None, returns: ReturnsWanted | None = None, held_out: float = 0.0,
-    copies: int = 1,
+    augment: ObservationAugmenter | None = None, returns: MonteCarloReturns | None = None,
+    held_out: float = 0.0, copies: int = 1,
 ) -> Prior:  # fmt: skip
     """Read the transitions of before.
 
@@ -158,7 +158,7 @@ def open_prior(
         spec: Its environment.
         groups: Observation groups to read.
         seed: Seed of the draws.
-        look: Adds groups to episodes of a data set.
+        augment: Adds groups to episodes of a data set.
         returns: The returns that a learner asks for.
         held_out: Part of the episodes of a data set that is kept apart.
         copies: How many processes of this machine read them.
@@ -177,7 +177,7 @@ def open_prior(
 
         read = read_episodes(
             path, own, spec, groups, seed=derive_seed(seed, "prior"), returns=returns,
-            held_out=held_out, look=look, copies=copies,
+            held_out=held_out, augment=augment, copies=copies,
         )  # fmt: skip
         _check_valid(path, read.replay)
         return Prior(

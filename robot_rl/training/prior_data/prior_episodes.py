@@ -18,12 +18,12 @@ from robot_rl.buffers.row_description import check_rows
 from robot_rl.buffers.row_layout import FLAGS, RowLayout
 from robot_rl.core.env import EnvSpec, EnvStep
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.memory import check_room
-from robot_rl.training.prior_data.lookout import Lookout
+from robot_rl.training.prior_data.augmenter import ObservationAugmenter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Episodes:
 
 def read_episodes(
     folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
-    returns: ReturnsWanted | None = None, held_out: float = 0.0,
-    look: Lookout | None = None, copies: int = 1,
+    returns: MonteCarloReturns | None = None, held_out: float = 0.0,
+    augment: ObservationAugmenter | None = None, copies: int = 1,
 ) -> Episodes:  # fmt: skip
     """Read a data set of episodes.
 
@@ -55,7 +55,7 @@ def read_episodes(
         seed: Seed of the draws.
         returns: The returns that a learner asks for.
         held_out: Part of the episodes that is kept apart: every so manieth.
-        look: Adds groups.
+        augment: Adds groups.
         copies: How many processes of this machine read it.
 
     Raises:
@@ -67,8 +67,8 @@ def read_episodes(
     dataset = EpisodeDataset(folder, images=False)
     weighed = bool(dataset.spec.reward_names and spec.reward_names)
     told = dataset.spec
-    if look is not None:
-        told = replace(told, groups={**told.groups, **look.widths})
+    if augment is not None:
+        told = replace(told, groups={**told.groups, **augment.widths})
     description = row_description(told)
     if not weighed:
         description["reward_names"] = list(spec.reward_names)
@@ -86,7 +86,9 @@ def read_episodes(
     lengths = dataset.lengths
     check_room(folder, sum(lengths), RowLayout(world, groups), spec.device, copies)
 
-    def filled(numbers: Sequence[int], wanted: ReturnsWanted | None) -> tuple[ReplayBuffer, Tensor]:
+    def filled(
+        numbers: Sequence[int], wanted: MonteCarloReturns | None
+    ) -> tuple[ReplayBuffer, Tensor]:
         count = sum(lengths[i] for i in numbers)
         if count < own.n_step:
             raise ConfigError(
@@ -100,7 +102,7 @@ def read_episodes(
             gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
         )  # fmt: skip
         success: list[Tensor] = []
-        replay.refill(_rows(dataset, numbers, replay.layout, look, success))
+        replay.refill(_rows(dataset, numbers, replay.layout, augment, success))
         if weighed:
             replay.share_weights(own)
         return replay, torch.cat(success)[:, None]
@@ -136,12 +138,12 @@ def row_description(spec: DatasetSpec) -> dict[str, Any]:
 
 
 def _rows(
-    dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout, look: Lookout | None,
-    success: list[Tensor],
+    dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout,
+    augment: ObservationAugmenter | None, success: list[Tensor],
 ) -> Iterator[Tensor]:  # fmt: skip
     """Episodes as steps of one world, (T, 1, W) each; their success, (T,) bool, is added."""
     for stored in dataset.episodes(numbers):
-        episode = stored if look is None else look(stored)
+        episode = stored if augment is None else augment(stored)
         rows = torch.zeros(episode.num_steps, layout.width)
         obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
         layout.pack(obs, _step(episode, layout), rows)

@@ -52,7 +52,7 @@ def calibrate(
     told = replay.trajectories()
     returned = told.returns(replay.gamma).flatten()
     share = _progress(told.numbers()).flatten()
-    batch = replay.spread(len(replay))  # all of them, in the same order
+    batch = replay.strided_sample(len(replay))  # all of them, in the same order
     found = [value(batch.take(at, at + _ROWS)) for at in range(0, len(replay), _ROWS)]
     stored = torch.cat([one for one, _ in found], dim=1)  # (E, B)
     policy = torch.cat([other for _, other in found])

@@ -104,7 +104,7 @@ class _Fence:
 
     def __call__(self, obs: Obs) -> Tensor:
         if self._box is not None and self._steps < self._env.task.episode_steps:
-            offset = self._env.simulation.truth.position_w - self._env.task.goal["position_w"]
+            offset = self._env.simulation.true_state.position_w - self._env.task.goal["position_w"]
             self.left |= (offset.abs() > self._box).any(-1)
         self._steps += 1
         return self._act(obs)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.mujoco_worlds.facts import INFINITE, INFOS, TERMS, Motion, PlanarWorld, is_healthy
 from sim.fault_flags import FaultFlags
@@ -112,7 +112,7 @@ class MujocoWorldsEnv:
         if state is not None:
             self.load_state_dict(state)
             return self._told(self._obs)
-        self._begin(Rows(~self._none if mask is None else mask.cpu()))
+        self._begin(EnvSelection(~self._none if mask is None else mask.cpu()))
         return self._told(self._obs)
 
     def step(self, action: Tensor) -> EnvStep:
@@ -141,7 +141,7 @@ class MujocoWorldsEnv:
         terminated = ~healthy & valid
         truncated = ((self._age >= self._episode_steps) | ~valid) & ~terminated
         self._obs.copy_(self._next_obs)
-        self._begin(Rows(terminated | truncated))
+        self._begin(EnvSelection(terminated | truncated))
         none = self._none.to(device)
         return EnvStep(
             obs=self._told(self._obs),
@@ -190,7 +190,7 @@ class MujocoWorldsEnv:
     def close(self) -> None:
         """Nothing is held beyond memory."""
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked worlds and put their first observations in place."""
         if rows.count == 0:
             return

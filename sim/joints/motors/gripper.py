@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.rows import Rows, counting_is_free
+from robot_rl.core.rows import EnvSelection, counting_is_free
 
 
 class Gripper:
@@ -60,7 +60,7 @@ class Gripper:
         self._arrived = self._looking_is_free and torch.equal(self._target, self._asked)
         return self._spec.stiffness * self._target
 
-    def begin(self, rows: Rows, position: Tensor) -> Tensor:
+    def begin(self, rows: EnvSelection, position: Tensor) -> Tensor:
         """Ask the picked worlds to stay at a position, (count, 1); input of their motors."""
         rows.put(self._asked, position)
         rows.put(self._target, position)

@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import Rows, counting_is_free
+from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim.joints.motors.gripper import Gripper
 from sim.joints.motors.target_ramp import TargetRamp
 from sim.physics.engine import Engine
@@ -122,7 +122,7 @@ class JointMotors:
         if self._ramp is not None:
             self._ramp.draw(command.q, self._kp)
 
-    def begin(self, rows: Rows, position: Tensor, finger: Tensor | None) -> Tensor:
+    def begin(self, rows: EnvSelection, position: Tensor, finger: Tensor | None) -> Tensor:
         """Give the picked worlds the gains of the spec; nobody has commanded them yet.
 
         Args:
@@ -146,12 +146,12 @@ class JointMotors:
             control[:, self._robot.num_joints :] = self.gripper.begin(rows, finger)
         return control
 
-    def scale_gains(self, rows: Rows, stiffness: Tensor, damping: Tensor) -> None:
+    def scale_gains(self, rows: EnvSelection, stiffness: Tensor, damping: Tensor) -> None:
         """Factors on the gains of the picked worlds, (count, 1) each, before they `begin`."""
         rows.put(self._factors[:, 0], stiffness)
         rows.put(self._factors[:, 1], damping)
 
-    def scale_strength(self, rows: Rows, factor: Tensor) -> None:
+    def scale_strength(self, rows: EnvSelection, factor: Tensor) -> None:
         """Factors on effort limits and stall torques, (count, J); speeds without load stay.
 
         Raises:
@@ -169,12 +169,12 @@ class JointMotors:
             field = self._engine.model_field("actuator_gainprm")[:, run, RESISTANCE]
             rows.put(field, self._resistances[run] / factor[:, run])
 
-    def add_delay(self, rows: Rows, delay: Tensor) -> None:
+    def add_delay(self, rows: EnvSelection, delay: Tensor) -> None:
         """Time that the motors' delay exceeds the spec's by, (count, 1), [s]."""
         field = self._engine.model_field("actuator_delay")[:, : self._robot.num_joints]
         rows.put(field, delay_times(self._delays + delay, self._physics_dt))
 
-    def set_friction(self, rows: Rows, coulomb: Tensor) -> None:
+    def set_friction(self, rows: EnvSelection, coulomb: Tensor) -> None:
         """Coulomb friction of the joints, (count, J), [N m]."""
         if self._coulomb.numel():
             rows.put(self._coulomb, coulomb)
@@ -218,7 +218,7 @@ class _GainColumns:
         for run, values in self._parts:
             values.copy_(gains[:, :, run].transpose(1, 2)).mul_(self._sign)
 
-    def put(self, rows: Rows, gains: Tensor) -> None:
+    def put(self, rows: EnvSelection, gains: Tensor) -> None:
         """Of the picked worlds, (count, 2, J)."""
         for run, values in self._parts:
             rows.put(values, self._sign * gains[:, :, run].transpose(1, 2))

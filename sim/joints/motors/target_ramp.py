@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.physics.engine import Engine
 
 
@@ -68,7 +68,7 @@ class TargetRamp:
         """Where the targets are, (N, J), [rad]."""
         return self._target
 
-    def begin(self, rows: Rows, position: Tensor) -> None:
+    def begin(self, rows: EnvSelection, position: Tensor) -> None:
         """Let the targets of the picked worlds start from positions, (count, J), [rad]."""
         rows.put(self._target, position)
 

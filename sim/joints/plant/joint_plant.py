@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.rows import Rows, counting_is_free
+from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim import draws
 from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_robot import JointRobotConfig
@@ -130,7 +130,7 @@ class JointPlants:
         self._ahead_fields: list[tuple[Tensor, Tensor]] = []
         self._counting_is_free = counting_is_free(self.drawn)
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> Mapping[str, Tensor]:
+    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Mapping[str, Tensor]:
         """Give the picked worlds new parameters, write those of mechanism and motors.
 
         Plants are drawn many at a time: in most steps a world or two begin, and drawing for so few
@@ -196,7 +196,7 @@ class JointPlants:
         """Restore `state_dict`."""
         self.drawn.copy_(state["drawn"])
         self._motors.load_state_dict(state["motors"])
-        every = Rows(torch.ones_like(self._engine.fault))
+        every = EnvSelection(torch.ones_like(self._engine.fault))
         values = self._values(self.drawn.cpu().numpy())
         self._motors.scale_gains(every, *(self._on_device(values[n]) for n in _GAINS))
         self.forget()
@@ -267,7 +267,7 @@ class JointPlants:
         parts = {name: drawn[:, columns] for name, columns in self._columns.items()}
         return {**self._fixed, **parts}
 
-    def _wide(self, rows: Rows, values: Tensor) -> Tensor:
+    def _wide(self, rows: EnvSelection, values: Tensor) -> Tensor:
         """One value for each joint, (count, J)."""
         return values.expand(rows.count, self._joints.stop - self._joints.start)
 

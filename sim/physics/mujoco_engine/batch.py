@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord
 from sim.physics.mujoco_engine.sensors import named_sensor, quaternions, sensor_columns
 from sim.physics.mujoco_engine.stepper import MujocoStepper, writeable_output
@@ -149,7 +149,7 @@ class MujocoEngine:
 
     def reset(
         self,
-        rows: Rows,
+        rows: EnvSelection,
         qpos: ArrayLike,
         qvel: ArrayLike,
         control: ArrayLike,
@@ -210,7 +210,7 @@ class MujocoEngine:
     def check(self) -> None:
         """Nothing is left out: contacts that do not fit raise the world's flag."""
 
-    def update_constants(self, rows: Rows) -> None:
+    def update_constants(self, rows: EnvSelection) -> None:
         """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
         self._derived = True
         for ids in _in_turn(rows.ids):
@@ -258,7 +258,7 @@ class MujocoEngine:
             values = self.model_field(name)
             values.copy_(state["fields"].get(name, self._shared[name]))
         if state.get("derived", True) or self._derived:  # worlds of Warp do not say
-            self.update_constants(Rows(torch.ones_like(self.fault)))
+            self.update_constants(EnvSelection(torch.ones_like(self.fault)))
         self._state.copy_(state["state"])
         self.fault.copy_(state["fault"])
         self._batch.warning[:] = 0

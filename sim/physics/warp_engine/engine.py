@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import Rows, counting_is_free
+from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim.physics.fault_record import MAX_RECORDS, STATE, FaultRecord
 from sim.physics.mujoco_engine.sensors import named_sensor, quaternions, sensor_columns
 from sim.physics.mujoco_model.compiled_model import compiled
@@ -132,7 +132,7 @@ class MujocoWarpEngine:
         self._worlds.forget()
 
     def reset(
-        self, rows: Rows, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
+        self, rows: EnvSelection, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
         fixtures: Mapping[int, Tensor] | None = None,
     ) -> None:  # fmt: skip
         """Place the picked worlds and lower their flags; nothing of their past remains.
@@ -190,7 +190,7 @@ class MujocoWarpEngine:
             self._worlds.forget()
         return self._fields[name]
 
-    def update_constants(self, rows: Rows) -> None:
+    def update_constants(self, rows: EnvSelection) -> None:
         """Recompute what the model derives from masses, inertias and armatures, in all worlds.
 
         Args:

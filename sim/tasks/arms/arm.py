@@ -88,13 +88,13 @@ class Arm:
             "gripper_opening": torch.full_like(position[:, :1], opening),
         })  # fmt: skip
 
-    def costs(self, truth: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
+    def costs(self, true_state: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
         """Terms `COST_NAMES`, (N,) each.
 
         They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
         their speed limits, one for each at most, and the square of the action's change.
         """
-        rates = truth.joint_velocity
+        rates = true_state.joint_velocity
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
         return [square_sum(rates), excess.sum(-1), square_sum(action - last_action)]
 

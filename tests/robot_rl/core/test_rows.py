@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.rows import EnvSelection
 
 MASK = [True, False, True, False]
 
 
-def masked_rows(kind: str) -> Rows:
+def masked_rows(kind: str) -> EnvSelection:
     """`accelerator` computes every row and keeps some, as where counting would stall it."""
-    rows = Rows(np.array(MASK) if kind == "numpy" else torch.tensor(MASK))
+    rows = EnvSelection(np.array(MASK) if kind == "numpy" else torch.tensor(MASK))
     if kind == "accelerator":
         rows._ids = None
     return rows
@@ -48,7 +48,7 @@ def test_put_of_a_number_fills_the_picked_rows(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_nothing_picked_changes_nothing(kind: str) -> None:
     mask = np.zeros(4, bool)
-    rows = Rows(mask if kind == "numpy" else torch.from_numpy(mask))
+    rows = EnvSelection(mask if kind == "numpy" else torch.from_numpy(mask))
     target = values(kind, 4, 2)
     assert rows.count == 0
     rows.put(target, rows.take(target) + 1)
@@ -57,7 +57,7 @@ def test_nothing_picked_changes_nothing(kind: str) -> None:
 
 @pytest.mark.gpu
 def test_accelerator_keeps_the_same_rows() -> None:
-    rows = Rows(torch.tensor(MASK, device="cuda"))
+    rows = EnvSelection(torch.tensor(MASK, device="cuda"))
     target = torch.zeros(4, 3, device="cuda")
     source = torch.arange(12.0, device="cuda").reshape(4, 3)
     rows.put(target, rows.take(source))

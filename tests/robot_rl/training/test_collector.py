@@ -46,7 +46,7 @@ def test_episodes_are_averaged_by_hand() -> None:
 class Counting(ToyEnv):
     """Counts as worlds with a curriculum do: by its own steps, unless it is told of others'."""
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         self.counted = world_steps
 
     def step(self, action: torch.Tensor) -> EnvStep:

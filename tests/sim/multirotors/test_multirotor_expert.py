@@ -84,7 +84,7 @@ def test_moves_to_a_goal_elsewhere():
     for _ in range(400):
         env.step(expert.act(goal))
     torch.testing.assert_close(
-        env.simulation.truth.position_w, goal["position_w"], atol=0.01, rtol=0
+        env.simulation.true_state.position_w, goal["position_w"], atol=0.01, rtol=0
     )
 
 

@@ -73,5 +73,5 @@ def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
         if t >= 16:  # older actions, which the actor sees too, are from before
             for name, group in step.next_obs.items():
                 assert torch.allclose(image(found.groups[name], group[0]), group[1], atol=1e-4)
-    position = env.simulation.truth.position_w
+    position = env.simulation.true_state.position_w
     assert not torch.allclose(position[0], position[1], atol=1e-2)

@@ -140,7 +140,7 @@ def test_simulation_stands_on_the_published_legs(checkout: Path, robot: JointRob
     simulation = MujocoSimulation(
         robot, JointRandomization(), num_worlds=2, device=torch.device("cpu"), seed=0
     )
-    assert simulation.truth.foot_force.shape == (2, 4)
+    assert simulation.true_state.foot_force.shape == (2, 4)
 
 
 def test_joints_that_are_not_those_of_the_spec_are_refused(

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import StateSource
+from robot_rl.core.env import ResetStateSource
 from robot_rl.core.errors import CheckpointError, ConfigError, DatasetError, SpecMismatchError
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.training.phases.beginnings import begin_in_snapshots
 from robot_rl.training.phases.config import SnapshotConfig, SnapshotValue
+from robot_rl.training.phases.snapshot_resets import snapshot_resets
 from robot_rl.training.phases.snapshots import Snapshots, clusters_of, open_snapshots
 from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.datasets.samples import episode, write
@@ -25,14 +25,14 @@ SPEC = DatasetSpec(groups={"actor": 4}, action_size=1, control_dt=0.05, states=W
 class Worlds(ToyEnv):
     """Worlds that begin anywhere."""
 
-    source: StateSource | None = None
+    source: ResetStateSource | None = None
     state_widths = WIDTHS
 
     def world_states(self) -> dict[str, Tensor]:
         """Zeros."""
         return {name: torch.zeros(self.spec.num_envs, w) for name, w in WIDTHS.items()}
 
-    def begin_from(self, source: StateSource) -> None:
+    def set_reset_states(self, source: ResetStateSource) -> None:
         """Remember it."""
         self.source = source
 
@@ -97,7 +97,7 @@ def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> N
     folder = write(tmp_path / "set", told(1, [0.0, 1.0]), spec=SPEC)
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
     env = worlds()
-    found = begin_in_snapshots(config, env)
+    found = snapshot_resets(config, env)
     assert found is not None
     assert env.source is found
     assert (found.until, found.episode_steps) == (1000, 7)
@@ -131,6 +131,6 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "nowhere")
     named = SnapshotConfig(data=str(tmp_path / "bare"))
     with pytest.raises(ConfigError, match="cannot begin episodes in given states"):
-        begin_in_snapshots(named, ToyEnv(LinearWorld(), 2))
+        snapshot_resets(named, ToyEnv(LinearWorld(), 2))
     with pytest.raises(ConfigError, match=r"snapshots\.clusters must be at least 1"):
         SnapshotConfig(clusters=0)

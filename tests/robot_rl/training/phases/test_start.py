@@ -19,7 +19,7 @@ from tests.robot_rl.learners.offline.small import small_cql
 from tests.robot_rl.learners.test_distill import SPEC
 from tests.robot_rl.learners.test_distill import make as make_distilled
 from tests.robot_rl.training.loop import Loop
-from tests.robot_rl.training.phases.test_course import run_of
+from tests.robot_rl.training.phases.test_schedule import run_of
 from tests.small_flash_sac import small_flash_sac
 
 

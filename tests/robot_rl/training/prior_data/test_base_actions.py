@@ -27,11 +27,11 @@ def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path: Path) -> N
     """Published: the chunk queue was never emptied between demonstrations."""
     told = [episode(i, 3, spec=PLAIN, valid=np.ones(3, bool)) for i in range(4)]
     path = write_base(tmp_path / "base.onnx", *SIZES)
-    look = BaseActions(frozen([path], WORLDS, 1), 2)
+    augment = BaseActions(frozen([path], WORLDS, 1), 2)
     for one in told:
         hand = ByHand(*SIZES)
         expected = [hand.act(torch.from_numpy(frame)) for frame in one.obs["actor"]]
-        got = look(one)
+        got = augment(one)
         np.testing.assert_allclose(got.obs[BASE_ACTION], expected, atol=1e-6)
         assert (got.action == one.action).all()
 
@@ -45,11 +45,11 @@ def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path: Pa
     own = ReplayBuffer(WORLDS, groups, capacity=30, gamma=0.9, n_step=1)
     prior = open_prior(
         PriorConfig(run=str(folder)), own, WORLDS, groups, seed=0,
-        look=BaseActions(frozen([path], WORLDS, 1), 2),
+        augment=BaseActions(frozen([path], WORLDS, 1), 2),
     )  # fmt: skip
     batch = prior.replay.sample(500)
-    look = BaseActions(frozen([path], WORLDS, 1), 2)
-    rows = [(look(one), t) for one in told for t in range(4)]
+    augment = BaseActions(frozen([path], WORLDS, 1), 2)
+    rows = [(augment(one), t) for one in told for t in range(4)]
     for row, index in enumerate(batch.extra["index"].tolist()):
         one, t = rows[index]
         assert (batch.action[row].numpy() == one.action[t]).all()

@@ -11,7 +11,7 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import CheckpointError, ConfigError, DatasetError, SpecMismatchError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.prior_data.prior import PriorConfig, Weighting, open_prior
 from tests.fakes import ToyEnv
@@ -137,7 +137,7 @@ def test_episodes_are_drawn_by_their_return_or_their_success(
         one = episode(i, 4, PLAIN, valid=np.ones(4, bool), success=success)
         told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
     prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
-    prior.favour(PriorConfig(run="x", weighting=weighting, weighting_temperature=0.5))
+    prior.set_sampling_weights(PriorConfig(run="x", weighting=weighting, weighting_temperature=0.5))
     counts = torch.bincount(prior.replay.sample(20_000).extra["index"] // 4, minlength=4)
     good = {
         Weighting.none: [0.0] * 4, Weighting.returns: [0.0, 0.25, 0.5, 1.0],
@@ -155,7 +155,9 @@ def test_rows_that_are_not_valid_are_no_good_episode(tmp_path: Path) -> None:
         one = episode(i, 4, PLAIN, valid=valid, success=np.zeros(4, bool))
         told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
     prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
-    prior.favour(PriorConfig(run="x", weighting=Weighting.returns, weighting_temperature=0.5))
+    prior.set_sampling_weights(
+        PriorConfig(run="x", weighting=Weighting.returns, weighting_temperature=0.5)
+    )
     batch = prior.replay.sample(20_000)
     counts = torch.bincount(batch.extra["index"], minlength=8)
     assert counts[1] == 0
@@ -177,8 +179,8 @@ def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
     told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]
     prior = opened(write(tmp_path / "set", *told, spec=spec), WORLDS)
     with pytest.raises(ConfigError, match="does not say which episodes succeeded"):
-        prior.favour(PriorConfig(run="x", weighting=Weighting.success))
-    wanted = ReturnsWanted(failure_reward=-1.0, online=False)
+        prior.set_sampling_weights(PriorConfig(run="x", weighting=Weighting.success))
+    wanted = MonteCarloReturns(failure_reward=-1.0, online=False)
     own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
     config = PriorConfig(run=str(tmp_path / "set"))
     with pytest.raises(ConfigError, match="needs to know which episodes failed"):
@@ -201,9 +203,9 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path
     own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
     prior = open_prior(
         PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN))), own, WORLDS,
-        tuple(WORLDS.groups), seed=0, returns=ReturnsWanted(failure_reward=-1.0, online=False),
+        tuple(WORLDS.groups), seed=0, returns=MonteCarloReturns(failure_reward=-1.0, online=False),
     )  # fmt: skip
-    known = prior.replay.spread(8).extra["monte_carlo_return"]
+    known = prior.replay.strided_sample(8).extra["monte_carlo_return"]
     assert known[:4].tolist() == [-2.0] * 4  # -1 / (1 - 0.5)
     assert known[4:].tolist() != [-2.0] * 4
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from robot_rl.datasets.episode import Episode
 
 
-class Lookout(Protocol):
+class ObservationAugmenter(Protocol):
     """Adds groups to the observations of episodes that were stored without them."""
 
     @property

@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvSpec, Obs, WeighsRewards
+from robot_rl.core.env import BatchEnv, EnvSpec, HasRewardWeights, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, Mirrorable
 from robot_rl.training.cluster.fleet import Fleet
 
 
-class RemoteWorlds:
+class RemoteEnv:
     """A `BatchEnv` in name: collectors reset and step it, and check it after every block."""
 
     def __init__(self, template: BatchEnv, num_envs: int, fleet: Fleet) -> None:
@@ -59,17 +59,17 @@ class RemoteWorlds:
         raise ConfigError(f"worlds of cluster.collectors cannot be {what} by the learner's process")
 
 
-class WeighedRemoteWorlds(RemoteWorlds):
+class WeightedRemoteEnv(RemoteEnv):
     """The same of worlds that say what their reward terms weigh."""
 
     @property
     def reward_weights(self) -> Tensor:
         """Before the first step, (K,)."""
-        assert isinstance(self.template, WeighsRewards)
+        assert isinstance(self.template, HasRewardWeights)
         return self.template.reward_weights
 
 
-class MirroredRemoteWorlds(WeighedRemoteWorlds):
+class MirroredRemoteEnv(WeightedRemoteEnv):
     """The same of worlds that know left and right, too."""
 
     def mirror(self) -> EnvMirror:
@@ -78,9 +78,9 @@ class MirroredRemoteWorlds(WeighedRemoteWorlds):
         return self.template.mirror()
 
 
-def remote_worlds(template: BatchEnv, num_envs: int, fleet: Fleet) -> RemoteWorlds:
+def remote_env(template: BatchEnv, num_envs: int, fleet: Fleet) -> RemoteEnv:
     """Worlds that say all that the template says; arguments as above."""
-    weighs = isinstance(template, WeighsRewards)
+    weighs = isinstance(template, HasRewardWeights)
     if weighs and isinstance(template, Mirrorable):
-        return MirroredRemoteWorlds(template, num_envs, fleet)
-    return (WeighedRemoteWorlds if weighs else RemoteWorlds)(template, num_envs, fleet)
+        return MirroredRemoteEnv(template, num_envs, fleet)
+    return (WeightedRemoteEnv if weighs else RemoteEnv)(template, num_envs, fleet)

@@ -8,10 +8,10 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.cluster.async_collector import ORDERS, AsyncCollector
 from robot_rl.training.cluster.config import ClusterConfig
-from robot_rl.training.cluster.gathering import ORDERS, GatheringCollector
-from robot_rl.training.cluster.outpost import Order, Outpost, weights_of
-from robot_rl.training.cluster.remote_worlds import remote_worlds
+from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
+from robot_rl.training.cluster.remote_env import remote_env
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
 from robot_rl.training.trainer_config import TrainerConfig
@@ -22,22 +22,22 @@ SHARE, COLLECTORS, STEPS = 2, 2, 3
 WORLD = LinearWorld(bound=0.9, reward_names=("first", "second"))
 
 
-def outpost(number, learner=small_sac):
+def remote_collector(number, learner=small_sac):
     env = ToyEnv(WORLD, SHARE, limit=7, truncation_rate=0.1, seed=10 + number)
-    return Outpost(env, lambda seed: learner(env.spec, seed=seed))
+    return RemoteCollector(env, lambda seed: learner(env.spec, seed=seed))
 
 
 def gathered(fleet, learner, *, random_steps=0, capacity=400):
-    worlds = remote_worlds(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
+    worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
     replay = ReplayBuffer(worlds.spec, ("actor",), capacity=capacity, gamma=0.9, n_step=3, seed=0)
-    return GatheringCollector(
+    return AsyncCollector(
         worlds, learner, replay, random_steps=random_steps, seed=0, block_steps=STEPS
     ), replay
 
 
 @pytest.fixture
 def fleet():
-    return LocalFleet(outpost, COLLECTORS)
+    return LocalFleet(remote_collector, COLLECTORS)
 
 
 @pytest.fixture
@@ -96,12 +96,12 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
     told = []
 
     class Told(ToyEnv):
-        def follow_run(self, world_steps):
+        def set_global_step(self, world_steps):
             told.append(world_steps)
 
     def build(number):
         env = Told(WORLD, SHARE, seed=number)
-        return Outpost(env, lambda seed: small_sac(env.spec, seed=seed))
+        return RemoteCollector(env, lambda seed: small_sac(env.spec, seed=seed))
 
     collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
     collector.start(0)
@@ -125,7 +125,7 @@ def test_newer_weights_act_and_are_named(fleet, learner):
     assert versions == sorted(versions)
     assert 0 < versions[-1] <= 11
     assert versions[-1] >= 11 - (ORDERS + 1) * STEPS
-    newest = fleet._outposts[0]
+    newest = fleet._collectors[0]
     used = fleet.taken[-1][1].version
     acting = next(newest._learner.policy().parameters())
     assert torch.allclose(acting, torch.full_like(acting, 0.01 * used))
@@ -170,8 +170,8 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
 
 def test_a_collector_that_begins_anew_explores_in_another_way(learner):
     """What took the place of a lost one drew the same noise again, from its beginning."""
-    worlds, acted = outpost(0), []
-    order = Order(steps=STEPS, version=0, at_random=False, world_steps=0)
+    worlds, acted = remote_collector(0), []
+    order = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
     for seed in (5, 6, 5):
         worlds.begin(5, None)
         worlds.begin(seed, None)
@@ -182,7 +182,7 @@ def test_a_collector_that_begins_anew_explores_in_another_way(learner):
 
 
 def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner):
-    fleet = LocalFleet(outpost, 1)
+    fleet = LocalFleet(remote_collector, 1)
     collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE).spec))
     collector.start(0)
     for _ in range(STEPS):
@@ -203,7 +203,7 @@ SETTINGS = {
 @pytest.mark.slow
 class TestWithTheTrainer:
     def trainer(self, folder, fleet, **settings):
-        worlds = remote_worlds(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
+        worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
         segments = SegmentStore(folder / "segments")
         self.records = []
         self.learner = small_sac(worlds.spec, n_step=3)
@@ -212,7 +212,7 @@ class TestWithTheTrainer:
             evaluation_env=ToyEnv(WORLD, 4, limit=7, seed=1), learner=self.learner,
             checkpoints=CheckpointStore(folder / "checkpoints", keep_last=9, segments=segments),
             segments=segments, record=self.records.append, interval_seconds=1e9, seed=0,
-            make_collector=partial(GatheringCollector, block_steps=STEPS),
+            make_collector=partial(AsyncCollector, block_steps=STEPS),
         )  # fmt: skip
 
     def test_learns_as_often_as_asked_and_goes_on_from_its_checkpoint(self, tmp_path, fleet):
@@ -227,11 +227,11 @@ class TestWithTheTrainer:
             worlds.step(torch.zeros(4, 1))
 
         store = CheckpointStore(tmp_path / "checkpoints", read_only=True)
-        again = LocalFleet(outpost, COLLECTORS)
+        again = LocalFleet(remote_collector, COLLECTORS)
         longer = self.trainer(tmp_path, again, total_steps=240)
         longer.load_state_dict(store.load().state)
         assert longer.collector.policy_version == updates
-        began = again._outposts[0]._env
+        began = again._collectors[0]._env
         assert isinstance(began, ToyEnv)
         assert began.steps > 0, "worlds go on from what was saved of them"
         before = longer.replay.total_steps

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from robot_rl.core.env import BatchEnv, BeginsAnywhere
+from robot_rl.core.env import BatchEnv, SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.phases.config import SnapshotConfig
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from robot_rl.training.phases.snapshots import Snapshots
 
 
-def begin_in_snapshots(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | None":
+def snapshot_resets(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | None":
     """Let an environment begin its first episodes in states of a data set, if one is named.
 
     Args:
@@ -26,11 +26,11 @@ def begin_in_snapshots(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | No
         return None
     from robot_rl.training.phases.snapshots import open_snapshots  # pyarrow is an extra
 
-    if not isinstance(env, BeginsAnywhere):
+    if not isinstance(env, SupportsStateReset):
         raise ConfigError(
             f"training.snapshots.data={config.data} was named, and {type(env).__name__} cannot "
             "begin episodes in given states; expected env=sim, without a base (learner=residual)"
         )
     snapshots = open_snapshots(config, env.state_widths, env.spec)
-    env.begin_from(snapshots)
+    env.set_reset_states(snapshots)
     return snapshots

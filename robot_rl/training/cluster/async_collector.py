@@ -18,8 +18,8 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block, joined_obs, joined_steps
-from robot_rl.training.cluster.outpost import Order, weights_of
-from robot_rl.training.cluster.remote_worlds import RemoteWorlds
+from robot_rl.training.cluster.remote_collector import CollectRequest, weights_of
+from robot_rl.training.cluster.remote_env import RemoteEnv
 from robot_rl.training.collector import Collector, missing_step
 from robot_rl.training.ranks.parallel import Ranks
 
@@ -38,11 +38,11 @@ class _Part:
     """Steps of the block that are used."""
 
 
-class GatheringCollector(Collector):
+class AsyncCollector(Collector):
     """One `collect` takes as many rows as there are worlds."""
 
     def __init__(
-        self, env: RemoteWorlds, learner: Learner, replay: ReplayBuffer, *,
+        self, env: RemoteEnv, learner: Learner, replay: ReplayBuffer, *,
         random_steps: int, seed: int, ranks: Ranks | None = None, block_steps: int,
     ) -> None:  # fmt: skip
         """Join the parts; arguments as of `Collector`.
@@ -158,7 +158,7 @@ class GatheringCollector(Collector):
             self._fleet.publish(weights_of(self._learner))
             self._published = self.policy_version
         while self._fleet.waiting(number) < ORDERS:
-            order = Order(
+            order = CollectRequest(
                 steps=self._block_steps,
                 version=self.policy_version,
                 at_random=self._ordered < self._random_steps,

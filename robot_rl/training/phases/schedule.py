@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.core.env import BatchEnv, WeighsRewards
+from robot_rl.core.env import BatchEnv, HasRewardWeights
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner, OfflineLearner, Phase, SeesStored
+from robot_rl.core.learner import Learner, ObservesStoredData, OfflineLearner, Phase
 from robot_rl.training.phases.config import OfflineConfig
 from robot_rl.training.phases.workflow import hints
 from robot_rl.training.prior_data.prior import Prior
@@ -28,7 +28,7 @@ _NUMBERS = {Phase.offline: 0.0, Phase.warm_up: 1.0, Phase.online: 2.0}
 _logger = logging.getLogger(__name__)
 
 
-class Course:
+class PhaseSchedule:
     """The phases of one run; the trainer asks it what comes next."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Course:
         self._learner = learner if isinstance(learner, OfflineLearner) else None
         self.minibatches = minibatches
         """Of the stored experience alone."""
-        self._seen = learner if isinstance(learner, SeesStored) else None
+        self._seen = learner if isinstance(learner, ObservesStoredData) else None
         self.start_steps = start_steps
         self.updates = 0
         """Updates of the offline phase that are done."""
@@ -62,18 +62,20 @@ class Course:
         if config.updates:
             self._check(env)
 
-    def prepare(self) -> None:
+    def warm_start_normalizers(self) -> None:
         """Let the normalisers see the stored observations, offline or not.
 
         Before the first update: demonstrations may lie far from all that random actions show.
         """
         if self._seen is not None and self._prior is not None:
-            stored = self._prior.replay.spread(_SEEN)
+            stored = self._prior.replay.strided_sample(_SEEN)
             valid = stored.weight > 0  # rows that are not hold zeros
             if bool(valid.any()):
-                self._seen.see({name: group[valid] for name, group in stored.obs.items()})
+                self._seen.observe_stored(
+                    {name: group[valid] for name, group in stored.obs.items()}
+                )
 
-    def enter(self, world_steps: int) -> Phase:
+    def advance(self, world_steps: int) -> Phase:
         """Where the run stands after so many steps; the learner hears of it when it changes."""
         if self.updates < self._config.updates:
             phase = Phase.offline
@@ -105,18 +107,18 @@ class Course:
         """What the critics think of stored experience, while it is all there is."""
         if self.phase is not Phase.offline or self._learner is None or self._prior is None:
             return {}
-        seen = self._learner.inspect(self._prior.replay.spread(_LOOKED_AT))
+        seen = self._learner.inspect(self._prior.replay.strided_sample(_LOOKED_AT))
         found = {f"train/{name}": float(value) for name, value in seen.items()}
         if self._prior.held_out is not None:
-            apart = self._learner.inspect(self._prior.held_out.spread(_LOOKED_AT))
+            apart = self._learner.inspect(self._prior.held_out.strided_sample(_LOOKED_AT))
             found["train/held_out_td_error"] = float(apart["td_error"])
         return found
 
-    def number(self) -> dict[str, float]:
+    def phase_metric(self) -> dict[str, float]:
         """The phase as a metric."""
         return {} if self.phase is None else {"train/phase": _NUMBERS[self.phase]}
 
-    def remember(self) -> None:
+    def record_diagnostics(self) -> None:
         """At an evaluation: keep what the critics think, and say what is conspicuous about it."""
         if found := self.inspected():
             record = {name.partition("/")[2]: value for name, value in found.items()}
@@ -142,7 +144,7 @@ class Course:
                 "them; take learner=cql, cal_ql, wsrl, iql or qc, or set "
                 "learner.conservatism.weight"
             )
-        if env.spec.reward_names and not isinstance(env, WeighsRewards):
+        if env.spec.reward_names and not isinstance(env, HasRewardWeights):
             raise ConfigError(
                 f"training.offline.updates={self._config.updates} needs the weights of the reward "
                 "terms before the first step, which this environment does not tell; expected one "

@@ -1,7 +1,7 @@
 """A collector away from the learner: its own worlds, and a copy of the policy that acts in them.
 
-It works only when it is told to (`Order`), so that it is never further ahead of the learner than
-the orders that wait for it.
+It works on requests only (`CollectRequest`), so that it is never further ahead of the learner than
+the requests that wait for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvStep, FollowsRun, Obs
+from robot_rl.core.env import BatchEnv, EnvStep, FollowsGlobalStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.blocks import Block, copied, pack_block
@@ -22,7 +22,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class CollectRequest:
     """A block that a collector is to collect."""
 
     steps: int
@@ -35,7 +35,7 @@ class Order:
     """How far the run is, all collectors together."""
 
 
-class Outpost:
+class RemoteCollector:
     """Acts, steps, and hands out what happened."""
 
     def __init__(self, env: BatchEnv, make_learner: Callable[[int], Learner]) -> None:
@@ -59,7 +59,7 @@ class Outpost:
 
         Args:
             seed: Of starts, of exploration and of actions at random.
-            state: An `Outpost.state` of before: curricula go on from there.
+            state: An `RemoteCollector.state` of before: curricula go on from there.
         """
         if state is not None:
             self._env.load_state_dict(state)
@@ -70,7 +70,7 @@ class Outpost:
         everywhere = torch.ones(self._env.spec.num_envs, dtype=torch.bool)
         self._learner.begin(everywhere.to(self._env.spec.device))
 
-    def collect(self, order: Order, weights: Weights) -> Block:
+    def collect(self, order: CollectRequest, weights: Weights) -> Block:
         """Collect a block.
 
         Raises:
@@ -79,8 +79,8 @@ class Outpost:
         if order.version != self._version:
             self._take(weights)
             self._version = order.version
-        if isinstance(self._env, FollowsRun):
-            self._env.follow_run(order.world_steps)
+        if isinstance(self._env, FollowsGlobalStep):
+            self._env.set_global_step(order.world_steps)
         seen, steps = [self._obs], list[EnvStep]()
         with torch.no_grad():
             for _ in range(order.steps):
@@ -96,7 +96,7 @@ class Outpost:
         """What its worlds go on from."""
         return self._env.state_dict()
 
-    def _act(self, order: Order) -> Tensor:
+    def _act(self, order: CollectRequest) -> Tensor:
         if not order.at_random:
             return self._learner.act(self._obs, explore=True)
         spec = self._env.spec

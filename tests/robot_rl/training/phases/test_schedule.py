@@ -98,7 +98,7 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
     assert online[:3] == [("online", "update alone")] * 2 + [("online", "act")]
     assert {what for _, what in online} == {"act", "update alone"}
     assert sum(what == "act" for _, what in story) == 20
-    own = loop.trainer.replay.spread(999)
+    own = loop.trainer.replay.strided_sample(999)
     drawn = torch.cat(diary.actions)[-len(own.action) :]
     assert {tuple(one) for one in own.action.tolist()} == {tuple(one) for one in drawn.tolist()}
 
@@ -153,7 +153,7 @@ def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -
     prior = loop.trainer.prior
     assert prior is not None
     assert prior.held_out is not None
-    kept, apart = (replay.spread(999).action for replay in (prior.replay, prior.held_out))
+    kept, apart = (replay.strided_sample(999).action for replay in (prior.replay, prior.held_out))
     assert len(apart) == 18  # two of eight episodes of nine steps
     assert len(kept) == 54
     rows = {tuple(row) for row in kept.tolist()}

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.ipc import CommandLayout, CommandReceiver
-from hardware.control.ipc import FieldsReceiver
-from hardware.control.ipc import StatusReceiver, ToldStatus
+from hardware.control.ipc import (
+    CommandLayout,
+    CommandReceiver,
+    FieldsReceiver,
+    StatusReceiver,
+    ToldStatus,
+)
 from hardware.control.process import Mailboxes
 from hardware.control.safety import SafetyState
 from robot_rl.core.robot import RobotSpec

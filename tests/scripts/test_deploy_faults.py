@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from hardware.control.ipc import StatusReceiver
+from hardware.control.monitors import SafetyLimits
 from hardware.control.process import Mailboxes
 from hardware.control.safety import SafetyState
-from hardware.control.monitors import SafetyLimits
 from hardware.ros.compat import look_around, message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession

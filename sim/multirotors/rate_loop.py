@@ -1,6 +1,6 @@
 """The inner loop of multirotors that are told body rates and a thrust, for N worlds at once.
 
-It is the law of `hardware/controllers/flight/body_rates.py`, equations, source and all; there it
+It is the law of `hardware/controllers/body_rates.py`, equations, source and all; there it
 runs in the robot's own process, here between policy and rotors in every physics step. Numbers are
 float64 as there: what the rotors cannot give differs from rounding by less than float32 tells.
 """
@@ -24,7 +24,7 @@ from sim.physics.multirotor_engine.model import MultirotorModel
 class RateLoopConfig:
     """Range and gains of an inner loop; lists are for roll, pitch and yaw.
 
-    Gains have the names of `BodyRatesConfig` in hardware/controllers/flight/body_rates.py, which
+    Gains have the names of `BodyRatesConfig` in hardware/controllers/body_rates.py, which
     explains them.
     """
 

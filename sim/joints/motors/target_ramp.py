@@ -3,7 +3,7 @@
     target <- target + clip(goal - target, -v_max dt, v_max dt)      in every physics step dt
 
 v_max [rad/s] is a joint's velocity limit. It is the rule that the loop of a robot takes from
-ros2_control (`hardware/control/limits/limiter.py`), where it ticks at the physics rate: a policy
+ros2_control (`hardware/control/limits.py`), where it ticks at the physics rate: a policy
 that asks for more is trained with what that limiter leaves of it. Limits of position are the action
 map's.
 """

@@ -18,11 +18,10 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 
-from hardware.control.limits.clipping import make_limiter
-from hardware.control.mail import command_mail
-from hardware.control.timing import durations, realtime
-from hardware.control.timing.clock import LogicalClock
-from hardware.control.watch.conditions import SafetyLimits, Watch
+from hardware.control.limits import make_limiter
+from hardware.control import ipc, realtime
+from hardware.control.clock import LogicalClock
+from hardware.control.monitors import SafetyLimits, Watch
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import make_stopping

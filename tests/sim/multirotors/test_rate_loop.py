@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand

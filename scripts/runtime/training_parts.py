@@ -131,7 +131,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     check_place(config.training.prior)
     _check_real(config)
     _check_frozen(config)
-    with told_aloud("sim.physics.warp_engine.room"):
+    with told_aloud("sim.physics.warp_memory"):
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")

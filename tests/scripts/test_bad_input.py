@@ -14,7 +14,7 @@ import sim.tasks.flights.hover
 from robot_rl.core.process import clean_environ
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.runs.run_folder import RunFolder, RunState
-from sim.observer import Observer
+from sim.env import Observer
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 WITHOUT = """

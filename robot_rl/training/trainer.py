@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import mirror_images_of
+from robot_rl.buffers.minibatches import Minibatches, mirror_images_of
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv, HasRewardWeights

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.buffers.row_description import check_rows
-from robot_rl.buffers.row_layout import FLAGS, RowLayout
+from robot_rl.buffers.row_layout import FLAGS, RowLayout, check_rows
 from robot_rl.core.env import EnvSpec, EnvStep
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns

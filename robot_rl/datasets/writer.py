@@ -32,9 +32,9 @@ from robot_rl.training.storage.durable import (
     sha256,
     storage_errors,
     sync_folder,
+    take_lock,
     write_synced,
 )
-from robot_rl.training.storage.lock import take_lock
 
 _INCOMING = Path("meta/incoming")
 """Files on their way; where LeRobot reads, a name stands for a whole file."""

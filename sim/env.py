@@ -13,9 +13,9 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env import EnvSpec, EnvStep, Obs, ResetStateSource
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.mirror import EnvMirror
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags

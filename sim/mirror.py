@@ -6,10 +6,15 @@ from typing import Any, Protocol, runtime_checkable
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import TERM_KINDS, Mirrored
-from robot_rl.core.observation import GOAL_PREFIX, OFFSET_PREFIX, SENSED_PREFIX, STATE_PREFIX
+from robot_rl.core.observation import (
+    GOAL_PREFIX,
+    OFFSET_PREFIX,
+    SENSED_PREFIX,
+    STATE_PREFIX,
+    TERM_KINDS,
+)
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import FIELD_KINDS
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored
 
 
 @runtime_checkable

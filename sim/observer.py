@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import GroupSpec, Obs, TermSpec
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.rows import EnvSelection
 from sim.simulation import Simulation
 from sim.task import Task
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.curriculum import RangeCurriculum
 from sim.task import InitialState
 

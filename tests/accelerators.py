@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from robot_rl.core.rows import counting_is_free
+from robot_rl.core.env_selection import counting_is_free
 
 _WAITING = ("_local_scalar_dense", "nonzero", "equal", "unique", "masked_select", "item")
 """Operations after which the host knows numbers of the device."""

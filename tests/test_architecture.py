@@ -131,7 +131,6 @@ SEVERAL_FILES = {
 }
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}
-MAX_LINES = 350
 
 # Folders that one person's machine has; /usr, /tmp, /dev, /etc and /opt/ros are everyone's.
 ONE_MACHINE = re.compile(r"(?<![\w.~$}/:-])/(?:home|root|Users|work|workspace|mnt|media|srv)/\w")
@@ -229,11 +228,6 @@ def test_init_files_hand_names_on_and_do_nothing_else(sources):
 
 def test_files_are_named_after_their_theme(sources):
     assert [str(path) for path in sources if path.stem in VAGUE_NAMES] == []
-
-
-def test_files_hold_one_idea(sources):
-    lengths = {str(path): text.count("\n") for path, text in sources.items()}
-    assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}
 
 
 def test_no_file_names_a_folder_of_one_machine(texts):

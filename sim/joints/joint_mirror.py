@@ -9,7 +9,7 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
+from robot_rl.core.robot_state import Mirrored
 
 _SENSOR = mujoco.mjtSensor
 _KINDS = {

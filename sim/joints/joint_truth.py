@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import counting_is_free
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.robot_state import STATE_FIELDS, RobotState
-from robot_rl.core.rows import counting_is_free
 from sim.joints.joint_robot import JointRobotConfig
 from sim.joints.motors.gripper import Gripper
 from sim.physics.engine import Engine

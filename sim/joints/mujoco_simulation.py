@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
-from robot_rl.core.robot_parts import SensorSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.curriculum import CurriculumConfig, widening
 from sim.joints.fallen import FallenConfig, dropped

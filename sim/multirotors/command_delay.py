@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import EnvSelection
 
 
 class CommandDelay:

@@ -6,17 +6,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.robot_state import Mirrored, RobotState
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.curriculum import CurriculumConfig, widening

@@ -1,6 +1,6 @@
 """The inner loop of multirotors that are told body rates and a thrust, for N worlds at once.
 
-It is the law of `hardware/controllers/flight/body_rates.py`, equations, source and all; there it
+It is the law of `hardware/controllers/body_rates.py`, equations, source and all; there it
 runs in the robot's own process, here between policy and rotors in every physics step. Numbers are
 float64 as there: what the rotors cannot give differs from rounding by less than float32 tells.
 """
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import EnvSelection
 from sim.multirotors.rotor_mixing import RotorMixing
 from sim.physics.multirotor_engine.model import MultirotorModel
 
@@ -24,7 +24,7 @@ from sim.physics.multirotor_engine.model import MultirotorModel
 class RateLoopConfig:
     """Range and gains of an inner loop; lists are for roll, pitch and yaw.
 
-    Gains have the names of `BodyRatesConfig` in hardware/controllers/flight/body_rates.py, which
+    Gains have the names of `BodyRatesConfig` in hardware/controllers/body_rates.py, which
     explains them.
     """
 

@@ -1,6 +1,6 @@
 """Mixing of thrust and torques to the rotors of N multirotors, with priorities.
 
-The same law, with the same source, as `hardware/controllers/flight/mixer.py`, here for many at
+The same law, with the same source, as `hardware/controllers/body_rates.py`, here for many at
 once: roll and pitch first, then the collective thrust, and yaw with what is left.
 """
 

@@ -11,7 +11,7 @@ import mujoco
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
 from sim.physics.fault_record import FaultRecord
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
 from sim.joints.joint_robot import JointRobotConfig

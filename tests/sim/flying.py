@@ -8,7 +8,7 @@ import torch
 
 from configs.builders import build_env
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization

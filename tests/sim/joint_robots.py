@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot import SensorSpec
 from sim.joints.joint_robot import JointRobotConfig
 from tests.compositions import composed
 

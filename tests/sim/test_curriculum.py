@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import EnvSelection
 from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
 from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.multirotors.multirotor_robot import MultirotorRandomization

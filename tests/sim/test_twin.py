@@ -10,9 +10,8 @@ import torch
 
 from configs.schema import RunConfig, make_env
 from configs.twin_builder import build_twin, exactly_measured
-from hardware.control.limits.limiter import JointLimiter, JointLimits
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.control.limits import JointLimiter, JointLimits
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.env import SimEnv

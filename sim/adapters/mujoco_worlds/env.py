@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.rows import EnvSelection
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.mujoco_worlds.facts import INFINITE, INFOS, TERMS, Motion, PlanarWorld, is_healthy
 from sim.fault_flags import FaultFlags

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.rows import EnvSelection, counting_is_free
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
+from robot_rl.core.robot import GripperSpec
 
 
 class Gripper:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim.joints.motors.gripper import Gripper
 from sim.joints.motors.target_ramp import TargetRamp
 from sim.physics.engine import Engine

@@ -3,7 +3,7 @@
     target <- target + clip(goal - target, -v_max dt, v_max dt)      in every physics step dt
 
 v_max [rad/s] is a joint's velocity limit. It is the rule that the loop of a robot takes from
-ros2_control (`hardware/control/limits/limiter.py`), where it ticks at the physics rate: a policy
+ros2_control (`hardware/control/limits.py`), where it ticks at the physics rate: a policy
 that asks for more is trained with what that limiter leaves of it. Limits of position are the action
 map's.
 """
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.rows import EnvSelection
 from sim.physics.engine import Engine
 
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim import draws
 from sim.joints.joint_mirror import mirror_drawn
 from sim.joints.joint_robot import JointRobotConfig

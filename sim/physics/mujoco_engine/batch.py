@@ -27,8 +27,8 @@ from mujoco.batch import Batch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import EnvSelection
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord
 from sim.physics.mujoco_engine.sensors import named_sensor, quaternions, sensor_columns
 from sim.physics.mujoco_engine.stepper import MujocoStepper, writeable_output

@@ -16,8 +16,7 @@ from pathlib import Path
 import mujoco
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec
+from robot_rl.core.robot import JointSpec, RobotSpec
 from sim.physics.joint_layout import JointLayout
 from sim.physics.menagerie import MENAGERIE, published_tree
 from sim.physics.mujoco_model.motor import add_motor

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.robot_parts import JointSpec
+from robot_rl.core.robot import JointSpec
 
 AFFINE_GAINS = ("actuator_biasprm", (1, 2))
 """Field and columns of stiffness and damping of a motor without torque-speed line, negative."""

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import EnvSelection, counting_is_free
 from sim.physics.fault_record import MAX_RECORDS, STATE, FaultRecord
 from sim.physics.mujoco_engine.sensors import named_sensor, quaternions, sensor_columns
 from sim.physics.mujoco_model.compiled_model import compiled

@@ -9,8 +9,8 @@ import torch
 from scipy import stats
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_parts import SensorSpec
 from sim.curriculum import CurriculumConfig
 from sim.multirotors.multirotor import MultirotorSimulation
 from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization

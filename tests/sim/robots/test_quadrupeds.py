@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
 from sim.joints.joint_robot import JointRobotConfig
 from sim.physics.mujoco_engine.batch import MujocoEngine
 from sim.physics.mujoco_model.model import ROBOTS, load_model

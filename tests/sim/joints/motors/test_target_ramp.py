@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import EnvSelection
 from sim.joints.motors.target_ramp import TargetRamp
 from sim.joints.mujoco_simulation import MujocoSimulation
 from tests.compositions import composed

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
 from sim.physics.mujoco_engine.batch import MujocoEngine
 
 FEW, MANY = 6, 130

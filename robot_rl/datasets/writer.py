@@ -34,9 +34,9 @@ from robot_rl.training.storage.durable import (
     sha256,
     storage_errors,
     sync_folder,
+    take_lock,
     write_synced,
 )
-from robot_rl.training.storage.lock import take_lock
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,9 +116,9 @@ SEVERAL_FILES = {
         "sim.viewing.worlds",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
-    ("psutil", "robot_rl"): {"robot_rl.training.memory", "robot_rl.training.ranks.parallel"},
+    ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
     ("safetensors", "robot_rl"): {
-        "robot_rl.training.storage.checkpoint_files",
+        "robot_rl.training.storage.checkpoint",
         "robot_rl.training.storage.segments",
     },
     ("viser", "sim"): {

@@ -9,8 +9,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.isaaclab_double import LIMIT, Episodes, install
 
 TINY = (

@@ -22,6 +22,13 @@ hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, d
 hypothesis.settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--full`."""
+    parser.addoption(
+        "--full", action="store_true", help="run whole matrices too (marker `full`): make test-all"
+    )
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the Warp kernels once, in the controller, before workers want them at the same time.
 
@@ -32,7 +39,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not has_workers or hasattr(config, "workerinput") or config.option.collectonly:
         return
     try:
-        from sim.physics.multirotor_engine.engine import compile_kernels
+        from sim.physics.multirotor_engine import compile_kernels
     except (
         ImportError
     ):  # without Warp nothing is compiled; the tests that need it say so themselves
@@ -40,8 +47,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     compile_kernels("cpu")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, and say why; trace what coverage is measured by."""
+    if not config.getoption("full"):
+        rest = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=rest)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
     reasons: dict[str, str | None] = {}
     for item in items:
         if not item.nodeid.startswith(_MEASURED) or item.nodeid.startswith(_COMMANDS):

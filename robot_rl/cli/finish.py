@@ -11,12 +11,11 @@ from robot_rl.cli.parts import launcher, load_policy
 from robot_rl.cli.pictures import draw_policy
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
-from robot_rl.training.storage.checkpoint_files import read_manifest
+from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
 

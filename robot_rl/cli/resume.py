@@ -14,10 +14,10 @@ from robot_rl.cli.parts import run_path
 from robot_rl.cli.session import go_on
 from robot_rl.cli.worker_rank import dismiss, follow
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks, join_ranks
+from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
 _FREE = (

@@ -16,10 +16,9 @@ from robot_rl.cli.base_policy import without_base
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.signals import stop_on_signals
 from robot_rl.cli.training_parts import build_parts
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from robot_rl.training.runs.run_folder import RunFolder
-from robot_rl.training.storage.checkpoint_files import Checkpoint, read_checkpoint
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 
 

@@ -16,7 +16,7 @@ from scripts.baselines.baseline_run import GuestTraining
 from scripts.baselines.settings import PPOSettings
 
 try:
-    from sim.adapters.rsl_rl_worlds import RslRlWorlds, grouped, make_ppo
+    from sim.adapters.rsl_rl_env import RslRlWorlds, grouped, make_ppo
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("rsl_rl", "tensordict"):
         raise

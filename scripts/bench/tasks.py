@@ -11,8 +11,8 @@ from robot_rl.cli.parts import make_sim_env
 from scripts.bench.simulation import bare_speed, environment_speed, in_words
 from scripts.bench.timing import Section, interleave
 from sim.env import SimEnv
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_robot import JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 
 SIZE = 64
 """Worlds of each contender."""

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hardware.control.mail.status_mail import StatusReceiver, ToldStatus
+from hardware.control.ipc import StatusReceiver, ToldStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession

@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Iterator
 
-from hardware.control.mail.mailbox import mailbox_path
-from hardware.control.mail.status_mail import StatusReceiver
-from hardware.control.timing.realtime import release_realtime, request_realtime
+from hardware.control.ipc import StatusReceiver, mailbox_path
+from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.compat import judge, look_around
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.diagnostics.findings import Finding, Level

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import message
-from hardware.ros.messages.command_messages import CommandMessages
-from hardware.ros.messages.state_messages import StateTopic, state_topics
-from hardware.ros.robot.wiring import COMMAND
-from hardware.ros.session import RosSession
-from hardware.ros.subscriptions import Newest
+from hardware.ros.foreign_commands import COMMAND
+from hardware.ros.session import Newest, RosSession
+from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.diagnostics.description import compare_description
 from robot_rl.cli.diagnostics.findings import Finding, Level

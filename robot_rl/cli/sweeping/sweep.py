@@ -13,8 +13,8 @@ from robot_rl.cli.sweeping.worker import Worker
 from robot_rl.cli.table import print_table
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
-from robot_rl.training.reporting.run_summary import RunSummary, summarise
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_summary import RunSummary, summarise
 
 
 def sweep(overrides: Sequence[str], train: Callable[[Sequence[str]], int], *, once: bool) -> int:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hardware.control.process import RobotProcess
 from hardware.control.robot_loop import RobotLoop
-from hardware.control.robot_process import RobotProcess
 from hardware.control.safety import SafetyState
 from robot_rl.cli.deployment.operator import DeploymentError
 from robot_rl.cli.deployment.parts import DeploymentParts

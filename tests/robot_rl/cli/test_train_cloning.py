@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.robot_rl.cli.demonstrations import write_demonstrations
 from tests.robot_rl.cli.test_train import tensors
 

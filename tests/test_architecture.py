@@ -95,31 +95,30 @@ HOMES = {
 SEVERAL_FILES = {
     # (package, wing): files or folders that share it, because one file would hold two ideas
     ("gymnasium", "sim"): {
-        "sim.adapters.envpool_worlds",
+        "sim.adapters.envpool_env",
         "sim.adapters.gymnasium_env",
         "sim.adapters.gymnasium_make",
-        "sim.adapters.gymnasium_spaces",
-        "sim.adapters.gymnasium_worlds",
-        "sim.adapters.mujoco_worlds.make",
-        "sim.adapters.torch_worlds.isaaclab.make",
+        "sim.adapters.gymnasium_vector",
+        "sim.adapters.gymnasium_mujoco",
+        "sim.adapters.torch_envs.isaaclab_make",
     },
     ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
     ("matplotlib", "sim"): {"sim.film.figures", "sim.flights.plots", "sim.walks.plots"},
     ("mujoco", "sim"): {
-        "sim.adapters.mujoco_worlds.make",
+        "sim.adapters.gymnasium_mujoco",
         "sim.film.canvas",
         "sim.film.recording",
         "sim.film.stage",
         "sim.flights.scene",
-        "sim.joints.joint_mirror",
+        "sim.physics.joint_layout",
         "sim.physics",  # the room that hides which engine runs
         "sim.viewing.shapes",
         "sim.viewing.worlds",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
-    ("psutil", "robot_rl"): {"robot_rl.training.memory", "robot_rl.training.ranks.parallel"},
+    ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
     ("safetensors", "robot_rl"): {
-        "robot_rl.training.storage.checkpoint_files",
+        "robot_rl.training.storage.checkpoint",
         "robot_rl.training.storage.segments",
     },
     ("viser", "sim"): {
@@ -127,7 +126,7 @@ SEVERAL_FILES = {
         "sim.browser.panel",
         "sim.browser.scene",
     },
-    ("warp", "sim"): {"sim.physics.multirotor_engine"},
+    ("warp", "sim"): {"sim.physics"},
 }
 
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}

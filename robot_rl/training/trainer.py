@@ -8,31 +8,31 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import mirror_images_of
+from robot_rl.buffers.minibatches import Minibatches, mirror_images_of
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv, HasRewardWeights
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import Clock
 from robot_rl.training.collector import Collector
+from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
-from robot_rl.training.phases.schedule import PhaseSchedule
-from robot_rl.training.phases.snapshot_resets import snapshot_resets
-from robot_rl.training.phases.start import load_start
-from robot_rl.training.prior_data.augmenter import ObservationAugmenter
-from robot_rl.training.prior_data.prior import Prior, open_prior
-from robot_rl.training.ranks.parallel import Ranks
-from robot_rl.training.ranks.rank_shares import check_same, save_others, share_of, state_of
-from robot_rl.training.trainer_config import Symmetry, TrainerConfig
+from robot_rl.training.prior import Prior, open_prior
+from robot_rl.training.ranks import Ranks, check_same, save_others, share_of, state_of
+from robot_rl.training.schedule import PhaseSchedule
+from robot_rl.training.snapshots import snapshot_resets
+from robot_rl.training.start import load_start
+from robot_rl.training.storage.checkpoint import CheckpointStore
+
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -55,7 +55,7 @@ class Trainer:
         interval_seconds: float,
         seed: int,
         ranks: Ranks | None = None,
-        augment: ObservationAugmenter | None = None,
+        augment: "ObservationAugmenter | None" = None,
         make_collector: Callable[..., Collector] = Collector,
     ) -> None:
         """Join the parts.

@@ -14,10 +14,10 @@ from robot_rl.core.env import HasRewardWeights
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.prior_data.prior import open_prior
-from robot_rl.training.reporting.calibration import calibrate
+from robot_rl.training.prior import open_prior
+from robot_rl.training.reporting.statistics import calibrate
 from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from runtime.base import kept_base, observation_augmenter, with_base
 from runtime.parts import make_learner, run_path
 

@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.scripts.tiny_run import TINY
 
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")

@@ -15,7 +15,7 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLay
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.env import SimEnv
-from sim.multirotors.multirotor_robot import FlightAction
+from sim.robots.multirotor_robot import FlightAction
 from sim.twin import Twin
 from tests.compositions import composed
 

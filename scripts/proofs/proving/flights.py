@@ -17,8 +17,8 @@ from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
 from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_simulation import MultirotorSimulation
 
 TEST_SEED = 2_000_003
 """Starts of every trial: those of `scripts/evaluate.py`, never those of validation."""

@@ -12,10 +12,10 @@ from configs.schema import RunConfig, component_of, make_env
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.async_collector import AsyncCollector
-from robot_rl.training.cluster.config import ClusterConfig
+from robot_rl.training.cluster.fleet import RemoteEnv, remote_env
 from robot_rl.training.cluster.remote_collector import RemoteCollector
-from robot_rl.training.cluster.remote_env import RemoteEnv, remote_env
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.config import ClusterConfig
+from robot_rl.training.ranks import Ranks
 from runtime.base import with_base
 from runtime.parts import make_learner
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
+from robot_rl.training.config import TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
-from robot_rl.training.trainer_config import TrainerConfig
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
 

@@ -1,7 +1,7 @@
 """Settings of every test: one thread, fixed examples, no network, and what is skipped where.
 
-Coverage of `robot_rl` (without its commands) and `policies` is what their own tests reach: others run untraced, as tracing
-makes them up to twice as long and adds nothing.
+Coverage of `robot_rl` (without its commands) and `policies` is what their own tests reach: others
+run untraced, as tracing makes them up to twice as long and adds nothing.
 """
 
 import importlib.util

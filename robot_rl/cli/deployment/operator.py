@@ -174,7 +174,7 @@ class Operator:
         for process in self.processes.values():
             process.close()  # each holds files of ours
         if "recorder" in self.processes and (code := self.exit_codes["recorder"]):
-            self._say(f"the recorder ended with exit code {code}; scripts/record.py repairs a bag")
+            self._say(f"the recorder ended with exit code {code}; robot-rl record repairs a bag")
         self.processes.clear()
         self._status.close()
         self._session.close()

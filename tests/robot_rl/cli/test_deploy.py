@@ -1,4 +1,4 @@
-"""`scripts/deploy.py`: robot, topics and policy in processes of their own, over real ROS 2."""
+"""`robot-rl deploy`: robot, topics and policy in processes of their own, over real ROS 2."""
 
 import fcntl
 import os

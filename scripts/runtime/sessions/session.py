@@ -150,6 +150,8 @@ class _Session:
                     self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
                 self._console.close()
                 self._say_how_to_go_on("what was saved is intact")
+                if isinstance(error, BrokenPipeError):  # by itself it says: the reader has enough
+                    raise RuntimeError(f"the training failed: {error}") from error
                 raise
             if code == 0:
                 summary = report_outcome(

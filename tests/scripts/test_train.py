@@ -294,6 +294,40 @@ def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(comma
 
 
 @pytest.mark.slow
+def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
+    train_only, here, at_collect
+):
+    """It began at step 0 in silence, and emptied metrics.jsonl."""
+    at_collect(600, lambda: (interrupt(), interrupt()))
+    assert train_only(*TINY, "logging.interval_seconds=1e-3").code == 130
+    run = only_run()
+    before = (run / "metrics.jsonl").read_bytes()
+    assert before.count(b"\n") > 10
+    assert CheckpointStore(run / "checkpoints", read_only=True).steps() == []
+    answer = train_only(f"resume={run}", "logging.interval_seconds=1000")
+    assert answer.code == 0
+    assert "no checkpoint to resume from" in answer.out
+    assert "kept in metrics_before_1.jsonl" in answer.out
+    assert (run / "metrics_before_1.jsonl").read_bytes() == before
+    assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
+
+
+@pytest.mark.slow
+def test_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_was(
+    finished_run, refused, here
+):
+    run = here / "damaged"
+    shutil.copytree(finished_run, run)
+    for file in run.glob("checkpoints/step_*/*"):
+        file.write_bytes(b"damaged")
+    before = (run / "metrics.jsonl").read_bytes()
+    told = refused("train", f"resume={run}", "training.total_steps=3200")
+    assert "checkpoints in" in told
+    assert "are damaged" in told
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
 def test_step_size_may_change_on_resume(train_only, here):
     train_only(*TINY)
     run = only_run()

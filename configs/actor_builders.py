@@ -10,7 +10,7 @@ from policies.history.estimator import PRIVILEGED, Estimator, estimated_columns
 from policies.normal_actor import NormalActor, NormalActorConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.learner import Learner, OfflineLearner, SeesStored
+from robot_rl.core.learner import Learner, ObservesStoredData, OfflineLearner
 from robot_rl.learners.estimation import (
     Algorithm,
     Estimating,
@@ -82,7 +82,7 @@ def estimating(
     }  # fmt: skip
     if isinstance(learner, OfflineLearner):
         return EstimatingOffline(learner, estimator, estimation, **around)
-    if isinstance(learner, SeesStored):
+    if isinstance(learner, ObservesStoredData):
         return EstimatingStored(learner, estimator, estimation, **around)
     return Estimating(learner, estimator, estimation, **around)
 

@@ -23,7 +23,7 @@ from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner, ReturnsWanted
+from robot_rl.core.learner import Learner, MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.estimation import EstimationConfig
@@ -110,7 +110,7 @@ def build_sac(
     low, wanted = config.conservatism, None
     if low.calibrated:
         goes_on = low.online or low.fade_updates > 0
-        wanted = ReturnsWanted(failure_reward=low.failure_reward, online=goes_on)
+        wanted = MonteCarloReturns(failure_reward=low.failure_reward, online=goes_on)
 
     def penalty(generator: torch.Generator) -> CriticPenalty:
         around: dict[str, Any] = {
@@ -123,7 +123,7 @@ def build_sac(
     learner = SAC(
         config, actor, critic, **surroundings(spec, seed, stream_seed, reduce),
         penalty=penalty if low.weight > 0 or config.dynamics_gap.weight > 0 else None,
-        returns_wanted=wanted,
+        monte_carlo_returns=wanted,
     )  # fmt: skip
     return estimating(learner, actor, config, spec, reduce)
 

@@ -8,14 +8,13 @@ import numpy as np
 import onnxruntime
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.chunk_queue import ChunkQueue
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ChunkQueue, ClockSpec
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +220,7 @@ class PolicyRunner:
     def _observe(self) -> np.ndarray:
         observation = self._map.update(self._inputs)
         if self._starting.any():
-            rows = Rows(self._starting)
+            rows = EnvSelection(self._starting)
             rows.put(observation, self._map.reset(rows, self._inputs))
             self._starting[:] = False
         if not np.isfinite(observation).all():

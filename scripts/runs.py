@@ -9,7 +9,6 @@ from pathlib import Path
 
 from cli import exit_with_sentence
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.console import (
     format_clock,
     format_count,
@@ -17,14 +16,15 @@ from robot_rl.training.reporting.console import (
     format_percent,
 )
 from robot_rl.training.reporting.metrics import read_metrics
-from robot_rl.training.reporting.run_summary import (
+from robot_rl.training.runs.run_folder import RunFolder, find_runs
+from robot_rl.training.runs.run_summary import (
     RunSummary,
     delete_run,
     group_of,
     removable,
     summarise,
 )
-from robot_rl.training.runs.run_folder import RunFolder, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from runtime.table import print_table
 
 _EXAMPLES = """examples:

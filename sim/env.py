@@ -6,24 +6,33 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, Obs, StateSource
-from robot_rl.core.mirror import EnvMirror
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.rows import Rows
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
+from robot_rl.core.observation import (
+    GOAL_PREFIX,
+    OFFSET_PREFIX,
+    SENSED_PREFIX,
+    STATE_PREFIX,
+    TERM_KINDS,
+    ObservationInputs,
+    ObservationMap,
+    TermConfig,
+)
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored
 from robot_rl.core.seeding import derive_seed
-from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
-from sim.mirror import mirror_worlds
-from sim.observer import Observer
-from sim.simulation import Simulation
+from sim.randomization import LEVEL, FollowsSuccess, HasCurriculum
+from sim.simulation import Simulation, WorldStates
 from sim.task import Task
-from sim.world_states import WorldStates
 
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
@@ -78,7 +87,7 @@ class SimEnv:
         if isinstance(task, HasCurriculum):
             self._curricula.append(task.curriculum)
         self._states = WorldStates(simulation, task, has_curriculum=bool(self._curricula))
-        self._source: StateSource | None = None
+        self._source: ResetStateSource | None = None
         self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
         self._weight_values = task.reward_weights(0)
         self._weights = torch.tensor(self._weight_values, device=device)
@@ -128,7 +137,7 @@ class SimEnv:
         if state is not None:
             self.load_state_dict(state)
             return self._observer.look(self._last_action)
-        self._begin(Rows(self._all if mask is None else mask))
+        self._begin(EnvSelection(self._all if mask is None else mask))
         if self._stagger and mask is None:
             self._stagger_ends()
         return self._observer.look(self._last_action)
@@ -142,20 +151,20 @@ class SimEnv:
         self._episode_step += 1
         self._world_steps += self.spec.num_envs
         self.task.advance(self._episode_step)
-        judged = self.task.judge(
-            self.simulation.truth, action, self._last_action, self._episode_step
+        outcome = self.task.evaluate(
+            self.simulation.true_state, action, self._last_action, self._episode_step
         )
         self._last_action = action
         next_obs = self._observer.update(action)
 
         self._reweigh()
-        reward = judged.reward_terms @ self._weights
-        terminated = judged.terminated
+        reward = outcome.reward_terms @ self._weights
+        terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
-        success = judged.success & truncated
+        success = outcome.success & truncated
         valid = self._flags.watch(
-            {**next_obs, "reward": judged.reward_terms, "action": asked}, self.simulation.fault,
-            joined=(self._observer.next_memory, judged.reward_terms, asked),
+            {**next_obs, "reward": outcome.reward_terms, "action": asked}, self.simulation.fault,
+            joined=(self._observer.next_memory, outcome.reward_terms, asked),
         )  # fmt: skip
         if valid is not self._flags.everyone:
             self._given_up += self.simulation.fault.sum()
@@ -164,7 +173,7 @@ class SimEnv:
         for each in self._curricula:
             each.follow((terminated | truncated) & valid, success)
 
-        beginning = Rows(terminated | truncated)
+        beginning = EnvSelection(terminated | truncated)
         self._begin(beginning)
         observer = self._observer
         return EnvStep(
@@ -177,8 +186,8 @@ class SimEnv:
             valid=valid,
             action=action,
             intervened=self._none,
-            metrics={**judged.metrics, **self._extra_metrics},
-            reward_terms=judged.reward_terms,
+            metrics={**outcome.metrics, **self._extra_metrics},
+            reward_terms=outcome.reward_terms,
             reward_weights=self._weights,
         )
 
@@ -191,11 +200,11 @@ class SimEnv:
         """States of all worlds as they are now, (N, W) float32 each, copied."""
         return self._states.take()
 
-    def begin_from(self, source: StateSource) -> None:
+    def set_reset_states(self, source: ResetStateSource) -> None:
         """Begin episodes in the states of a source from the next reset on."""
         self._source = source
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         """Weigh rewards as after so many steps of the worlds of all processes of a run."""
         self._world_steps = world_steps
 
@@ -256,7 +265,7 @@ class SimEnv:
     def _stagger_ends(self) -> None:
         """Let every world's first episode end with that of a group, drawn at random."""
         longest = self.task.episode_steps
-        if (source := self._beginnings()) is not None:
+        if (source := self._reset_source()) is not None:
             longest = min(longest, source.episode_steps)
         stride = math.ceil(longest / _GROUPS)
         groups = math.ceil(longest / stride)
@@ -264,17 +273,17 @@ class SimEnv:
         ends = (1 + (share * groups).long()) * stride
         torch.minimum(self._episode_limit, ends, out=self._episode_limit)
 
-    def _beginnings(self) -> StateSource | None:
+    def _reset_source(self) -> ResetStateSource | None:
         """Where episodes begin in given states; None while they begin as the task lets them."""
         source = self._source
         return source if source is not None and self._world_steps < source.until else None
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: EnvSelection) -> None:
         """Start episodes in the picked worlds."""
         if rows.count == 0:
             return
         start, limit = self.task.start(rows, self._generator), self.task.episode_steps
-        if (source := self._beginnings()) is not None:
+        if (source := self._reset_source()) is not None:
             limit = min(limit, source.episode_steps)
             self._states.put(rows, source.draw(rows.count, self._generator), self._generator)
         else:
@@ -292,3 +301,192 @@ class SimEnv:
         if values != self._weight_values:
             self._weight_values = values
             self._weights = torch.tensor(values).to(self.spec.device, non_blocking=True)
+
+
+class Observer:
+    """Observes N worlds: their true successors, and what is to be acted on next."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        task: Task,
+        last_action: Tensor,
+        *,
+        actor_terms: Sequence[TermConfig],
+        critic_terms: Sequence[TermConfig],
+    ) -> None:
+        """Check the terms and allocate observations.
+
+        Args:
+            simulation: The worlds; actors see what it measures, critics its true state.
+            task: Sets the goals.
+            last_action: (N, A); only shape and device matter.
+            actor_terms: What the policy sees.
+            critic_terms: What the critic sees; empty for none.
+        """
+        self._simulation, self._task = simulation, task
+        terms = {"actor": actor_terms, "critic": critic_terms}
+        self._maps = {
+            name: ObservationMap(listed, self._inputs(name, last_action))
+            for name, listed in terms.items()
+            if listed or name == "actor"
+        }
+        # Written anew in every step: allocating megabytes would cost more than filling them.
+        self._memory, self._obs = self._allocate()
+        self.next_memory, self._next_obs = self._allocate()
+        """All numbers of the newest successors in a row; overwritten in place."""
+
+    @property
+    def specs(self) -> dict[str, GroupSpec]:
+        """Shapes of the groups."""
+        return {
+            name: GroupSpec(
+                shape=(one.size,),
+                terms=tuple(
+                    TermSpec(name=e["term"], width=e["width"], history=e["history"])
+                    for e in one.layout()
+                ),
+            )
+            for name, one in self._maps.items()
+        }
+
+    @property
+    def layouts(self) -> dict[str, list[dict[str, Any]]]:
+        """Terms of every group, as of `ObservationMap.layout`."""
+        return {name: one.layout() for name, one in self._maps.items()}
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """Name of the term of every column, by group."""
+        return {
+            name: [e["term"] for e in layout for _ in range(e["width"] * e["history"])]
+            for name, layout in self.layouts.items()
+        }
+
+    def update(self, last_action: Tensor) -> Obs:
+        """Observe true successors: histories move by one frame.
+
+        Args:
+            last_action: Accepted in this step, (N, A).
+        """
+        for name, one in self._maps.items():
+            one.update(self._inputs(name, last_action), out=self._next_obs[name])
+        return self._next_obs
+
+    def look(self, last_action: Tensor) -> Obs:
+        """Observe what is to be acted on next; no history moves."""
+        for name, one in self._maps.items():
+            one.look(self._inputs(name, last_action), out=self._obs[name])
+        return self._obs
+
+    def repeat(self) -> Obs:
+        """Hand on the successors as what is to be acted on next: nobody begins anew."""
+        self._memory.copy_(self.next_memory)
+        return self._obs
+
+    def begin(self, rows: EnvSelection, last_action: Tensor) -> None:
+        """Fill the histories of the picked worlds with the frame that their episodes begin with."""
+        for name, one in self._maps.items():
+            one.begin(rows, self._inputs(name, last_action))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Histories by group."""
+        return {name: one.state_dict() for name, one in self._maps.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; what is beside it in `state` is left alone."""
+        for name, one in self._maps.items():
+            one.load_state_dict(state[name])
+
+    def _inputs(self, group: str, last_action: Tensor) -> ObservationInputs:
+        worlds, goal = self._simulation, self._task.goal
+        if group == "actor":
+            state, sensed = worlds.measured, worlds.sensed
+        else:
+            state, sensed = worlds.true_state, worlds.privileged
+        return ObservationInputs(state=state, goal=goal, last_action=last_action, sensed=sensed)
+
+    def _allocate(self) -> tuple[Tensor, Obs]:
+        """All numbers of all groups in one piece of memory, and the groups in it."""
+        count, device = self._simulation.num_worlds, self._simulation.device
+        widths = [one.size for one in self._maps.values()]
+        memory = torch.zeros(count * sum(widths), device=device)
+        parts = memory.split([count * width for width in widths])
+        views = [part.reshape(count, -1) for part in parts]
+        return memory, dict(zip(self._maps, views, strict=True))
+
+
+@runtime_checkable
+class MirrorsGoals(Protocol):
+    """A task that knows how what it asks for looks in a mirror."""
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Of its goals, by name."""
+        ...
+
+
+@runtime_checkable
+class MirrorsSensors(Protocol):
+    """A simulation that knows how its sensors and drawn parameters look in a mirror."""
+
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Of what is sensed and what only it knows, by name; others have no mirror."""
+        ...
+
+
+def mirror_worlds(
+    robot: RobotSpec,
+    simulation: object,
+    task: object,
+    action_map: ActionMap,
+    layouts: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> EnvMirror:
+    """How observations and actions look in the mirror.
+
+    Args:
+        robot: Who has a left and a right.
+        simulation: Its worlds, asked where they know their mirror.
+        task: What it does, asked likewise.
+        action_map: From actions to commands.
+        layouts: `ObservationMap.layout` of each group.
+
+    Raises:
+        ConfigError: The robot, a term, or the worlds have no mirror; the message names it.
+    """
+    found = RobotMirror(robot)
+    action = found.action(action_map)
+    goals = task.goal_mirrors(found) if isinstance(task, MirrorsGoals) else {}
+    sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
+    prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
+
+    def of_term(name: str, width: int) -> SignedPermutation:
+        for prefix, known in prefixed:
+            if name.startswith(prefix):
+                return _known(known, name[len(prefix) :])
+        kinds = FIELD_KINDS if name.startswith(STATE_PREFIX) else TERM_KINDS
+        kind = _known(kinds, name.removeprefix(STATE_PREFIX))
+        return action if kind is Mirrored.action else found.kind(kind, width)
+
+    groups: dict[str, SignedPermutation] = {}
+    for group, layout in layouts.items():
+        parts: list[SignedPermutation] = []
+        for entry in layout:
+            try:
+                part = of_term(entry["term"], entry["width"])
+                if part.width != entry["width"]:
+                    raise ConfigError(f"its mirror has {part.width} columns of {entry['width']}")
+            except ConfigError as error:
+                raise ConfigError(
+                    f"observation group '{group}' cannot be mirrored, as its term "
+                    f"'{entry['term']}' has no mirror: {error}; declare one beside the term, leave "
+                    "it out, or choose training.symmetry=none"
+                ) from error
+            parts.append(part.times(entry["history"]))
+        groups[group] = SignedPermutation.joined(parts)
+    return EnvMirror(groups=groups, action=action)
+
+
+def _known(mirrors: Mapping[str, Any], name: str) -> Any:
+    if name not in mirrors:
+        raise ConfigError(unknown_name("mirror of", name, mirrors))
+    return mirrors[name]

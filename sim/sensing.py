@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.rows import Rows
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.robot import SensorSpec
 
 
 class SimulatedSensors:
@@ -128,7 +128,7 @@ class SimulatedSensors:
             slot = (self._newest - age) % len(self._samples)
             torch.gather(self._samples, 0, slot[None], out=self.values[None])
 
-    def reset(self, rows: Rows, truth: Sequence[Tensor]) -> None:
+    def reset(self, rows: EnvSelection, truth: Sequence[Tensor]) -> None:
         """Begin the picked worlds with samples of their start and a newly drawn bias.
 
         Args:

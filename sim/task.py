@@ -7,9 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 
 
 class Task(Protocol):
@@ -39,7 +39,7 @@ class Task(Protocol):
         """Weights of the K terms after so many steps of all worlds together: the curriculum."""
         ...
 
-    def start(self, rows: Rows, generator: torch.Generator) -> "Start":
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> "InitialState":
         """Draw new goals for the picked worlds and the states to begin from."""
         ...
 
@@ -51,13 +51,13 @@ class Task(Protocol):
         """
         ...
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> "Judgement":
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> "StepOutcome":
         """Value the step that was just simulated.
 
         Args:
-            truth: True state after the step.
+            true_state: True state after the step.
             action: Accepted action of the step, (N, A).
             last_action: Accepted action of the step before, (N, A).
             episode_step: (N,) int64, steps since each episode's start, this one included.
@@ -100,7 +100,7 @@ def clocks_of(task: Task) -> dict[str, ClockSpec]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class InitialState:
     """Where episodes begin."""
 
     robot: RobotState
@@ -112,7 +112,7 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class StepOutcome:
     """What a task says of a step."""
 
     reward_terms: Tensor

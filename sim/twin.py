@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from robot_rl.core.safe_command import safe_command
 from robot_rl.core.seeding import derive_seed
 from sim.simulation import Simulation
 from sim.task import Task
@@ -85,7 +85,7 @@ class Twin:
         """Physics steps per control step of the task."""
         self._seed = seed
         self._generator = torch.Generator(device=simulation.device)
-        self._all = Rows(torch.ones(1, dtype=torch.bool, device=simulation.device))
+        self._all = EnvSelection(torch.ones(1, dtype=torch.bool, device=simulation.device))
         self._weights = torch.tensor(task.reward_weights(0), device=simulation.device)
         self._now = now
         self._stamp = -math.inf
@@ -235,12 +235,14 @@ class Twin:
             action = self._action_map.from_command(_to_torch(given, self.simulation.device))
             action = torch.nan_to_num(action, nan=0.0).clamp(-1.0, 1.0)
         self._heard = None
-        judged = self.task.judge(self.simulation.truth, action, self._last_action, self._step)
+        outcome = self.task.evaluate(
+            self.simulation.true_state, action, self._last_action, self._step
+        )
         self._last_action = action
         if not self._terminated:
-            self._return += float((judged.reward_terms @ self._weights)[0])
-            self._success = bool(judged.success[0])
-            self._terminated = bool(judged.terminated[0]) or bool(self.simulation.fault[0])
+            self._return += float((outcome.reward_terms @ self._weights)[0])
+            self._success = bool(outcome.success[0])
+            self._terminated = bool(outcome.terminated[0]) or bool(self.simulation.fault[0])
 
 
 def _is_finite(command: RobotCommand) -> bool:

@@ -39,7 +39,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not has_workers or hasattr(config, "workerinput") or config.option.collectonly:
         return
     try:
-        from sim.physics.multirotor_engine.engine import compile_kernels
+        from sim.physics.multirotor_engine import compile_kernels
     except (
         ImportError
     ):  # without Warp nothing is compiled; the tests that need it say so themselves

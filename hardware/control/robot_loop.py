@@ -1,17 +1,28 @@
-"""The robot process: read, judge, decide, control, limit, write, at a fixed rate.
+"""The control loop: read, check, decide, control, limit, write, at a fixed rate.
 
 The loop never raises outward. What fails becomes a condition, the robot is stopped, and the reason
 is in the status. Every limit is enforced here, after any policy and any person.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, runtime_checkable
 
-from hardware.control.acts import Acts
-from hardware.control.command_path import CommandPath, Laws
-from hardware.control.limits.clipping import Limiter
+from hardware.control.clock import Clock, Latencies
+from hardware.control.limits import Limiter
+from hardware.control.monitors import (
+    IN_CHARGE,
+    ROUNDING,
+    CommandSource,
+    Observed,
+    StampedCommand,
+    Watch,
+)
+from hardware.control.pipeline import CommandPath, Laws
 from hardware.control.safety import (
+    ACTS,
     DRIVEN,
     EMERGENCIES,
     FAULTS,
@@ -21,17 +32,131 @@ from hardware.control.safety import (
     deciding_rule,
     refusals,
 )
-from hardware.control.status import RobotStatus, Trip, refusal_words, trip_words
 from hardware.control.stopping import Stopping
-from hardware.control.timing.clock import Clock
-from hardware.control.timing.durations import Latencies
-from hardware.control.watch.commanded import IN_CHARGE, CommandSource, StampedCommand
-from hardware.control.watch.conditions import Observed, Watch
-from hardware.control.watch.measured import ROUNDING
-from hardware.drivers.driver import StampedDriver
 from robot_rl.core.errors import ConfigError, StaleStateError
 from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_driver import RobotDriver
 from robot_rl.core.robot_state import RobotState
+
+
+class Acts:
+    """Acts since the last tick, the person's heartbeat, and how many send commands.
+
+    Real-time on both sides: appending, popping and assigning are atomic in Python, so nobody waits.
+    """
+
+    def __init__(self) -> None:
+        """Nobody there, one sender."""
+        self._asked: deque[Condition] = deque(maxlen=64)
+        self.heartbeat = -math.inf
+        """When the person was heard last, clock of the loop [s]."""
+        self.publishers = 1
+        """How many send commands to this robot."""
+        self.estop_down = False
+        """Whether an emergency button is held down."""
+
+    def ask(self, act: Condition) -> None:
+        """Ask for an act in the next tick."""
+        if act not in ACTS:
+            known = ", ".join(sorted(known.value for known in ACTS))
+            raise ConfigError(f"'{act.value}' cannot be asked for; known: {known}")
+        self._asked.append(act)
+
+    def take(self) -> set[Condition]:
+        """Acts of this tick."""
+        taken = {self._asked.popleft() for _ in range(len(self._asked))}
+        return taken | {Condition.ESTOP_PRESSED} if self.estop_down else taken
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A change of state that nobody asked for, or that stopped the robot."""
+
+    time: float
+    """When [s]."""
+    before: SafetyState
+    """From where."""
+    after: SafetyState
+    """To where."""
+    causes: frozenset[Condition]
+    """What decided."""
+    words: str
+    """The same for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotStatus:
+    """The loop after a tick."""
+
+    time: float
+    """Of the tick [s]."""
+    ticks: int
+    """Ticks so far."""
+    safety: SafetyState
+    """State of the machine."""
+    conditions: frozenset[Condition]
+    """What held in the tick."""
+    details: Mapping[Condition, str]
+    """A few words on those where there is more than their name."""
+    trip: Trip | None
+    """The last trip."""
+    refused: str
+    """Why the last act that was not done was not done; empty where none was refused since."""
+    state_age: float
+    """Age of the sample in use [s]; infinite before the first."""
+    clamped: int
+    """Ticks in which a limit changed the command."""
+    replaced: int
+    """Ticks in which an entry of the command was no number."""
+    missed: int
+    """Periods missed so far."""
+
+    @property
+    def line(self) -> str:
+        """One line for a terminal."""
+        shown = [c.value for c in Condition if c in self.conditions]
+        parts = [f"{self.time:9.2f} s  {self.safety.value:9}", ", ".join(shown) or "-"]
+        if self.trip is not None:
+            parts.append(f"last trip: {self.trip.words}")
+        if self.refused:
+            parts.append(self.refused)
+        return "  ".join(parts)
+
+
+def trip_words(
+    before: SafetyState, after: SafetyState, causes: frozenset[Condition],
+    details: Mapping[Condition, str],
+) -> str:  # fmt: skip
+    """A trip in words: from where, to where, and why."""
+    return f"{before.value} -> {after.value}: {_reasons(causes, details)}"
+
+
+def refusal_words(
+    refused: Mapping[Condition, frozenset[Condition]], safety: SafetyState,
+    details: Mapping[Condition, str],
+) -> str:  # fmt: skip
+    """Refused acts in words: what was asked for, and what forbids it."""
+    return "; ".join(
+        f"'{act.value}' is refused: " + (_reasons(reasons, details) if reasons else
+                                         f"it does nothing in '{safety.value}'")
+        for act, reasons in refused.items()
+    )  # fmt: skip
+
+
+def _reasons(causes: frozenset[Condition], details: Mapping[Condition, str]) -> str:
+    named = [c for c in Condition if c in causes]
+    return ", ".join(f"{c.value} ({details[c]})" if c in details else c.value for c in named)
+
+
+@runtime_checkable
+class StampedDriver(RobotDriver, Protocol):
+    """A driver that says when its newest sample was measured."""
+
+    @property
+    def stamp(self) -> float:
+        """Measurement time of what `read` gave last, clock of the loop [s]; -inf before."""
+        ...
+
 
 STAGES = ("lateness", "read", "decide", "control", "write", "tick", "answer")
 """What is timed: how late a tick began, its four parts, all of it; and how old the measurement was

@@ -1,20 +1,177 @@
-"""A robot that is not there: ideal joints or a flying point, with the bad habits of a real one."""
+"""A driver without a robot: ideal joints or a flying point, with the faults of a real one."""
 
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from hardware.control.timing.clock import Clock
-from hardware.drivers.fake_bodies import Body, FlyingBody, JointBody
-from robot_rl.core.errors import ConfigError, StaleStateError
+from hardware.control.clock import Clock
+from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
+from robot_rl.core.quaternion import from_rotation_vector, multiply, normalize, rotate
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import CommandKind, RobotCommand
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    RobotCommand,
+    RotorCommand,
+)
 from robot_rl.core.robot_state import RobotState
+
+GRAVITY = 9.81
+"""[m/s^2]"""
+
 
 _STEP = 1e-3
 """Longest step of the body [s]."""
+
+
+class Body(Protocol):
+    """Something that moves as it is told."""
+
+    def accept(self, command: RobotCommand) -> RobotCommand:
+        """Follow a command from now on; returns it within the body's own limits."""
+        ...
+
+    def relax(self) -> None:
+        """Follow the safe command: damping, or rotors off."""
+        ...
+
+    def step(self, dt: float) -> None:
+        """Let time pass [s]."""
+        ...
+
+    def fields(self) -> dict[str, np.ndarray]:
+        """Fields of `RobotState` that the body has, (1, width) each."""
+        ...
+
+
+class JointBody:
+    """Joints in MIT mode, each an inertia: I q'' = clip(kp (q_d - q) + kd (dq_d - dq) + tau).
+
+    No gravity, no friction, no coupling, and stops that only a limiter keeps it from.
+    """
+
+    def __init__(self, spec: RobotSpec, inertia: float = 0.1) -> None:
+        """Stand at the default pose; `inertia` of every joint [kg m^2]."""
+        joints = spec.joints
+        self._inertia = inertia
+        self._effort_limit = np.array([[joint.effort_limit for joint in joints]], float)
+        self._damping = np.array([[joint.damping for joint in joints]], float)
+        self.q = np.array([[joint.default_position for joint in joints]], float)
+        """(1, J) [rad]."""
+        self.dq = np.zeros_like(self.q)
+        """(1, J) [rad/s]."""
+        self.tau = np.zeros_like(self.q)
+        """(1, J) [N m]."""
+        self._opening = np.ones((1, 1))
+        self.relax()
+
+    def accept(self, command: RobotCommand) -> RobotCommand:
+        """Follow a joint command; its motors clip the sum of the law's torques only."""
+        if not isinstance(command, JointCommand):
+            raise ShapeError(f"this robot takes JointCommand, got {type(command).__name__}")
+        self._command = command
+        if command.gripper is not None:
+            self._opening = np.clip(command.gripper, 0.0, 1.0)
+        return command
+
+    def relax(self) -> None:
+        """Damping without stiffness."""
+        zero = np.zeros_like(self.q)
+        self._command = JointCommand(q=self.q, dq=zero, tau=zero, kp=zero, kd=self._damping)
+
+    def step(self, dt: float) -> None:
+        """Semi-implicit Euler."""
+        c = self._command
+        law = c.kp * (c.q - self.q) + c.kd * (c.dq - self.dq) + c.tau
+        self.tau = np.clip(law, -self._effort_limit, self._effort_limit)
+        self.dq = self.dq + dt * self.tau / self._inertia
+        self.q = self.q + dt * self.dq
+
+    def fields(self) -> dict[str, np.ndarray]:
+        """Joints, and the gripper that is always where it was told to be."""
+        return {
+            "joint_position": self.q,
+            "joint_velocity": self.dq,
+            "joint_effort": self.tau,
+            "gripper_opening": self._opening,
+        }
+
+
+class FlyingBody:
+    """A mass with thrust along its z axis; its inner loop reaches body rates with a lag.
+
+    Rotor commands give their mean as thrust and no rotation: there is no model of the frame.
+    """
+
+    def __init__(self, spec: RobotSpec, hover_thrust: float = 0.5, lag: float = 0.03) -> None:
+        """Stand on the ground.
+
+        Args:
+            spec: The robot; its command is rotors or body rates.
+            hover_thrust: Fraction of the largest thrust that carries it.
+            lag: Time constant of the inner loop [s].
+        """
+        self._rotors = len(spec.rotors)
+        self._hover, self._lag = hover_thrust, lag
+        self.position = np.zeros((1, 3))
+        """(1, 3) [m], world."""
+        self.orientation = np.array([[1.0, 0.0, 0.0, 0.0]])
+        """(1, 4), wxyz."""
+        self.velocity = np.zeros((1, 3))
+        """(1, 3) [m/s], world."""
+        self.rates = np.zeros((1, 3))
+        """(1, 3) [rad/s], body."""
+        self._force = np.array([[0.0, 0.0, GRAVITY]])
+        self.relax()
+
+    def accept(self, command: RobotCommand) -> RobotCommand:
+        """Follow rotor speeds or body rates."""
+        if isinstance(command, RotorCommand):
+            speed = np.clip(np.nan_to_num(np.asarray(command.speed, float)), 0.0, 1.0)
+            if speed.shape != (1, self._rotors):
+                raise ShapeError(f"this robot has {self._rotors} rotors, got {speed.shape}")
+            self._rates, self._thrust = np.zeros((1, 3)), float(speed.mean())
+            return RotorCommand(speed=speed)
+        if isinstance(command, BodyRateCommand):
+            thrust = np.clip(np.nan_to_num(np.asarray(command.thrust, float)), 0.0, 1.0)
+            self._rates, self._thrust = np.asarray(command.rates_b, float), float(thrust[0, 0])
+            return BodyRateCommand(rates_b=self._rates, thrust=thrust)
+        raise ShapeError(f"this robot takes rotors or body rates, got {type(command).__name__}")
+
+    def relax(self) -> None:
+        """Rotors off."""
+        self._rates, self._thrust = np.zeros((1, 3)), 0.0
+
+    def step(self, dt: float) -> None:
+        """Semi-implicit Euler above a ground that nothing bounces off."""
+        grounded = self.position[0, 2] <= 0.0 and self._thrust <= self._hover
+        target = np.zeros((1, 3)) if grounded else self._rates
+        self.rates = self.rates + (1.0 - math.exp(-dt / self._lag)) * (target - self.rates)
+        turn = from_rotation_vector(self.rates * dt)
+        self.orientation = normalize(multiply(self.orientation, turn))
+        push = np.array([[0.0, 0.0, GRAVITY * self._thrust / self._hover]])
+        weight = np.array([[0.0, 0.0, GRAVITY]])
+        acceleration = rotate(self.orientation, push) - weight
+        self.velocity = self.velocity + dt * acceleration
+        self.position = self.position + dt * self.velocity
+        self._force = push
+        if self.position[0, 2] <= 0.0 and self.velocity[0, 2] <= 0.0:
+            self.position[0, 2] = 0.0
+            self.velocity, self._force = np.zeros((1, 3)), weight
+
+    def fields(self) -> dict[str, np.ndarray]:
+        """The base."""
+        return {
+            "position_w": self.position,
+            "orientation_w": self.orientation,
+            "linear_velocity_w": self.velocity,
+            "angular_velocity_b": self.rates,
+            "linear_acceleration_b": self._force,
+        }
 
 
 @dataclass(kw_only=True)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from hardware.recording.bag import BagTopic, BagWriter
 from hardware.ros.compat import message
-from hardware.ros.messages.state_messages import state_topics
-from hardware.ros.policy.policy_node import command_messages
-from hardware.ros.policy.policy_step import STEP_TOPIC, STEP_TYPE
-from hardware.ros.policy.robot_inputs import GOAL_TYPE, SENSED_TYPE
-from hardware.ros.session import RosSession
-from hardware.ros.subscriptions import Every
+from hardware.ros.policy_node import command_messages
+from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE
+from hardware.ros.robot_inputs import GOAL_TYPE, SENSED_TYPE
+from hardware.ros.session import Every, RosSession
+from hardware.ros.state_messages import state_topics
 from policies.runner import PolicySpec
 
 FLUSH_SECONDS = 0.25

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from policies.bundle import bundle_digest, read_bundle
 from policies.runner import PolicySpec, open_network
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 

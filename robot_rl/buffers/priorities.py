@@ -60,7 +60,7 @@ class Priorities:
         self._largest = torch.ones((), device=device)  # error, epsilon included
         self._generator = torch.Generator(device=device).manual_seed(seed)
 
-    def admit(self, first: int, valid: Tensor) -> None:
+    def on_add(self, first: int, valid: Tensor) -> None:
         """New rows get the largest priority so far; invalid ones are never drawn.
 
         Args:

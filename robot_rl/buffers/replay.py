@@ -9,13 +9,12 @@ from torch import Tensor
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns
-from robot_rl.buffers.row_description import describe_rows
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.row_layout import RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 
@@ -36,7 +35,7 @@ class ReplayBuffer:
         n_step: int = 1,
         chunks: bool = False,
         config: ReplayConfig | None = None,
-        returns: ReturnsWanted | None = None,
+        returns: MonteCarloReturns | None = None,
         seed: int = 0,
     ) -> None:
         """Allocate the ring on the environment's device.
@@ -120,9 +119,9 @@ class ReplayBuffer:
         slot = self.total_steps % self.num_steps
         self.layout.pack(obs, step, self._rows[slot])
         if self._priorities is not None:
-            self._priorities.admit(slot * self._num_envs, step.valid)
+            self._priorities.on_add(slot * self._num_envs, step.valid)
         if self.monte_carlo is not None:
-            self.monte_carlo.admit(slot, step.success)
+            self.monte_carlo.on_add(slot, step.success)
         self._stamps[slot, 0] = stamp_ns
         self._stamps[slot, 1] = policy_version
         if step.reward_weights is not None:
@@ -160,14 +159,14 @@ class ReplayBuffer:
         )
         return self._transitions(drawn, held)
 
-    def spread(self, count: int) -> Batch:
+    def strided_sample(self, count: int) -> Batch:
         """Up to `count` transitions, evenly spread over time and worlds; draws nothing."""
         place = torch.linspace(
             0, len(self) - 1, min(count, len(self)), dtype=torch.float64, device=self._rows.device
         )
         return self._transitions(place.round().long(), min(self.total_steps, self.num_steps))
 
-    def favour(self, chance: Tensor) -> None:
+    def set_sampling_weights(self, chance: Tensor) -> None:
         """Draw rows by a chance each from now on; for rings to which nothing is added any more.
 
         Args:
@@ -175,7 +174,7 @@ class ReplayBuffer:
         """
         self._favoured = Favoured(chance.flatten())
 
-    def weigh(self, weights: Tensor) -> None:
+    def set_reward_weights(self, weights: Tensor) -> None:
         """Value all rewards by weights of the terms, (K,), until a step brings others."""
         self._returns.weights.copy_(weights)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class MonteCarlo:
     """The return that was reached from every row of a ring, found anew as the ring moves on."""
 
     def __init__(
-        self, steps: int, worlds: int, wanted: ReturnsWanted, gamma: float, device: torch.device
+        self, steps: int, worlds: int, wanted: MonteCarloReturns, gamma: float, device: torch.device
     ) -> None:
         """Begin with nothing known.
 
@@ -108,7 +108,7 @@ class MonteCarlo:
         self._weights: Tensor | None = None
         self._found_at = 0
 
-    def admit(self, slot: int, success: Tensor) -> None:
+    def on_add(self, slot: int, success: Tensor) -> None:
         """A new step, (N,) bool, lies in a slot; its return is not known yet."""
         self.success[slot] = success
         self.value[slot] = -torch.inf

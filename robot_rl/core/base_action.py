@@ -17,10 +17,10 @@ from robot_rl.core.env import (
     BatchEnv,
     EnvSpec,
     EnvStep,
-    FollowsRun,
+    FollowsGlobalStep,
     GroupSpec,
+    HasRewardWeights,
     Obs,
-    WeighsRewards,
 )
 from robot_rl.core.errors import SpecMismatchError
 
@@ -116,10 +116,10 @@ class BaseActionEnv:
             next_obs={**step.next_obs, BASE_ACTION: after},
         )
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         """As the worlds."""
-        if isinstance(self.env, FollowsRun):
-            self.env.follow_run(world_steps)
+        if isinstance(self.env, FollowsGlobalStep):
+            self.env.set_global_step(world_steps)
 
     def check(self) -> None:
         """As the worlds."""
@@ -151,13 +151,13 @@ class BaseActionEnv:
         self._action = state["action"].to(self._action.device, copy=True)
 
 
-class WeighedBaseActionEnv(BaseActionEnv):
+class WeightedBaseActionEnv(BaseActionEnv):
     """The same around worlds that say what their reward terms weigh."""
 
     @property
     def reward_weights(self) -> Tensor:
         """The newest weights, (K,)."""
-        assert isinstance(self.env, WeighsRewards)
+        assert isinstance(self.env, HasRewardWeights)
         return self.env.reward_weights
 
 
@@ -167,5 +167,5 @@ def with_base_action(env: BatchEnv, base: BasePolicy) -> BaseActionEnv:
     Raises:
         SpecMismatchError: They have the group already.
     """
-    kind = WeighedBaseActionEnv if isinstance(env, WeighsRewards) else BaseActionEnv
+    kind = WeightedBaseActionEnv if isinstance(env, HasRewardWeights) else BaseActionEnv
     return kind(env, base)

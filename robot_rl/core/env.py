@@ -194,7 +194,7 @@ class BatchEnv(Protocol):
 
 
 @runtime_checkable
-class WeighsRewards(Protocol):
+class HasRewardWeights(Protocol):
     """An environment that says before the first step what its reward terms weigh."""
 
     @property
@@ -203,7 +203,7 @@ class WeighsRewards(Protocol):
         ...
 
 
-class StateSource(Protocol):
+class ResetStateSource(Protocol):
     """Where an environment takes states from that episodes begin in."""
 
     @property
@@ -222,7 +222,7 @@ class StateSource(Protocol):
 
 
 @runtime_checkable
-class BeginsAnywhere(Protocol):
+class SupportsStateReset(Protocol):
     """An environment that tells the state its worlds are in, and begins episodes in such states."""
 
     @property
@@ -238,7 +238,7 @@ class BeginsAnywhere(Protocol):
         """States of all worlds as they are now, (N, W) float32 each, copied."""
         ...
 
-    def begin_from(self, source: StateSource) -> None:
+    def set_reset_states(self, source: ResetStateSource) -> None:
         """Begin episodes in its states from the next reset on.
 
         It draws with the environment's own random stream, which `state_dict` holds.
@@ -247,9 +247,9 @@ class BeginsAnywhere(Protocol):
 
 
 @runtime_checkable
-class FollowsRun(Protocol):
+class FollowsGlobalStep(Protocol):
     """An environment whose course depends on how far a run is that other processes collect for."""
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         """Go on as after so many steps of the worlds of all processes."""
         ...

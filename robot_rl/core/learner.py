@@ -85,7 +85,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReturnsWanted:
+class MonteCarloReturns:
     """A learner asks for the return that was really reached from every row."""
 
     failure_reward: float
@@ -95,16 +95,16 @@ class ReturnsWanted:
 
 
 @runtime_checkable
-class SeesStored(Protocol):
+class ObservesStoredData(Protocol):
     """What a learner has beside `Learner` if its normalisers may begin with stored experience."""
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take stored observations, groups (B, ...), into the normalisers."""
         ...
 
 
 @runtime_checkable
-class OfflineLearner(SeesStored, Protocol):
+class OfflineLearner(ObservesStoredData, Protocol):
     """What a learner has beside `Learner` if it may begin with stored experience alone."""
 
     @property
@@ -113,7 +113,7 @@ class OfflineLearner(SeesStored, Protocol):
         ...
 
     @property
-    def returns_wanted(self) -> ReturnsWanted | None:
+    def monte_carlo_returns(self) -> MonteCarloReturns | None:
         """Whether `Batch.extra` must have "monte_carlo_return", (B,): -inf where unknown."""
         ...
 

@@ -12,8 +12,14 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.fast_products import FastProducts
-from robot_rl.core.learner import Learner, OfflineLearner, Phase, ReturnsWanted, SeesStored
+from robot_rl.core.learner import (
+    Learner,
+    MonteCarloReturns,
+    ObservesStoredData,
+    OfflineLearner,
+    Phase,
+)
+from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce
@@ -60,7 +66,7 @@ class Estimator(Protocol):
 class Algorithm(Learner, Protocol):
     """A learner of the family."""
 
-    products: FastProducts
+    products: OneDnnMatmul
     """Entered by every update."""
 
 
@@ -151,10 +157,10 @@ class Estimating:
 class EstimatingStored(Estimating):
     """The same around a learner whose normalisers may begin with stored experience."""
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take observations, groups (B, ...), into all normalisers."""
-        assert isinstance(self.inner, SeesStored)
-        self.inner.see(obs)
+        assert isinstance(self.inner, ObservesStoredData)
+        self.inner.observe_stored(obs)
         self._estimator.update_statistics(obs)
 
 
@@ -169,9 +175,9 @@ class EstimatingOffline(EstimatingStored):
         return self.inner.learns_offline
 
     @property
-    def returns_wanted(self) -> ReturnsWanted | None:
+    def monte_carlo_returns(self) -> MonteCarloReturns | None:
         """As the algorithm."""
-        return self.inner.returns_wanted
+        return self.inner.monte_carlo_returns
 
     def begin_phase(self, phase: Phase) -> None:
         """The run enters a phase."""

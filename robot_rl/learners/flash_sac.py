@@ -127,9 +127,9 @@ class FlashSAC(OffPolicyLearner):
         """Held noise ends with its episode."""
         self._noise.begin(mask)
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take observations into the normalisers; the target critic has one of its own."""
-        super().see(obs)
+        super().observe_stored(obs)
         self.target_critic.update_statistics(obs)
 
     def _trains(self) -> tuple[Network, ...]:

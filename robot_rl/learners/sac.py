@@ -21,7 +21,7 @@ from torch import Tensor
 
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Phase, ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, StochasticActor, some_members
@@ -108,7 +108,7 @@ class SAC(OffPolicyLearner):
         self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
         device: torch.device, seed: int, reduce: Reduce | None = None,
         penalty: Callable[[torch.Generator], CriticPenalty] | None = None,
-        returns_wanted: ReturnsWanted | None = None,
+        monte_carlo_returns: MonteCarloReturns | None = None,
     ) -> None:  # fmt: skip
         """Take over the networks.
 
@@ -121,7 +121,7 @@ class SAC(OffPolicyLearner):
             seed: Seed of exploration and of sampled actions.
             reduce: Joins the gradients of several processes.
             penalty: Makes what is added to the critics' loss, given the learner's random stream.
-            returns_wanted: What that needs of the buffer.
+            monte_carlo_returns: What that needs of the buffer.
         """
         self.config = config
         self.actor = actor.to(device)
@@ -134,7 +134,7 @@ class SAC(OffPolicyLearner):
             interval=1 if config.temperature_every_update else config.actor_interval,
         )  # fmt: skip
         self.penalty = None if penalty is None else penalty(self._generator)
-        self.returns_wanted = returns_wanted
+        self.monte_carlo_returns = monte_carlo_returns
         self._phase = Phase.online
         self._switch = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())

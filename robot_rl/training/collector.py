@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, FollowsRun, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, FollowsGlobalStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 
 
 class Collector:
@@ -40,7 +40,7 @@ class Collector:
         self._replay = replay
         self._random_steps = random_steps
         self._ranks = ranks or Ranks()
-        self._follows = env if isinstance(env, FollowsRun) else None
+        self._follows = env if isinstance(env, FollowsGlobalStep) else None
         spec = env.spec
         self._generator = torch.Generator(device=spec.device)
         self._generator.manual_seed(derive_seed(seed, "random actions"))
@@ -89,7 +89,9 @@ class Collector:
             action = self._learner.act(self._obs, explore=True)
         if self._ranks.count > 1 and self._follows is not None:
             others = spec.num_envs * (self._ranks.count - 1)
-            self._follows.follow_run(self.world_steps + others)  # it counts its own worlds itself
+            self._follows.set_global_step(
+                self.world_steps + others
+            )  # it counts its own worlds itself
         step = self._env.step(action)
         self._replay.add(self._obs, step, policy_version=self.policy_version)
         self._learner.observe(self._ranks.join_step(step))

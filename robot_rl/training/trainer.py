@@ -8,31 +8,31 @@ anew.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import mirror_images_of
+from robot_rl.buffers.minibatches import Minibatches, mirror_images_of
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.saved_rows import Segments
-from robot_rl.core.env import BatchEnv, WeighsRewards
+from robot_rl.core.env import BatchEnv, HasRewardWeights
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.clock import CheckpointSchedule, Clock
 from robot_rl.training.collector import Collector
+from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
-from robot_rl.training.phases.beginnings import begin_in_snapshots
-from robot_rl.training.phases.course import Course
-from robot_rl.training.phases.start import load_start
-from robot_rl.training.prior_data.lookout import Lookout
-from robot_rl.training.prior_data.prior import Prior, open_prior
-from robot_rl.training.ranks.parallel import Ranks
-from robot_rl.training.ranks.rank_shares import check_same, save_others, share_of, state_of
-from robot_rl.training.trainer_config import Symmetry, TrainerConfig
+from robot_rl.training.prior import Prior, open_prior
+from robot_rl.training.ranks import Ranks, check_same, save_others, share_of, state_of
+from robot_rl.training.schedule import PhaseSchedule
+from robot_rl.training.snapshots import snapshot_resets
+from robot_rl.training.start import load_start
+from robot_rl.training.storage.checkpoint import CheckpointStore
+
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
@@ -55,7 +55,7 @@ class Trainer:
         interval_seconds: float,
         seed: int,
         ranks: Ranks | None = None,
-        look: Lookout | None = None,
+        augment: "ObservationAugmenter | None" = None,
         make_collector: Callable[..., Collector] = Collector,
     ) -> None:
         """Join the parts.
@@ -71,7 +71,7 @@ class Trainer:
             interval_seconds: Wall time between two records [s].
             seed: Seed of starts, random actions and sampling; another one on every rank.
             ranks: Processes that train together; this one alone by default.
-            look: Adds to episodes of before what the worlds add to observations.
+            augment: Adds to episodes of before what the worlds add to observations.
             make_collector: Makes what fills the replay.
         """
         ranks = ranks or Ranks()
@@ -81,7 +81,7 @@ class Trainer:
         self.learner = learner
         self._ranks = ranks
         groups = (*learner.actor_groups, *learner.critic_groups)
-        wanted = learner.returns_wanted if isinstance(learner, OfflineLearner) else None
+        wanted = learner.monte_carlo_returns if isinstance(learner, OfflineLearner) else None
         self.replay = ReplayBuffer(
             env.spec,
             groups,
@@ -93,18 +93,18 @@ class Trainer:
             returns=wanted if wanted is not None and wanted.online else None,
             seed=seed,
         )
-        if isinstance(env, WeighsRewards):
-            self.replay.weigh(env.reward_weights)
+        if isinstance(env, HasRewardWeights):
+            self.replay.set_reward_weights(env.reward_weights)
         self.prior: Prior | None = None
         """Experience of before."""
         if config.prior.run:
             self.prior = open_prior(
-                config.prior, self.replay, env.spec, groups, seed=seed, look=look, returns=wanted,
-                held_out=config.offline.held_out if config.offline.updates else 0.0,
+                config.prior, self.replay, env.spec, groups, seed=seed, augment=augment,
+                returns=wanted, held_out=config.offline.held_out if config.offline.updates else 0.0,
                 copies=ranks.local_count,
             )  # fmt: skip
-            self.prior.favour(config.prior)
-        self.snapshots = begin_in_snapshots(config.snapshots, env)
+            self.prior.set_sampling_weights(config.prior)
+        self.snapshots = snapshot_resets(config.snapshots, env)
         """States that episodes begin in at first."""
         size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
         images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
@@ -114,7 +114,7 @@ class Trainer:
             share=config.prior.share, images=images,
         )  # fmt: skip
         start_steps = config.warm_up_steps if config.begins_trained else config.random_steps
-        self.course = Course(
+        self.schedule = PhaseSchedule(
             config.offline, learner, self.prior,
             Minibatches(self.prior.replay, size, images=images) if self.prior else None,
             env, start_steps=start_steps,
@@ -161,7 +161,7 @@ class Trainer:
             self.collector.start(self._seed)
         self._clock.start(self.step)
         while self.step < self.config.length and not self._ranks.any(self._stop):
-            offline = self.course.enter(self.collector.world_steps) is Phase.offline
+            offline = self.schedule.advance(self.collector.world_steps) is Phase.offline
             if self._offline_block() if offline else self._online_step():
                 self._evaluate_and_save()
                 continue
@@ -186,7 +186,7 @@ class Trainer:
         if self.config.start.run:
             load_start(self.config.start, self.learner)  # its normalisers are what it acts with
         else:
-            self.course.prepare()
+            self.schedule.warm_start_normalizers()
 
     @property
     def lost_its_replay(self) -> bool:
@@ -196,7 +196,7 @@ class Trainer:
     @property
     def step(self) -> int:
         """How far the run is: updates of the offline phase and world-steps."""
-        return self.course.updates + self.collector.world_steps
+        return self.schedule.updates + self.collector.world_steps
 
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
@@ -204,17 +204,17 @@ class Trainer:
 
     def _offline_block(self) -> bool:
         """Some updates from stored experience; returns whether an evaluation is due."""
-        assert self.course.minibatches is not None
+        assert self.schedule.minibatches is not None
         with self._clock.learning():
-            self._update(self.course.minibatches, self.course.block(), 0.0)
-        return self.course.evaluation_is_due
+            self._update(self.schedule.minibatches, self.schedule.block(), 0.0)
+        return self.schedule.evaluation_is_due
 
     def _online_step(self) -> bool:
         """One step of all worlds and what is learned of it; returns as `_offline_block`."""
         before = self.collector.world_steps
         with self._clock.collecting():
             self.collector.collect()
-        self.course.enter(self.collector.world_steps)  # what is learned of the last warm-up step
+        self.schedule.advance(self.collector.world_steps)  # the last warm-up step
         with self._clock.learning():
             self._learn()
         interval, now = self.config.evaluation_interval, self.collector.world_steps
@@ -223,8 +223,8 @@ class Trainer:
     def _learn(self) -> None:
         updates = self.config.updates_per_step
         # A run that goes on without its replay fills it again before it learns.
-        enough = min(self.course.start_steps // self._ranks.count, self.replay.capacity)
-        warming = self.collector.world_steps < self.course.start_steps
+        enough = min(self.schedule.start_steps // self._ranks.count, self.replay.capacity)
+        warming = self.collector.world_steps < self.schedule.start_steps
         if warming or updates == 0 or len(self.replay) < enough:
             return
         progress = min(1.0, self.collector.world_steps / self.config.total_steps)
@@ -236,14 +236,14 @@ class Trainer:
             metrics, error = self.learner.update(minibatch)
             self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
             self._watch.see_metrics(self._learn_metrics)
-            minibatches.tell(minibatch, error)
+            minibatches.update_priorities(minibatch, error)
         self.collector.policy_version += count
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
         with self._clock.aside():
             summary, score = self._ranks.first(self._evaluate) or ({}, None)
-        self.course.remember()
+        self.schedule.record_diagnostics()
         self._log(summary)
         self._save(score)
 
@@ -254,9 +254,9 @@ class Trainer:
         return result.summary(), score
 
     def _log(self, extra: Mapping[str, float]) -> None:
-        learned = {**self._checked(), **self.course.inspected()}
+        learned = {**self._checked(), **self.schedule.inspected()}
         if self.config.begins_trained:
-            learned |= self.course.number()
+            learned |= self.schedule.phase_metric()
         step = self.step
         self.seconds += self._clock.session_part()
         self._record(
@@ -318,7 +318,7 @@ class Trainer:
             "prior": {} if self.prior is None else self.prior.state_dict(),
             "snapshots": {} if self.snapshots is None else self.snapshots.state_dict(),
             "seconds": self.seconds,
-            "course": self.course.state_dict(),
+            "course": self.schedule.state_dict(),
         }
         return {
             **own,
@@ -349,7 +349,7 @@ class Trainer:
             self.snapshots.load_state_dict(state.get("snapshots", {}))
         self.seconds = float(state["seconds"])
         if "course" in state:  # not in checkpoints of before there were phases
-            self.course.load_state_dict(state["course"])
+            self.schedule.load_state_dict(state["course"])
         self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()

@@ -7,8 +7,8 @@ from benchmarks.simulation import environment_speed, in_words, speed_of
 from benchmarks.tasks import ROBOTS, task_env
 from benchmarks.timing import Section, interleave
 from sim.env import SimEnv
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.physics.warp_engine.engine import MujocoWarpEngine
+from sim.physics.warp_engine import MujocoWarpEngine
+from sim.robots.joint_simulation import MujocoSimulation
 
 SIZE = 16
 """Worlds of each contender: on a processor Warp steps them one after another."""

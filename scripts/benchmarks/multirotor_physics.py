@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from sim.physics.multirotor_engine.engine import MultirotorEngine
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_engine import MultirotorEngine
+from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     NOISE_WIDTH,
     ORIENTATION,

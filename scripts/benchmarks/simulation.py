@@ -15,12 +15,12 @@ from benchmarks.timing import Bar, Section, interleave
 from configs.compose import compose
 from robot_rl.core.env import BatchEnv
 from runtime.parts import make_sim_env
-from sim.adapters.envpool_worlds import EnvpoolWorlds
+from sim.adapters.envpool_env import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
-from sim.adapters.mujoco_worlds.make import make_mujoco_worlds
+from sim.adapters.gymnasium_mujoco import make_mujoco_worlds
 from sim.env import SimEnv
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.physics.mujoco_model.quiet import warnings_unsaid
+from sim.physics.fault_record import warnings_unsaid
+from sim.robots.joint_simulation import MujocoSimulation
 
 ARM_BARS = {64: 0.70, 256: 0.85}
 """Worlds of the task reach, and the share of the bare engine's speed that is asked for."""

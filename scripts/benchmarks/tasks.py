@@ -11,8 +11,8 @@ from configs.catalog import choices
 from configs.compose import compose
 from runtime.parts import make_sim_env
 from sim.env import SimEnv
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_robot import JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 
 SIZE = 64
 """Worlds of each contender."""

@@ -21,8 +21,8 @@ from configs.learner_builders import SACLearnerConfig, build_sac
 from policies.gaussian_actor import GaussianActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
-from robot_rl.core.fast_products import FastProducts
 from robot_rl.core.learner import Learner
+from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import Precision
@@ -200,7 +200,7 @@ def _fastest(x: torch.Tensor, weight: torch.Tensor) -> float:
     """Seconds of one product by the faster library."""
     seconds: list[float] = []
     for fast in (False, True):
-        with FastProducts(fast):
+        with OneDnnMatmul(fast):
             seconds += [_seconds(lambda: x @ weight) for _ in range(5)]
     return min(seconds)
 

@@ -10,8 +10,8 @@ from benchmarks.timing import Section, interleave
 from configs.compose import compose
 from runtime.parts import make_sim_env
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_simulation import MultirotorSimulation
 
 BAR, BAR_SIZE = 1.5, 4096
 """Million world-steps/s with full task logic that are asked for, and in how many worlds."""

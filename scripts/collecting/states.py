@@ -1,11 +1,11 @@
 """States of the simulation beside what is observed, where a collection asks for them."""
 
 from collecting.options import CollectOptions
-from robot_rl.core.env import BatchEnv, BeginsAnywhere
+from robot_rl.core.env import BatchEnv, SupportsStateReset
 from robot_rl.core.errors import ConfigError
 
 
-def states_of(options: CollectOptions, env: BatchEnv) -> BeginsAnywhere | None:
+def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | None:
     """Who tells the states of the worlds; None where none were asked for.
 
     Raises:
@@ -13,7 +13,7 @@ def states_of(options: CollectOptions, env: BatchEnv) -> BeginsAnywhere | None:
     """
     if not options.states:
         return None
-    if not isinstance(env, BeginsAnywhere):
+    if not isinstance(env, SupportsStateReset):
         raise ConfigError(
             f"states=true was asked for, and {type(env).__name__} does not tell the states of its "
             "worlds; expected env=sim"
@@ -21,6 +21,6 @@ def states_of(options: CollectOptions, env: BatchEnv) -> BeginsAnywhere | None:
     return env
 
 
-def state_widths(source: BeginsAnywhere | None) -> dict[str, int]:
+def state_widths(source: SupportsStateReset | None) -> dict[str, int]:
     """Parts of the states that are stored, with their widths; empty where none are."""
     return {} if source is None else dict(source.state_widths)

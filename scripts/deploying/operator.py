@@ -12,7 +12,7 @@ from deploying.options import DeployOptions
 from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.plan import Deployment
 from deploying.processes import run_bridge, run_link, run_policy, run_robot
-from hardware.control.mail.status_mail import StatusReceiver, ToldStatus
+from hardware.control.ipc import StatusReceiver, ToldStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.drivers.fake import Habits
-from hardware.ros.robot.wiring import Wiring, absolute_name
+from hardware.ros.foreign_commands import Wiring, absolute_name
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 
@@ -34,7 +34,7 @@ class DriverOptions:
     topics: dict[str, str] = field(default_factory=dict)
     """ros2: topics that have other names, and `command`."""
     command: str = ""
-    """ros2: form of commands; see `hardware.ros.robot.wiring`."""
+    """ros2: form of commands; see `hardware.ros.foreign_commands`."""
     joints: list[str] = field(default_factory=list)
     """ros2: order of the joints in commands."""
     delay: float = 0.0

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploying.options import DeployOptions
-from hardware.control.command_path import Laws
-from hardware.control.limits.clipping import BodyRateLimiter
-from hardware.control.robot_process import Mailboxes
+from hardware.control.limits import BodyRateLimiter
+from hardware.control.monitors import SafetyLimits
+from hardware.control.pipeline import Laws
+from hardware.control.process import Mailboxes
 from hardware.control.stopping import StopConfig
-from hardware.control.watch.safety_limits import SafetyLimits
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
-from hardware.ros.messages.command_messages import Gains
-from hardware.ros.robot.wiring import Wiring
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
+from hardware.ros.command_messages import Gains
+from hardware.ros.foreign_commands import Wiring
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.robot import RobotSpec

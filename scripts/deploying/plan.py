@@ -13,13 +13,12 @@ from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from deploying.options import DeployOptions, PolicyOptions, RobotOptions
 from deploying.parts import DeploymentParts, RotorLaws
-from hardware.control.robot_process import Mailboxes
-from hardware.control.watch.safety_limits import SafetyLimits
-from hardware.controllers.flight.body_rates import BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
-from hardware.ros.messages.command_messages import Gains
-from hardware.ros.policy.policy_node import gains_of
-from hardware.ros.robot.wiring import Wiring, absolute_name
+from hardware.control.monitors import SafetyLimits
+from hardware.control.process import Mailboxes
+from hardware.controllers.body_rates import BodyRatesConfig, RotorLayout
+from hardware.ros.command_messages import Gains
+from hardware.ros.foreign_commands import Wiring, absolute_name
+from hardware.ros.policy_node import gains_of
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.action import ActionMap

@@ -8,18 +8,18 @@ import numpy as np
 from deploying.leaving import Leaving, as_process, tell
 from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.worlds import make_driver
-from hardware.control.robot_process import RobotProcess
-from hardware.control.timing.clock import MonotonicClock
-from hardware.control.timing.realtime import (
+from hardware.control.clock import MonotonicClock
+from hardware.control.process import RobotProcess
+from hardware.control.realtime import (
     BRIDGE_PRIORITY,
     POLICY_PRIORITY,
     request_realtime,
     request_turn,
     settle_memory,
 )
-from hardware.ros.policy.policy_node import PolicyNode, PolicyTick
-from hardware.ros.robot.robot_bridge import RobotBridge
-from hardware.ros.robot.robot_link import RobotLink
+from hardware.ros.policy_node import PolicyNode, PolicyTick
+from hardware.ros.robot_bridge import RobotBridge
+from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
 from robot_rl.core.errors import NonFiniteError, SpecMismatchError
 from robot_rl.core.robot_command import JointCommand

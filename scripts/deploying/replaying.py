@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from hardware.recording.bag import Bag, RecordingError
-from hardware.recording.comparison import TOLERANCE, Comparison, action_names, observation_parts
-from hardware.recording.replay import Replay, ReplayedStep
+from hardware.recording.replay import (
+    TOLERANCE,
+    Comparison,
+    Replay,
+    ReplayedStep,
+    action_names,
+    observation_parts,
+)
 from policies.bundle import bundle_digest, load_bundle
 from policies.runner import PolicySpec
 from robot_rl.core.errors import ConfigError

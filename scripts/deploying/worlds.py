@@ -8,12 +8,11 @@ import numpy as np
 
 from deploying.leaving import Leaving
 from deploying.parts import DeploymentParts
-from hardware.control.acts import Acts
-from hardware.control.mail.fields_mail import FieldsSender
-from hardware.control.timing.clock import Clock
-from hardware.drivers.driver import StampedDriver
+from hardware.control.clock import Clock
+from hardware.control.ipc import FieldsSender
+from hardware.control.robot_loop import Acts, StampedDriver
 from hardware.drivers.fake import FakeDriver
-from hardware.drivers.neighbour import NeighbourDriver
+from hardware.drivers.ipc_driver import NeighbourDriver
 from robot_rl.core.robot_command import RobotCommand
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from deploying.plan import Deployment
 from doctoring.findings import Finding, Level
 from doctoring.graph import examine_graph
-from hardware.control.mail.mailbox import mailbox_path
-from hardware.control.mail.status_mail import StatusReceiver
-from hardware.control.timing.realtime import release_realtime, request_realtime
+from hardware.control.ipc import StatusReceiver, mailbox_path
+from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.compat import judge, look_around
 from robot_rl.core.errors import RobotRLError
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from doctoring.findings import Finding, Level
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec
+from robot_rl.core.robot import JointSpec, RobotSpec
 
 _ROUNDING = 1e-3
 """By how much limits of both may differ, in their units."""

@@ -10,12 +10,11 @@ import numpy as np
 from deploying.plan import Deployment
 from doctoring.description import compare_description
 from doctoring.findings import Finding, Level
+from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import message
-from hardware.ros.messages.command_messages import CommandMessages
-from hardware.ros.messages.state_messages import StateTopic, state_topics
-from hardware.ros.robot.wiring import COMMAND
-from hardware.ros.session import RosSession
-from hardware.ros.subscriptions import Newest
+from hardware.ros.foreign_commands import COMMAND
+from hardware.ros.session import Newest, RosSession
+from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.core.errors import SpecMismatchError
 
 _SKEW_SECONDS = 0.1

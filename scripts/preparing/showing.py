@@ -8,8 +8,7 @@ import numpy as np
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.files.checks import faults, read_settled, strays
-from robot_rl.datasets.files.manifest import Manifest, read_manifest
+from robot_rl.datasets.files.manifest import Manifest, faults, read_manifest, read_settled, strays
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 

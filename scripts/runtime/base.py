@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -13,10 +14,11 @@ from policies.bases.frozen import FrozenBase, read_base
 from policies.residual_actor import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv, with_base_action
 from robot_rl.core.env import BatchEnv, EnvSpec
-from robot_rl.training.prior_data.base_actions import BaseActions
-from robot_rl.training.prior_data.lookout import Lookout
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
+
+if TYPE_CHECKING:
+    from robot_rl.training.prior_episodes import ObservationAugmenter
 
 _KEPT = "base"
 """Folder in a run: policies by their number."""
@@ -40,10 +42,12 @@ def without_base(env: BatchEnv) -> BatchEnv:
     return env.env if isinstance(env, BaseActionEnv) else env
 
 
-def lookout(config: RunConfig, spec: EnvSpec) -> Lookout | None:
+def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":
     """What adds the base's actions to episodes of before."""
     if not isinstance(config.learner, ResidualLearnerConfig):
         return None
+    from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra
+
     return BaseActions(_base(config, spec, 1), spec.action_size)
 
 

@@ -10,15 +10,15 @@ from configs.builders import pick_device
 from configs.compose import from_plain
 from configs.schema import component_of, make_env
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import WeighsRewards
+from robot_rl.core.env import HasRewardWeights
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.prior_data.prior import open_prior
-from robot_rl.training.reporting.calibration import calibrate
+from robot_rl.training.prior import open_prior
+from robot_rl.training.reporting.statistics import calibrate
 from robot_rl.training.runs.run_folder import RunFolder
-from runtime.base import kept_base, lookout, with_base
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from runtime.base import kept_base, observation_augmenter, with_base
 from runtime.parts import make_learner, run_path
 
 
@@ -45,7 +45,7 @@ def judge_critics(name: str, which: str, data: str, parts: int) -> Iterator[str]
             "set, or of a run with a saved replay>"
         )
     env = make_env(config, num_envs=1, device=pick_device("cpu"), seed=0, evaluation=False)
-    look = lookout(config, env.spec)
+    augment = observation_augmenter(config, env.spec)
     env = with_base(config, env)
     learner = make_learner(config, env.spec)
     if not isinstance(learner, SAC):
@@ -59,9 +59,9 @@ def judge_critics(name: str, which: str, data: str, parts: int) -> Iterator[str]
     own = ReplayBuffer(
         env.spec, groups, capacity=learner.n_step, gamma=learner.gamma, n_step=learner.n_step
     )
-    if isinstance(env, WeighsRewards):
-        own.weigh(env.reward_weights)
-    prior = open_prior(stored, own, env.spec, groups, seed=0, look=look)
+    if isinstance(env, HasRewardWeights):
+        own.set_reward_weights(env.reward_weights)
+    prior = open_prior(stored, own, env.spec, groups, seed=0, augment=augment)
     yield f"{run.path.name}, step {checkpoint.step:,}; {prior.sentence}"
     yield from _table(learner, prior.replay, parts)
 

@@ -12,10 +12,9 @@ from configs.schema import RunConfig, component_of, make_env
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError
 from robot_rl.core.learner import Learner
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks
-from robot_rl.training.ranks.rank_shares import seed_of
+from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from runtime.base import kept_base, playable
 from runtime.teachers import check_teacher, open_teacher
 from sim.env import SimEnv

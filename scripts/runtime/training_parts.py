@@ -16,25 +16,23 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, OfflineLearner
 from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.cluster.remote_worlds import RemoteWorlds
+from robot_rl.training.cloning_trainer import CloningTrainer
+from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.collector import Collector
-from robot_rl.training.imitation.cloning_trainer import CloningTrainer
-from robot_rl.training.memory import check_memory
-from robot_rl.training.prior_data.prior import check_place
-from robot_rl.training.ranks.parallel import Ranks
-from robot_rl.training.ranks.rank_shares import device_of, seed_of, share_of
+from robot_rl.training.config import TrainerConfig
+from robot_rl.training.prior import check_place
+from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
 from robot_rl.training.reporting.console import format_count
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
-from robot_rl.training.trainer_config import TrainerConfig
-from runtime.base import lookout, with_base, without_base
+from runtime.base import observation_augmenter, with_base, without_base
 from runtime.parts import make_learner
 from runtime.sessions.collectors import check_collectors, collector_maker, start_collectors
 from runtime.sessions.surroundings import told_aloud
 
 if TYPE_CHECKING:
-    from robot_rl.training.imitation.demonstrations import Demonstrations
+    from robot_rl.training.demonstrations import Demonstrations
 
 _NOT_FROM_DEMONSTRATIONS = (
     "snapshots.data", "prior.run", "offline.updates", "start.run", "symmetry", "replay.priority",
@@ -65,7 +63,7 @@ class Parts:
     def where(self) -> str:
         """Devices of all ranks."""
         device = self.env.spec.device
-        if isinstance(self.env, RemoteWorlds):
+        if isinstance(self.env, RemoteEnv):
             return f"{self.env.fleet.count} collectors, learner on {device}"
         if self.ranks.count == 1:
             return str(device)
@@ -100,7 +98,7 @@ class Parts:
             interval_seconds=config.logging.interval_seconds,
             seed=seed_of(config.seed, self.ranks),
             ranks=self.ranks,
-            look=lookout(config, without_base(self.env).spec),
+            augment=observation_augmenter(config, without_base(self.env).spec),
             make_collector=collector_maker(config) if config.cluster.collectors else Collector,
         )
 
@@ -131,7 +129,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     check_place(config.training.prior)
     _check_real(config)
     _check_frozen(config)
-    with told_aloud("sim.physics.warp_engine.room"):
+    with told_aloud("sim.physics.warp_memory"):
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
@@ -180,7 +178,7 @@ def _check_frozen(config: RunConfig) -> None:
 
 def _check_judged(config: RunConfig, learner: Learner, env: BatchEnv) -> None:
     """Refuse to count every episode of worlds that judge no success as a failure."""
-    wanted = learner.returns_wanted if isinstance(learner, OfflineLearner) else None
+    wanted = learner.monte_carlo_returns if isinstance(learner, OfflineLearner) else None
     if wanted is None or not (wanted.online and wanted.failure_reward):
         return
     if not env.spec.judges_success:
@@ -215,7 +213,7 @@ def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Par
             f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "
             "start it with python"
         )
-    from robot_rl.training.imitation.demonstrations import read_demonstrations  # pyarrow
+    from robot_rl.training.demonstrations import read_demonstrations  # pyarrow
 
     env = _evaluation_env(config, device)
     learner = make_learner(config, env.spec, ranks)

@@ -9,8 +9,8 @@ from pathlib import Path
 from cli import EXIT_USAGE
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
-from robot_rl.training.reporting.run_summary import RunSummary, summarise
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.runs.run_summary import RunSummary, summarise
 from runtime.table import print_table
 from sweeping.jobs import Job, plan, runs_of
 from sweeping.launching import SERIAL, launch, launcher_name, split_wishes

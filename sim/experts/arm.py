@@ -7,8 +7,8 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.robot_command import JointCommand
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.physics.arm_kinematics import ArmKinematics
+from sim.physics.kinematics import ArmKinematics
+from sim.robots.joint_simulation import MujocoSimulation
 
 _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""
@@ -53,12 +53,12 @@ class ArmExpert:
                 None lets the hand point and turn as it likes.
             opening: Of the gripper as a fraction, (N, 1); None where actions do not move it.
         """
-        truth = self._simulation.truth
-        way = position - truth.end_effector_position_b
+        true_state = self._simulation.true_state
+        way = position - true_state.end_effector_position_b
         length = way.norm(dim=-1, keepdim=True).clamp_min(1e-9)
-        target = truth.end_effector_position_b + way * (self._stride / length).clamp_max(1.0)
+        target = true_state.end_effector_position_b + way * (self._stride / length).clamp_max(1.0)
         down = None if yaw is None else _pointing_down(yaw)
-        q = truth.joint_position.double().numpy()
+        q = true_state.joint_position.double().numpy()
         place = target.double().numpy()
         solved = np.stack([
             self._kinematics.solve(q[i], place[i], None if down is None else down[i], _ITERATIONS)
@@ -66,7 +66,7 @@ class ArmExpert:
         ])  # fmt: skip
         change = torch.from_numpy(solved - q)
         change *= (_JOINT_STEP / change.abs().amax(-1, keepdim=True).clamp_min(1e-9)).clamp_max(1.0)
-        goal = (torch.from_numpy(q) + change).float() - self._lead * truth.joint_velocity
+        goal = (torch.from_numpy(q) + change).float() - self._lead * true_state.joint_velocity
         still = torch.zeros_like(goal)
         command = JointCommand(q=goal, dq=still, tau=still, kp=still, kd=still, gripper=opening)
         return self._map.from_command(command).clamp(-1.0, 1.0)
@@ -74,7 +74,7 @@ class ArmExpert:
     @property
     def heading(self) -> Tensor:
         """Turn of the hand about the vertical, (N,), [rad], as of `act`."""
-        turn = quaternion.rotation_matrix(self._simulation.truth.end_effector_orientation_b)
+        turn = quaternion.rotation_matrix(self._simulation.true_state.end_effector_orientation_b)
         return torch.atan2(turn[:, 3], turn[:, 0])  # its x axis, seen from above
 
 

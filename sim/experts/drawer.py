@@ -5,7 +5,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.drawer import DrawerTask
 
 _OVER = 0.05
@@ -26,7 +26,7 @@ class DrawerExpert:
     ) -> None:
         """Read the worlds."""
         self._sensors = simulation.sensors
-        self._hand = simulation.truth.end_effector_position_b
+        self._hand = simulation.true_state.end_effector_position_b
         self._arm = ArmExpert(simulation, action_map)
         self._closed = torch.full((simulation.num_worlds, 1), task.config.opening)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert, nearest_turn
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.lift import GOAL, LiftTask
 
 _OVER = 0.1
@@ -28,12 +28,12 @@ class LiftExpert:
 
     def act(self) -> Tensor:
         """Actions of all worlds in their present state, (N, A), in [-1, 1]."""
-        truth, sensors = self._simulation.truth, self._simulation.sensors
+        true_state, sensors = self._simulation.true_state, self._simulation.sensors
         cube, axis = sensors["cube_position"], sensors["cube_axis"]
-        way = cube - truth.end_effector_position_b
+        way = cube - true_state.end_effector_position_b
         beside = way[:, :2].norm(dim=-1, keepdim=True)
         at = way.norm(dim=-1, keepdim=True)
-        held = (at < 2 * _AROUND) & (truth.gripper_opening < _CLOSED)
+        held = (at < 2 * _AROUND) & (true_state.gripper_opening < _CLOSED)
         over = cube + torch.tensor([0.0, 0.0, _OVER])
         place = torch.where(beside < _ALIGNED, cube, over)
         place = torch.where(held, self._goal - way, place)

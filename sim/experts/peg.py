@@ -5,7 +5,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.peg import GRIP, HOLE_DEPTH, PegTask
 
 _PEG_LENGTH = 0.06
@@ -30,7 +30,7 @@ class PegExpert:
 
     def __init__(self, simulation: MujocoSimulation, task: PegTask, action_map: ActionMap) -> None:
         """Read the worlds."""
-        self._sensors, self._truth = simulation.sensors, simulation.truth
+        self._sensors, self._truth = simulation.sensors, simulation.true_state
         self._arm = ArmExpert(simulation, action_map)
 
     def act(self) -> Tensor:

@@ -141,8 +141,8 @@ class FlightRecorder:
     def note(self, action: "Tensor") -> None:
         """Record the present state, and the action (N, A) that was chosen in it."""
         env, k = self._env, self._flights
-        truth = env.simulation.truth.fields
-        frame = {name: truth[name][:k].clone() for name in _STATES}
+        true_state = env.simulation.true_state.fields
+        frame = {name: true_state[name][:k].clone() for name in _STATES}
         # Privileged values are scaled to [-1, 1]; a recording keeps fractions.
         frame["rotor_speed"] = 0.5 * (env.simulation.privileged["rotor_speed"][:k] + 1)
         frame["action"] = action[:k].clamp(-1.0, 1.0)

@@ -25,19 +25,19 @@ class BodyErrors:
 
 
 def compare(
-    sensors: Mapping[str, Tensor], truth: RobotState, asked: Mapping[str, Tensor]
+    sensors: Mapping[str, Tensor], true_state: RobotState, asked: Mapping[str, Tensor]
 ) -> BodyErrors:
     """The watched bodies beside the motion's, in the robot's place and heading.
 
     Args:
         sensors: True `BODY_FIELDS` of the worlds, (N, B * width) each.
-        truth: True state of the robots.
+        true_state: True state of the robots.
         asked: The motion now: fields of a `Reference`, (N, ...) each.
     """
     found = {name: sensors[name].unflatten(-1, (-1, width)) for name, width in BODY_FIELDS.items()}
-    turn = quaternion.from_yaw(yaw(truth.orientation_w) - yaw(asked["orientation_w"]))[:, None]
+    turn = quaternion.from_yaw(yaw(true_state.orientation_w) - yaw(asked["orientation_w"]))[:, None]
     arm = asked["body_position_w"] - asked["position_w"][:, None]
-    anchor = torch.cat([truth.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
+    anchor = torch.cat([true_state.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
     place = anchor[:, None] + quaternion.rotate(turn, arm)
     facing = quaternion.multiply(turn.expand_as(asked["body_orientation_w"]),
                                  asked["body_orientation_w"])  # fmt: skip

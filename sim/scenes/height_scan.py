@@ -33,10 +33,10 @@ class HeightScan:
         """Heights of the ground relative to the base, (N, K), [m], in the order of `scan_points`;
         overwritten in place."""
 
-    def look(self, truth: RobotState) -> None:
+    def look(self, true_state: RobotState) -> None:
         """Scan around the bases of all worlds."""
-        place = truth.position_w
-        ahead = quaternion.heading(quaternion.rotation_matrix(truth.orientation_w))  # (N, 2)
+        place = true_state.position_w
+        ahead = quaternion.heading(quaternion.rotation_matrix(true_state.orientation_w))  # (N, 2)
         left = torch.stack([-ahead[:, 1], ahead[:, 0]], dim=-1)
         forward, sideways = self._points[:, :1], self._points[:, 1:]  # (K, 1) each
         around = forward * ahead[:, None] + sideways * left[:, None]  # (N, K, 2)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.env_selection import EnvSelection
 
 
 class EndRecord:
@@ -30,7 +30,7 @@ class EndRecord:
         entries = torch.stack([distance, distance * distance, speed, self._ones])
         self._sums.addcmul_(entries, episode_step > self._first_step)
 
-    def clear(self, rows: Rows) -> None:
+    def clear(self, rows: EnvSelection) -> None:
         """Forget the picked worlds."""
         rows.put(self._sums.T, 0.0)
 
@@ -77,7 +77,7 @@ class TouchCount:
         self.count += touching & ~self._touching
         self._touching.copy_(touching)
 
-    def clear(self, rows: Rows) -> None:
+    def clear(self, rows: EnvSelection) -> None:
         """Forget the picked worlds."""
         rows.put(self.count, 0.0)
         rows.put(self._touching, False)

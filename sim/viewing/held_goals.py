@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.task import Judgement, Start, Task
+from sim.task import InitialState, StepOutcome, Task
 
 
 class HeldGoals:
@@ -68,7 +68,7 @@ class HeldGoals:
         """Of the task."""
         return self._task.reward_weights(world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Begin episodes; nothing is held in them."""
         for world, name in [key for key in self._held if rows.mask[key[0]]]:
             del self._held[world, name]
@@ -83,11 +83,11 @@ class HeldGoals:
         self._task.advance(episode_step)
         self._put_back()
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Value the step by the goals as they are."""
-        return self._task.judge(truth, action, last_action, episode_step)
+        return self._task.evaluate(true_state, action, last_action, episode_step)
 
     def state_dict(self) -> dict[str, Any]:
         """Of the task: a person's hand is not saved."""

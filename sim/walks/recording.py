@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
 
@@ -91,15 +91,15 @@ class WalkRecorder:
         ended = step.ended[:count].cpu()
         self._fell |= step.terminated[:count].cpu() & ~self._over
         self._over |= ended
-        truth = self._env.simulation.truth
-        rotation = quaternion.rotation_matrix(truth.orientation_w[:count])
-        velocity = heading_velocity(rotation, truth.linear_velocity_w[:count])
-        turn = truth.angular_velocity_b[:count, 2:]
+        true_state = self._env.simulation.true_state
+        rotation = quaternion.rotation_matrix(true_state.orientation_w[:count])
+        velocity = heading_velocity(rotation, true_state.linear_velocity_w[:count])
+        turn = true_state.angular_velocity_b[:count, 2:]
         row = {
             "velocity": torch.cat([velocity, turn], dim=-1),
             "goal": self._env.task.goal[GOAL][:count],
-            "height": truth.position_w[:count, 2],
-            "foot_force": truth.foot_force[:count],
+            "height": true_state.position_w[:count, 2],
+            "foot_force": true_state.foot_force[:count],
             "qpos": self._engine.qpos[:count],
         }
         gone = self._over

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from robot_rl.core import fast_products
+from robot_rl.core import onednn
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
-from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, SeesStored
+from robot_rl.core.learner import ChunkLearner, Learner, ObservesStoredData, OfflineLearner
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import CapturedSteps
 from robot_rl.training.finite_watch import not_finite
@@ -82,7 +82,7 @@ class LearnerContract:
     def batches(self, learner: Learner, spec: EnvSpec, count: int) -> list[Batch]:
         """Batches that hold the groups that the learner names, and no other."""
         named = (*learner.actor_groups, *learner.critic_groups)
-        asks = isinstance(learner, OfflineLearner) and learner.returns_wanted is not None
+        asks = isinstance(learner, OfflineLearner) and learner.monte_carlo_returns is not None
         batches = [random_batch(spec, learner.samples_per_update, seed) for seed in range(count)]
         return [
             replace(
@@ -114,11 +114,13 @@ class LearnerContract:
         """Before its first update, with the groups that it names alone; actions may follow."""
         env = self.env(case)
         learner = case.make(env.spec, 0)
-        if not isinstance(learner, SeesStored):
+        if not isinstance(learner, ObservesStoredData):
             assert not hasattr(learner, "see")
             return
         obs = self.obs(env.spec, scale=10.0)
-        learner.see({name: obs[name] for name in (*learner.actor_groups, *learner.critic_groups)})
+        learner.observe_stored(
+            {name: obs[name] for name in (*learner.actor_groups, *learner.critic_groups)}
+        )
         assert learner.act(obs, explore=False).isfinite().all()
         assert not_finite(learner.state_dict(), "the learner") == []
 
@@ -228,7 +230,7 @@ class LearnerContract:
         self, case: LearnerCase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """On the CPU by a tape, on a GPU by graphs; steps, actions and another state between."""
-        monkeypatch.setattr(fast_products, "digits_are_kept", lambda: False)  # a tape knows no mode
+        monkeypatch.setattr(onednn, "is_exact", lambda: False)  # a tape knows no mode
         learner, spec = self.make(case)
         plain, _ = self.make(case)
         steps, computed = captured_steps(learner), captured_steps(plain)

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.mail.command_mail import CommandLayout, CommandReceiver
-from hardware.control.mail.fields_mail import FieldsReceiver
-from hardware.control.mail.status_mail import StatusReceiver, ToldStatus
-from hardware.control.robot_process import Mailboxes
+from hardware.control.ipc import (
+    CommandLayout,
+    CommandReceiver,
+    FieldsReceiver,
+    StatusReceiver,
+    ToldStatus,
+)
+from hardware.control.process import Mailboxes
 from hardware.control.safety import SafetyState
 from robot_rl.core.robot import RobotSpec
 

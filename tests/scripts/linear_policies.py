@@ -16,7 +16,7 @@ from configs.schema import RunConfig
 from configs.twin_builder import build_twin
 from policies.export import export_bundle
 from robot_rl.core.observation import ObservationInputs, ObservationMap
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.twin import Twin
 from tests.compositions import composed
 

@@ -12,9 +12,9 @@ import torch
 
 import sim.tasks.flights.hover
 from robot_rl.core.process import clean_environ
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.runs.run_folder import RunFolder, RunState
-from sim.observer import Observer
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from sim.env import Observer
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 WITHOUT = """

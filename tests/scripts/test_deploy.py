@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.mail.status_mail import StatusReceiver
+from hardware.control.ipc import StatusReceiver
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import look_around, message
 from hardware.ros.session import RosSession

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from hardware.control.mail.status_mail import StatusReceiver
-from hardware.control.robot_process import Mailboxes
+from hardware.control.ipc import StatusReceiver
+from hardware.control.monitors import SafetyLimits
+from hardware.control.process import Mailboxes
 from hardware.control.safety import SafetyState
-from hardware.control.watch.safety_limits import SafetyLimits
 from hardware.ros.compat import look_around, message
-from hardware.ros.messages.stamps import put_stamp
+from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import RobotSpec

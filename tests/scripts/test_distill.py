@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.runs.run_folder import find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.scripts.tiny_run import SCRIPTS, TINY

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hardware.ros.compat import look_around, message
-from hardware.ros.messages.stamps import put_stamp
+from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
 from tests.compositions import composed
 from tests.scripts.tiny_run import SCRIPTS

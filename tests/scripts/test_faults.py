@@ -4,8 +4,8 @@ import importlib
 
 import torch
 
-from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.physics.fault_record import FaultRecord
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.scripts.tiny_run import SCRIPTS
 from tests.sim.flying import flight_worlds
 from tests.sim.legs import leg_worlds

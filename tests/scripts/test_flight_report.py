@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from scripts.flight_report import report_flight
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.flight_worlds import flight_env, multirotors
 

@@ -39,7 +39,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from hardware.recording.bag import Bag
-from hardware.recording.comparison import Comparison
+from hardware.recording.replay import Comparison
 from hardware.recording.replay import Replay
 from policies.bundle import load_bundle
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

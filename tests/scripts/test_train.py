@@ -16,10 +16,10 @@ import yaml
 from configs.catalog import GROUPS, choices
 from configs.compose import from_plain
 from robot_rl.core.process import clean_environ
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 KILLS = 20

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.scripts.demonstrations import write_demonstrations
 from tests.scripts.test_train import tensors
 

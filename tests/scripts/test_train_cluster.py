@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.scripts.tiny_run import TINY
 
 CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")
@@ -51,8 +51,8 @@ def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
 @pytest.mark.slow
 def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, here, monkeypatch):
     ray = importlib.import_module("ray")
-    gathering = importlib.import_module("robot_rl.training.cluster.gathering")
-    collect = gathering.GatheringCollector.collect
+    async_collector = importlib.import_module("robot_rl.training.cluster.async_collector")
+    collect = async_collector.AsyncCollector.collect
     killed: list[int] = []
     steps: list[int] = []
 
@@ -69,7 +69,7 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
         elif killed:
             time.sleep(0.05)  # leaves the core to the one that comes up
 
-    monkeypatch.setattr(gathering.GatheringCollector, "collect", watched)
+    monkeypatch.setattr(async_collector.AsyncCollector, "collect", watched)
     endless = ("training.total_steps=1e6", "training.evaluation_interval=1e6")
     answer = train_only(*CLUSTER, *endless)
     assert answer.code == 130, answer

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from configs.compose import from_plain
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.checkpoint import CheckpointStore
 
 TINY = (
     "env=gymnasium", "num_envs=4", "training.total_steps=400", "training.random_steps=40",

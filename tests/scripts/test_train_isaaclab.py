@@ -9,8 +9,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.isaaclab_double import LIMIT, Episodes, install
 
 TINY = (
@@ -24,7 +24,7 @@ TINY = (
 
 @pytest.fixture(params=[False, True], ids=["2.x", "3.x"])
 def lab(request, tmp_path_factory, monkeypatch):
-    make = importlib.import_module("sim.adapters.torch_worlds.isaaclab.make")
+    make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
     install(tmp_path_factory.mktemp("lab"), monkeypatch, modern=request.param)
     monkeypatch.setattr(make, "_open", [])
     monkeypatch.setattr(make, "_started", [])

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from robot_rl.core.process import clean_environ
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.replay_episodes import replay_episodes
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.scripts.tiny_run import SCRIPTS, TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -93,7 +93,7 @@ class Vendor:
             vector.x, vector.y, vector.z = map(float, np.asarray(field)[0])
         feet.name = [*self.twin.spec.feet]
         feet.effort = array("d", np.asarray(state.foot_force)[0])
-        base = self.twin.simulation.truth.field("position_w")
+        base = self.twin.simulation.true_state.field("position_w")
         truth.point.x, truth.point.y, truth.point.z = (float(value) for value in base[0])
         for name, one in packed.items():
             self.publishers[name].publish(one)

@@ -7,17 +7,16 @@ from typing import Any
 import torch
 
 from configs.builders import build_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
-from sim.task import Start
+from sim.randomization import CurriculumConfig
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot
 
@@ -76,10 +75,12 @@ def arms(
 
 def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
     """Place the masked arms in their default pose."""
-    rows = Rows(mask)
+    rows = EnvSelection(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
-    start = Start(robot=RobotState({"joint_position": position, "joint_velocity": 0 * position}))
+    start = InitialState(
+        robot=RobotState({"joint_position": position, "joint_velocity": 0 * position})
+    )
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
-from sim.task import Start
+from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_simulation import MultirotorSimulation
+from sim.task import InitialState
 from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config
 
@@ -28,9 +28,9 @@ def multirotors(
 
 def begin(simulation: MultirotorSimulation, mask: torch.Tensor, *, seed: int = 0) -> None:
     """Place the masked robots."""
-    rows = Rows(mask)
+    rows = EnvSelection(mask)
     zeros = torch.zeros(rows.count, 3)
     level = torch.tensor([1.0, 0, 0, 0]).repeat(rows.count, 1)
     names = ("position_w", "linear_velocity_w", "angular_velocity_b")
-    start = Start(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
+    start = InitialState(robot=RobotState({"orientation_w": level, **dict.fromkeys(names, zeros)}))
     simulation.reset(rows, start, torch.Generator().manual_seed(seed))

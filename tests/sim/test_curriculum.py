@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
-from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.multirotors.multirotor_robot import MultirotorRandomization
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.randomization import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds
@@ -97,12 +97,12 @@ def test_who_passes_the_last_level_goes_on_anywhere() -> None:
     every = torch.ones(600, dtype=torch.bool)
     passed = torch.arange(600) < 300
     levels.follow(every, passed)
-    levels.begin(Rows(every), torch.Generator().manual_seed(0))
+    levels.begin(EnvSelection(every), torch.Generator().manual_seed(0))
     assert torch.bincount(levels.level[:300], minlength=3).tolist() == pytest.approx(
         [100] * 3, abs=30
     )
     assert set(levels.level[300:].tolist()) == {1}
-    levels.begin(Rows(every), torch.Generator().manual_seed(1))
+    levels.begin(EnvSelection(every), torch.Generator().manual_seed(1))
     assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
 
 

@@ -8,7 +8,7 @@ import torch
 from robot_rl.core.errors import NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.flights.flight import REWARD_NAMES
 from tests.sim.flying import flight_worlds, robot_config, task_config
 
@@ -101,14 +101,14 @@ def test_a_faulted_world_is_invalid_begins_anew_and_raises_no_alarm() -> None:
 
 def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
     env = flight_worlds("hover", 4)
-    judge = env.task.judge
+    evaluate = env.task.evaluate
 
     def spoil(*arguments: Any) -> Any:
-        judged = judge(*arguments)
-        judged.reward_terms[3, env.spec.reward_names.index("heading")] = torch.nan
-        return judged
+        outcome = evaluate(*arguments)
+        outcome.reward_terms[3, env.spec.reward_names.index("heading")] = torch.nan
+        return outcome
 
-    env.task.judge = spoil  # type: ignore[method-assign]  # a task with a bug
+    env.task.evaluate = spoil  # type: ignore[method-assign]  # a task with a bug
     env.reset(seed=0)
     assert env.step(torch.zeros(4, 4)).valid.tolist() == [True, True, True, False]
     with pytest.raises(NonFiniteError, match=r"reward term 'heading' .* \(3\)"):
@@ -127,13 +127,13 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
     # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
     assert weights == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     env.reset(seed=0)
-    env.follow_run(20)  # of which other processes made some
+    env.set_global_step(20)  # of which other processes made some
     followed = env.step(actions(env, 1)[0]).reward_weights
     assert followed is not None
     assert followed[ALIVE] == 2.0
-    judged = flight_worlds("hover", 10, reward=curriculum)  # evaluations compare over a run
-    judged.reset(seed=0)
-    weighed = judged.step(actions(judged, 1)[0]).reward_weights
+    outcome = flight_worlds("hover", 10, reward=curriculum)  # evaluations compare over a run
+    outcome.reset(seed=0)
+    weighed = outcome.step(actions(outcome, 1)[0]).reward_weights
     assert weighed is not None
     assert weighed[ALIVE] == 3.0
 
@@ -159,7 +159,7 @@ def test_the_actor_sees_measurements_and_the_critic_the_truth() -> None:
     step = env.step(torch.zeros(6, 4))
     simulation = env.simulation
     assert torch.equal(step.next_obs["actor"], simulation.measured.position_w)
-    assert torch.equal(step.next_obs["critic"], simulation.truth.position_w)
+    assert torch.equal(step.next_obs["critic"], simulation.true_state.position_w)
     assert not torch.equal(step.next_obs["actor"], step.next_obs["critic"])
 
 

@@ -9,20 +9,18 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core.action import ActionMap
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import FIELD_KINDS, RobotState
-from robot_rl.core.rows import Rows
-from sim.env import SimEnv
-from sim.joints.joint_mirror import mirror_drawn
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.mirror import mirror_worlds
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
+from sim.env import SimEnv, mirror_worlds
+from sim.robots.joint_plant import mirror_drawn
+from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.height_scan import mirror_scan, scan_points
 from sim.scenes.terrain import ScanConfig
-from sim.task import Start
+from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
 from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityTask
 from tests.compositions import composed
@@ -63,20 +61,22 @@ def balance_the_base(env: SimEnv) -> None:
     base = attitude[:, 1].clone()
     base[:, 0::2] = 0.0  # half a turn about an axis in the plane of x and z
     attitude[:, 1] = base / base.norm(dim=-1, keepdim=True)
-    engine.update_constants(Rows(torch.ones(2, dtype=torch.bool)))
+    engine.update_constants(EnvSelection(torch.ones(2, dtype=torch.bool)))
 
 
 def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
     """Its robot, goals and clock become the mirror images of world zero's."""
-    truth = env.simulation.truth.fields
+    true_state = env.simulation.true_state.fields
     names = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity")  # fmt: skip
     start = {
-        name: image(mirror.kind(FIELD_KINDS[name], truth[name].shape[-1]), truth[name][:1]).clone()
+        name: image(
+            mirror.kind(FIELD_KINDS[name], true_state[name].shape[-1]), true_state[name][:1]
+        ).clone()
         for name in names
     }
-    second = Rows(torch.tensor([False, True]))
-    env.simulation.reset(second, Start(robot=RobotState(start)), torch.Generator())
+    second = EnvSelection(torch.tensor([False, True]))
+    env.simulation.reset(second, InitialState(robot=RobotState(start)), torch.Generator())
     task = env.task.state_dict()
     task["goals"][1] = image(mirror.kind(Mirrored.ground_motion, 3), task["goals"][0])
     task["goal"][1] = task["goals"][1, 0]

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.rows import Rows
-from sim.joints.plant.joint_randomization import JointRandomization
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.robot import SensorSpec
+from sim.robots.joint_robot import JointRandomization
 from sim.sensing import SimulatedSensors
 from tests.equality import assert_same
 from tests.sim.arms import arms, hold, panda
@@ -33,7 +33,7 @@ def sensors(
 
 def start(measured: SimulatedSensors, *truth: Tensor, mask: Tensor | None = None) -> None:
     every = torch.ones(len(measured.values), dtype=torch.bool)
-    measured.reset(Rows(every if mask is None else mask), truth)
+    measured.reset(EnvSelection(every if mask is None else mask), truth)
 
 
 def count_up(measured: SimulatedSensors, steps: int) -> Tensor:
@@ -212,7 +212,7 @@ def test_latency_delays_what_is_measured_and_differs_between_worlds() -> None:
     simulation = arms(60, robot=panda(noise=False, latency=0.04), randomization=late)
     truth = []
     for i in range(6):
-        truth.append(simulation.truth.joint_position.clone())
+        truth.append(simulation.true_state.joint_position.clone())
         simulation.step(hold(simulation, tau=2.0 * i))
     measured, delays = simulation.measured.joint_position, []
     for world in range(60):
@@ -227,6 +227,6 @@ def test_sensor_noise_has_the_declared_deviation_and_its_drawn_factor() -> None:
     for randomization, factor in ((JointRandomization(), 1.0), (twice, 2.0)):
         simulation = arms(2000, robot=panda(), randomization=randomization)
         for name, sensor in simulation.robot.sensors.items():
-            error = simulation.measured.fields[name] - simulation.truth.fields[name]
+            error = simulation.measured.fields[name] - simulation.true_state.fields[name]
             # 6,000 draws or more: the standard error of a deviation is below 1 %.
             assert float(error.std()) == pytest.approx(factor * sensor.noise, rel=0.04)

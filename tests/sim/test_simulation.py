@@ -86,7 +86,7 @@ def test_a_restored_simulation_goes_on_bit_equal_with_its_own_parameters(kind: K
         one.step(kind.move(one))
         two.step(kind.move(two))
     assert_same(two.state_dict(), one.state_dict())
-    assert_same(two.truth.fields, one.truth.fields)
+    assert_same(two.true_state.fields, one.true_state.fields)
     mask = torch.tensor([True, False, True, False])
     for each in (one, two):
         kind.begin(each, mask, seed=3)

@@ -10,13 +10,12 @@ import torch
 
 from configs.schema import RunConfig, make_env
 from configs.twin_builder import build_twin, exactly_measured
-from hardware.control.limits.limiter import JointLimiter, JointLimits
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.control.limits import JointLimiter, JointLimits
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.env import SimEnv
-from sim.multirotors.multirotor_robot import FlightAction
+from sim.robots.multirotor_robot import FlightAction
 from sim.twin import Twin
 from tests.compositions import composed
 
@@ -92,7 +91,7 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
     worlds, total = [], 0.0
     for action in actions(env.spec.action_size):
         step = env.step(action)
-        worlds.append(as_numpy(env.simulation.truth.fields))
+        worlds.append(as_numpy(env.simulation.true_state.fields))
         total += float(step.reward)
         assert not step.truncated, "the comparison is of one episode"
         assert not step.terminated, "the comparison is of one episode"
@@ -102,7 +101,7 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
         for _ in range(robot.decimation):
             told = loop(command)
             assert twin.write(told) is told
-        for name, value in as_numpy(twin.simulation.truth.fields).items():
+        for name, value in as_numpy(twin.simulation.true_state.fields).items():
             close = _CLOSE.get(name, 1e-4)
             np.testing.assert_allclose(value, world[name], atol=close, rtol=1e-5, err_msg=name)
     assert twin.outcome.steps == STEPS
@@ -187,7 +186,7 @@ def test_robot_that_is_let_go_falls_and_lies_there():
     outcome = twin.outcome
     assert outcome.terminated
     assert not outcome.success
-    height = float(np.asarray(twin.simulation.truth.position_w)[0, 2])
+    height = float(np.asarray(twin.simulation.true_state.position_w)[0, 2])
     assert height < 0.2
     fallen(twin)
     assert twin.outcome.total_return == outcome.total_return, "the episode is over"

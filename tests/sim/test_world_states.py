@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BeginsAnywhere
+from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from sim.experts.catalog import scripted_expert
-from sim.world_states import WorldStates
+from sim.simulation import WorldStates
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.sim.hands import hand_worlds
@@ -46,8 +46,8 @@ def played(name: str, steps: int = 8, **changes: Any) -> Any:
 def resumed(states: dict[str, Tensor], name: str, **source: Any) -> tuple[Any, Given]:
     """Other worlds, of another seed, that begin in states."""
     env, given = hand_worlds(name, WORLDS, seed=9), Given(states, **source)
-    begins: BeginsAnywhere = env
-    begins.begin_from(given)
+    begins: SupportsStateReset = env
+    begins.set_reset_states(given)
     env.reset(seed=11, mask=torch.ones(WORLDS, dtype=torch.bool))
     return env, given
 
@@ -148,7 +148,7 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
 def test_worlds_that_begin_in_states_end_in_groups_and_not_all_at_once() -> None:
     states = played("peg").world_states()
     env, given = hand_worlds("peg", 8, evaluation=False), Given(copied_to(states, 8), steps=50)
-    env.begin_from(given)
+    env.set_reset_states(given)
     env.reset(seed=11)
     ends = [int(env.step(torch.zeros(8, env.spec.action_size)).ended.sum()) for _ in range(50)]
     assert sum(ends) >= 8

@@ -126,7 +126,7 @@ class Cloning:
     def observe(self, step: EnvStep) -> None:
         """Nothing: the statistics are those of the demonstrations."""
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take demonstrated observations, groups (N, D), into the normaliser."""
         self.network.update_statistics(obs)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Phase, ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
 from robot_rl.learners.networks import Critic, LikelihoodActor, Network, rows_meet, some_members
@@ -52,7 +52,7 @@ class IQLConfig(OffPolicyConfig):
 class IQL(OffPolicyLearner):
     """Three networks: actor, critics of actions, value of states."""
 
-    returns_wanted: ReturnsWanted | None = None
+    monte_carlo_returns: MonteCarloReturns | None = None
     """Nothing beside the transitions."""
     learns_offline = True
     """Values of actions that nobody has tried are never asked for."""
@@ -97,9 +97,9 @@ class IQL(OffPolicyLearner):
     def begin_phase(self, phase: Phase) -> None:
         """Nothing changes: the losses are the same online."""
 
-    def see(self, obs: Obs) -> None:
+    def observe_stored(self, obs: Obs) -> None:
         """Take observations, groups (B, ...), into the normalisers."""
-        super().see(obs)
+        super().observe_stored(obs)
         self.value.update_statistics(obs)
 
     @torch.no_grad()

@@ -13,11 +13,10 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import Obs
-from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Phase, ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import Outcome
 from robot_rl.learners.imitation.losses import VelocityPolicy, flow_matching
@@ -92,7 +91,7 @@ class QCConfig(OffPolicyConfig):
 class QC(OffPolicyLearner):
     """Two networks: a flow of chunks, and critics of chunks."""
 
-    returns_wanted: ReturnsWanted | None = None
+    monte_carlo_returns: MonteCarloReturns | None = None
     """Nothing beside the transitions."""
     learns_offline = True
     """What nobody has done is not proposed, and so not valued."""

@@ -5,6 +5,7 @@ place of another: Ray restarts none by itself, so that a new one never repeats w
 """
 
 import logging
+import math
 import os
 import socket
 import time
@@ -15,12 +16,74 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robot_rl.core.errors import NonFiniteError, RankError
+from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block
-from robot_rl.training.cluster.config import ClusterConfig
-from robot_rl.training.cluster.outpost import Order, Outpost, Weights
-from robot_rl.training.cluster.ray_cluster import check_room, connect, last_line, ray
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    RemoteCollector,
+    Weights,
+)
+from robot_rl.training.config import ClusterConfig
+
+try:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it calls home
+    import ray
+    import ray.exceptions
+except ModuleNotFoundError as error:
+    raise MissingExtraError("ray", "cluster", "cluster.collectors") from error
+
+_STORE_BYTES = 512 << 20
+"""Shared memory of a cluster that is started here: weights and blocks on their way."""
+
+
+def connect(config: ClusterConfig) -> None:
+    """Join the cluster at an address, or start one that ends with this process.
+
+    Raises:
+        ConfigError: There is none at the address.
+    """
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    here = {
+        "address": "local",  # else it joins whatever runs on this machine
+        "num_cpus": max(os.cpu_count() or 1, math.ceil(config.collectors * config.cpus)),
+        "object_store_memory": _STORE_BYTES,
+        "include_dashboard": False,
+    }
+    place: dict[str, Any] = {"address": config.address} if config.address else here
+    try:
+        ray.init(**quiet, **place)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"cluster.address={config.address or '(started here)'}: {last_line(error)}; expected "
+            "a cluster of Ray (ray start --head), or leave the address out to start one here"
+        ) from error
+
+
+def check_room(config: ClusterConfig) -> None:
+    """Refuse more collectors than fit: one that no machine has room for would wait in silence.
+
+    Raises:
+        ConfigError: The cluster is too small.
+    """
+    there, count = ray.cluster_resources(), config.collectors
+    wanted = {"CPU": config.cpus * count}
+    if config.device == "cuda":
+        wanted["GPU"] = float(count)
+    for kind, number in wanted.items():
+        if there.get(kind, 0.0) < number:
+            raise ConfigError(
+                f"cluster.collectors={count} need {number:g} {kind}, and the cluster has "
+                f"{there.get(kind, 0.0):g}; take fewer collectors, smaller cluster.cpus, or "
+                "add machines (ray start --address=...)"
+            )
+
+
+def last_line(error: BaseException) -> str:
+    """What an error of Ray ends with: the cause, below the traceback of another process."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
 
 _logger = logging.getLogger(__name__)
 _TRIES = 3
@@ -30,8 +93,8 @@ _TRIES = 3
 class _Station:
     """What runs in a collector's process."""
 
-    def __init__(self, build: Callable[[int], Outpost], number: int) -> None:
-        self._outpost = build(number)
+    def __init__(self, build: Callable[[int], RemoteCollector], number: int) -> None:
+        self._collector = build(number)
         self._failed: Exception | None = None
 
     def ready(self) -> tuple[str, int]:
@@ -39,17 +102,17 @@ class _Station:
 
     def begin(self, seed: int, state: Mapping[str, Any] | None) -> None:
         try:
-            self._outpost.begin(seed, state)
+            self._collector.begin(seed, state)
         except Exception as error:  # noqa: BLE001 - nobody waits for this answer: the next does
             self._failed = error
 
-    def collect(self, order: Order, weights: Weights) -> Block:
+    def collect(self, order: CollectRequest, weights: Weights) -> Block:
         if self._failed is not None:
             raise self._failed
-        return self._outpost.collect(order, weights)
+        return self._collector.collect(order, weights)
 
     def state(self) -> dict[str, Any]:
-        return self._outpost.state()
+        return self._collector.state()
 
 
 @dataclass
@@ -81,13 +144,16 @@ class RayFleet:
     """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
 
     def __init__(
-        self, config: ClusterConfig, build: Callable[[int], Outpost], modules: Sequence[Path]
+        self,
+        config: ClusterConfig,
+        build: Callable[[int], RemoteCollector],
+        modules: Sequence[Path],
     ) -> None:
         """Create the collectors and wait until they are up.
 
         Args:
             config: How many, and where.
-            build: Makes the outpost of a collector by its number, in the collector's process;
+            build: Makes a collector by its number, in the collector's process;
                 what it consists of must be importable there.
             modules: Folders that it is imported from, on every machine.
 
@@ -150,7 +216,7 @@ class RayFleet:
         """Weights that go with every order from now on."""
         self._weights = ray.put(dict(weights))
 
-    def order(self, collector: int, order: Order) -> None:
+    def order(self, collector: int, order: CollectRequest) -> None:
         """Give one an order."""
         slot = self._slots[collector]
         slot.pending.append(slot.actor.collect.remote(order, self._weights))

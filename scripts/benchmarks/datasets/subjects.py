@@ -13,7 +13,7 @@ from robot_rl.datasets.files.lerobot_meta import INFO
 from robot_rl.datasets.files.manifest import MANIFEST
 from robot_rl.datasets.foreign.assembly import ImportChoices
 from robot_rl.datasets.foreign.catalog import Format, read_any, write_any
-from robot_rl.datasets.foreign.containers.hdf5 import Hdf5Writer
+from robot_rl.datasets.foreign.hdf5 import Hdf5Writer
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter

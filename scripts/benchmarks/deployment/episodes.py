@@ -24,8 +24,8 @@ from benchmarks.deployment.rehearsal import Rehearsal, options_for
 from deploying.operator import DeploymentError
 from deploying.parts import DeploymentParts
 from deploying.processes import run_robot
+from hardware.control.process import RobotProcess
 from hardware.control.robot_loop import RobotLoop
-from hardware.control.robot_process import RobotProcess
 from hardware.control.safety import SafetyState
 from sim.twin import Twin
 

@@ -16,12 +16,12 @@ import numpy as np
 from benchmarks.deployment.journal import Journal
 from deploying.parts import DeploymentParts
 from deploying.processes import run_policy, run_robot
+from hardware.control.clock import MonotonicClock
+from hardware.control.lateness import Lateness, compare_lateness
+from hardware.control.process import RobotProcess
 from hardware.control.robot_loop import STAGES
-from hardware.control.robot_process import RobotProcess
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.timing.clock import MonotonicClock
-from hardware.control.timing.lateness import Lateness, compare_lateness
-from hardware.ros.policy.policy_node import PolicyNode, PolicyTick
+from hardware.ros.policy_node import PolicyNode, PolicyTick
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.twin import Twin
 

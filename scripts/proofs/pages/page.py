@@ -129,7 +129,7 @@ def _conditions(proof: Proof) -> str:
         lines.append(f"- **{one.name}**: {one.about}{changes}")
     if proof.expert:
         lines.append(
-            "- **controller with full knowledge**: `sim/multirotors/multirotor_expert.py` on the "
+            "- **controller with full knowledge**: `sim/robots/multirotor_expert.py` on the "
             "true state, with the mass, inertia, rotor lag and disturbances of its own world, "
             "which no policy sees."
         )

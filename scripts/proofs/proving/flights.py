@@ -17,8 +17,8 @@ from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
 from runtime.parts import load_policy, make_sim_env
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_simulation import MultirotorSimulation
 
 TEST_SEED = 2_000_003
 """Starts of every trial: those of `scripts/evaluate.py`, never those of validation."""
@@ -104,7 +104,7 @@ class _Fence:
 
     def __call__(self, obs: Obs) -> Tensor:
         if self._box is not None and self._steps < self._env.task.episode_steps:
-            offset = self._env.simulation.truth.position_w - self._env.task.goal["position_w"]
+            offset = self._env.simulation.true_state.position_w - self._env.task.goal["position_w"]
             self.left |= (offset.abs() > self._box).any(-1)
         self._steps += 1
         return self._act(obs)

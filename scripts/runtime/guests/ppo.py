@@ -16,7 +16,7 @@ from runtime.guests.guest_settings import PPOSettings
 from runtime.guests.guests import GuestTraining
 
 try:
-    from sim.adapters.rsl_rl_worlds import RslRlWorlds, grouped, make_ppo
+    from sim.adapters.rsl_rl_env import RslRlWorlds, grouped, make_ppo
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("rsl_rl", "tensordict"):
         raise

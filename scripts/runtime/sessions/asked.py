@@ -8,8 +8,7 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.training.runs.provenance import config_hash
 from robot_rl.training.runs.run_folder import RunFolder, find_runs
-from robot_rl.training.storage.durable import discard, storage_errors
-from robot_rl.training.storage.lock import take_lock
+from robot_rl.training.storage.durable import discard, storage_errors, take_lock
 
 
 def asked_hash(config: RunConfig) -> str:

@@ -11,11 +11,11 @@ import torch
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.config import ClusterConfig
-from robot_rl.training.cluster.gathering import GatheringCollector
-from robot_rl.training.cluster.outpost import Outpost
-from robot_rl.training.cluster.remote_worlds import RemoteWorlds, remote_worlds
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.cluster.async_collector import AsyncCollector
+from robot_rl.training.cluster.fleet import RemoteEnv, remote_env
+from robot_rl.training.cluster.remote_collector import RemoteCollector
+from robot_rl.training.config import ClusterConfig
+from robot_rl.training.ranks import Ranks
 from runtime.base import with_base
 from runtime.parts import make_learner
 
@@ -49,7 +49,7 @@ def check_collectors(config: RunConfig, ranks: Ranks) -> None:
     config.cluster.share(config.num_envs)
 
 
-def start_collectors(config: RunConfig, device: torch.device) -> RemoteWorlds:
+def start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
     """Start a run's collectors; the worlds that they step, as the learner sees them.
 
     Args:
@@ -67,11 +67,11 @@ def start_collectors(config: RunConfig, device: torch.device) -> RemoteWorlds:
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
     )
     modules = (_SCRIPTS, _SCRIPTS.parent)
-    fleet = RayFleet(config.cluster, partial(build_outpost, config), modules)
-    return remote_worlds(template, config.num_envs, fleet)
+    fleet = RayFleet(config.cluster, partial(build_remote_collector, config), modules)
+    return remote_env(template, config.num_envs, fleet)
 
 
-def build_outpost(config: RunConfig, number: int) -> Outpost:
+def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:
     """A collector's worlds and its copy of the learner, in the collector's process."""
     torch.set_num_threads(config.threads)
     cluster: ClusterConfig = config.cluster
@@ -81,9 +81,9 @@ def build_outpost(config: RunConfig, number: int) -> Outpost:
         seed=seed, evaluation=False,
     )  # fmt: skip
     env = with_base(config, env)
-    return Outpost(env, lambda seed: make_learner(replace(config, seed=seed), env.spec))
+    return RemoteCollector(env, lambda seed: make_learner(replace(config, seed=seed), env.spec))
 
 
 def collector_maker(config: RunConfig) -> Callable[..., Any]:
     """Makes what the training loop takes steps from."""
-    return partial(GatheringCollector, block_steps=config.cluster.steps(config.num_envs))
+    return partial(AsyncCollector, block_steps=config.cluster.steps(config.num_envs))

@@ -22,7 +22,7 @@ def keep_faults(env: BatchEnv, folder: Path, step: int) -> None:
     """
     if not isinstance(env, SimEnv):
         return
-    from sim.joints.mujoco_simulation import MujocoSimulation  # other worlds may lack its MuJoCo
+    from sim.robots.joint_simulation import MujocoSimulation  # other worlds may lack its MuJoCo
 
     if not isinstance(env.simulation, MujocoSimulation):
         return

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.schema import RunConfig
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from robot_rl.training.runs.run_folder import RunFolder
-from robot_rl.training.storage.checkpoint_files import Checkpoint, read_checkpoint
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
 from robot_rl.training.storage.segments import SegmentStore
 from runtime.base import without_base
 from runtime.sessions.faults import keep_faults

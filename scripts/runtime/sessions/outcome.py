@@ -8,12 +8,11 @@ from cli import missing_package
 from configs.schema import RunConfig
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
-from robot_rl.training.storage.checkpoint_files import read_manifest
+from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
 from robot_rl.training.trainer import VALIDATION_SEED
 from runtime.bundling import export_run
 from runtime.parts import launcher, load_policy

@@ -10,10 +10,10 @@ from configs.catalog import GROUPS, walk_fields
 from configs.compose import from_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks, join_ranks
+from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import format_count
 from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from runtime.base import kept_base
 from runtime.parts import run_path

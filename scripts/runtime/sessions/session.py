@@ -11,14 +11,12 @@ from dataclasses import replace
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.core.errors import StorageError
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks, join_ranks
+from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
-from robot_rl.training.reporting.metrics import MetricLog, set_aside
-from robot_rl.training.reporting.sinks import open_sinks
+from robot_rl.training.reporting.metrics import MetricLog, open_sinks, set_aside
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
-from robot_rl.training.storage.checkpoint_files import Checkpoint
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
 from runtime.base import keep_base, without_base
@@ -31,7 +29,7 @@ from runtime.sessions.surroundings import show_and_keep_logs, stop_on_signals, t
 from runtime.training_parts import Parts, build_parts
 
 _logger = logging.getLogger(__name__)
-_START = "robot_rl.training.phases.start"
+_START = "robot_rl.training.start"
 
 
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:

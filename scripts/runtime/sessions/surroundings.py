@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from robot_rl.training.reporting.console import Console
 from robot_rl.training.runs.run_folder import RunFolder
 

@@ -65,8 +65,8 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     policy = load_policy(run, config, env.spec, options.checkpoint)
     env.reset(seed=options.seed)  # `evaluate` begins at the same starts
     tilt = None
-    if isinstance(env, SimEnv) and "orientation_w" in env.simulation.truth.fields:
-        tilt = quaternion.tilt(env.simulation.truth.orientation_w)
+    if isinstance(env, SimEnv) and "orientation_w" in env.simulation.true_state.fields:
+        tilt = quaternion.tilt(env.simulation.true_state.orientation_w)
     if bundle is None:
         result = evaluate(env, policy.module, seed=options.seed)
         return Trial(run=run, config=config, env=env, policy=policy, result=result, tilt=tilt)

@@ -13,8 +13,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.potential import pull, push, signed_distance
 
@@ -67,14 +66,14 @@ class PotentialField:
         axes and at most 1 long, and its clearance from the nearest obstacle, within +- the reach
         of the field, (N, P * 4), [m]; overwritten in place."""
 
-    def look(self, truth: RobotState) -> None:
+    def look(self, true_state: RobotState) -> None:
         """Compute the field at the bodies of all worlds."""
         config = self._config
         self._centre[:, : self._obstacles.shape[1]] = self._obstacles
         distance, outward = signed_distance(self._points, self._centre, self._half)
         _, away = push(distance, outward, reach=config.reach, strength=config.strength)
         force = away + pull(self._points, self._way, near=config.near).force  # (N, P, 3)
-        force = quaternion.rotate_inverse(truth.orientation_w[:, None], force)
+        force = quaternion.rotate_inverse(true_state.orientation_w[:, None], force)
         values = self.values.unflatten(-1, (-1, COLUMNS))
         values[..., :3] = force / force.norm(dim=-1, keepdim=True).clamp_min(1.0)
         values[..., 3] = distance.amin(-1).clamp(-config.reach, config.reach)

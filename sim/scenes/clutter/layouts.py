@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.env_selection import EnvSelection
 from sim import draws
-from sim.curriculum import WorldLevels
+from sim.randomization import WorldLevels
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, PARKED, CorridorConfig
 
 
@@ -104,7 +104,7 @@ class Corridors:
         self._layouts = Layouts(config, device)
         self.levels = WorldLevels(num_worlds, config.levels, device)
 
-    def begin(self, rows: Rows, generator: torch.Generator) -> Layout:
+    def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
         """Corridors for the picked worlds."""
         if self._evaluation:
             self.levels.scatter(rows, generator)

@@ -9,8 +9,7 @@ from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from sim.joints.motors.joint_action import JointActionConfig
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
@@ -88,13 +87,13 @@ class Arm:
             "gripper_opening": torch.full_like(position[:, :1], opening),
         })  # fmt: skip
 
-    def costs(self, truth: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
+    def costs(self, true_state: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
         """Terms `COST_NAMES`, (N,) each.
 
         They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
         their speed limits, one for each at most, and the square of the action's change.
         """
-        rates = truth.joint_velocity
+        rates = true_state.joint_velocity
         excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
         return [square_sum(rates), excess.sum(-1), square_sum(action - last_action)]
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
@@ -89,7 +89,7 @@ class DrawerTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw closed cabinets, and poses before and above them."""
         config, count = self.config, rows.count
         self._missing.clear(rows)
@@ -97,14 +97,14 @@ class DrawerTask:
         place = draws.box(count, config.cabinet_low, config.cabinet_high, generator)
         yaw = draws.uniform((count, 1), -config.cabinet_yaw, config.cabinet_yaw, generator)
         front = torch.cat([place, torch.zeros_like(yaw)], dim=-1)
-        return Start(robot=robot, scene={"cabinet": standing(front, yaw)})
+        return InitialState(robot=robot, scene={"cabinet": standing(front, yaw)})
 
     def advance(self, episode_step: Tensor) -> None:
         """The cabinet stays where it is."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the hand's way behind the handle and the drawer's way out."""
         config = self.config
         reach, opening = self._hand.norm(dim=-1), self._opening[:, 0].clone()
@@ -114,12 +114,12 @@ class DrawerTask:
             closeness(reach, config.close),
             (opening / config.success_opening).clamp(0.0, 1.0),
             opened,
-            *self._arm.costs(truth, action, last_action),
+            *self._arm.costs(true_state, action, last_action),
         ]
         self._missing.add(1 - opened, reach, episode_step)
-        return Judgement(
+        return StepOutcome(
             reward_terms=torch.stack(terms, dim=-1),
-            terminated=truth.end_effector_position_b[:, 2] < config.lowest_height,
+            terminated=true_state.end_effector_position_b[:, 2] < config.lowest_height,
             success=self._missing.mean_distance == 0,
             metrics={"opening": opening, "reach": reach},
         )

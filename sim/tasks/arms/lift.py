@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
@@ -106,7 +106,7 @@ class LiftTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw goals, cubes on the floor, and poses above them with an open gripper."""
         config, count = self.config, rows.count
         for record in (self._distance, self._loose):
@@ -116,16 +116,16 @@ class LiftTask:
         place = draws.box(count, config.cube_low, config.cube_high, generator)
         yaw = draws.uniform((count, 1), -config.cube_yaw, config.cube_yaw, generator)
         on_floor = torch.cat([place, torch.full_like(yaw, HALF_EDGE)], dim=-1)
-        return Start(robot=robot, scene={"cube": standing(on_floor, yaw)})
+        return InitialState(robot=robot, scene={"cube": standing(on_floor, yaw)})
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the way from the hand at the cube to the cube at its goal."""
-        config, hand = self.config, truth.end_effector_position_b
+        config, hand = self.config, true_state.end_effector_position_b
         reach = (self._cube - hand).norm(dim=-1)
         distance = (self._cube - self.goal[GOAL]).norm(dim=-1)
         height = self._cube[:, 2].clone()  # a view, which the next episode overwrites
@@ -135,17 +135,17 @@ class LiftTask:
         terms = [
             torch.ones_like(reach),
             closeness(reach, config.close),
-            between * (1 - truth.gripper_opening[:, 0]).clamp(0.0, 1.0),
+            between * (1 - true_state.gripper_opening[:, 0]).clamp(0.0, 1.0),
             between * raised,
             held * closeness(distance, config.close),
-            *self._arm.costs(truth, action, last_action),
+            *self._arm.costs(true_state, action, last_action),
         ]
         self._distance.add(distance, reach, episode_step)
         self._loose.add(1 - held, reach, episode_step)
         mean = self._distance.mean_distance
         away = (self._cube[:, :2] - self._middle).norm(dim=-1)
         low = hand[:, 2] < config.lowest_height
-        return Judgement(
+        return StepOutcome(
             reward_terms=torch.stack(terms, dim=-1),
             terminated=low | (away > config.farthest),
             success=(mean < config.success_distance) & (self._loose.mean_distance == 0),

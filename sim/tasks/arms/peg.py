@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
@@ -113,7 +113,7 @@ class PegTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw holes, and poses above them with the fingers at the peg."""
         config, count = self.config, rows.count
         self._outside.clear(rows)
@@ -121,14 +121,14 @@ class PegTask:
         place = draws.box(count, config.hole_low, config.hole_high, generator)
         yaw = draws.uniform((count, 1), -config.hole_yaw, config.hole_yaw, generator)
         mouth = torch.cat([place, torch.full_like(yaw, config.hole_height)], dim=-1)
-        return Start(robot=robot, scene={"hole": standing(mouth, yaw)})
+        return InitialState(robot=robot, scene={"hole": standing(mouth, yaw)})
 
     def advance(self, episode_step: Tensor) -> None:
         """The hole stays where it is."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the way of the tip to the hole, over its mouth, and into it."""
         config, tip = self.config, self._tip
         beside = tip[:, :2].norm(dim=-1)
@@ -141,12 +141,12 @@ class PegTask:
             closeness((tip - self._ground).norm(dim=-1), config.close),
             low * closeness(beside, config.aligned),
             (depth / config.success_depth).clamp_max(1.0),
-            *self._arm.costs(truth, action, last_action),
+            *self._arm.costs(true_state, action, last_action),
         ]
         self._outside.add(1 - inserted, beside, episode_step)
-        return Judgement(
+        return StepOutcome(
             reward_terms=torch.stack(terms, dim=-1),
-            terminated=truth.end_effector_position_b[:, 2] < config.lowest_height,
+            terminated=true_state.end_effector_position_b[:, 2] < config.lowest_height,
             success=self._outside.mean_distance == 0,
             metrics={"depth": depth, "beside": beside, "inserted": inserted},
         )

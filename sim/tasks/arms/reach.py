@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig
 from sim.tasks.record import EndRecord
@@ -121,7 +121,7 @@ class ReachTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw goals in the box, and poses around the default one, at rest."""
         self._record.clear(rows)
         shape = (rows.count, len(self._draw_low))
@@ -130,16 +130,18 @@ class ReachTask:
         drawn = drawn.clamp_(self._lowest, self._highest)
         rows.put(self.goal[GOAL], drawn[:, :3])
         position, velocity = drawn[:, 3:], self._still[: rows.count]
-        return Start(robot=RobotState({"joint_position": position, "joint_velocity": velocity}))
+        return InitialState(
+            robot=RobotState({"joint_position": position, "joint_velocity": velocity})
+        )
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward closeness and calm; terminate near the floor."""
-        position, rates = truth.end_effector_position_b, truth.joint_velocity
+        position, rates = true_state.end_effector_position_b, true_state.joint_velocity
         distance = torch.linalg.vector_norm(position - self.goal[GOAL], dim=-1)
         joint_speed = torch.linalg.vector_norm(rates, dim=-1)
         excess = (rates.abs() / self._speed_limit - 1).clamp_(0.0, 1.0)
@@ -156,7 +158,7 @@ class ReachTask:
         )
         self._record.add(distance, joint_speed, episode_step)
         mean_distance = self._record.mean_distance
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=position[:, 2] < self.config.lowest_height,
             success=mean_distance < self.config.success_distance,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.tasks import checks
 
@@ -93,7 +93,7 @@ class Courses:
         self._outside = 0.5 * config.opening + config.bar + robot_radius
         self._depth = 0.5 * config.bar + robot_radius
 
-    def draw(self, rows: Rows, generator: torch.Generator) -> None:
+    def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Draw new courses for the picked worlds."""
         config = self.config
         unit = draws.uniform((rows.count, config.gates, 4), -1.0, 1.0, generator)

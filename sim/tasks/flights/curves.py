@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
+from robot_rl.core.env_selection import EnvSelection
 from sim import draws
 from sim.tasks import checks
 
@@ -50,7 +50,7 @@ class Curves:
         self._sines = torch.zeros(num_worlds, 3, 3, HARMONICS, device=device)
         self._offset = torch.zeros(num_worlds, 3, device=device)
 
-    def draw(self, rows: Rows, generator: torch.Generator) -> None:
+    def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Draw new curves for the picked worlds."""
         count = rows.count
         shape = (count, 3, HARMONICS)

@@ -11,7 +11,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 
@@ -161,7 +161,7 @@ class FlightTaskConfig:
 def reward_terms(
     error: Tensor,
     velocity_error: Tensor,
-    truth: RobotState,
+    true_state: RobotState,
     action: Tensor,
     last_action: Tensor,
     hover_action: Tensor,
@@ -171,13 +171,13 @@ def reward_terms(
     Args:
         error: Position relative to the goal, (N, 3), [m].
         velocity_error: Velocity relative to the goal's, (N, 3), [m/s].
-        truth: True state.
+        true_state: True state.
         action: Accepted action, (N, 4).
         last_action: The one before, (N, 4).
         hover_action: Action that carries the nominal weight, (4,).
     """
     square = square_sum(error)
-    q_w = truth.orientation_w[:, 0]
+    q_w = true_state.orientation_w[:, 0]
     return torch.stack(
         [
             torch.ones_like(square),
@@ -186,7 +186,7 @@ def reward_terms(
             square.sqrt(),  # [m]
             1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
             square_sum(velocity_error),  # [m^2/s^2]
-            square_sum(truth.angular_velocity_b),  # [rad^2/s^2]
+            square_sum(true_state.angular_velocity_b),  # [rad^2/s^2]
             square_sum(action - hover_action),
             square_sum(action - last_action),
         ],

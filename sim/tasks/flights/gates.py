@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor_robot import MultirotorRandomization
-from sim.task import Judgement, Start
+from robot_rl.core.robot_state import Mirrored, RobotState
+from sim.robots.multirotor_robot import MultirotorRandomization
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.flights.course import CourseConfig, Courses
 from sim.tasks.flights.flight import FlightStartConfig
@@ -140,7 +139,7 @@ class GatesTask:
             "gates_ahead": robot.kind(Mirrored.same, 1),
         }
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw courses, and starts around the origin."""
         self._courses.draw(rows, generator)
         rows.put(self._passed, 0)
@@ -148,24 +147,24 @@ class GatesTask:
         rows.put(self._before, fields.position_w)
         for name, values in self._look().items():
             rows.put(self.goal[name], rows.take(values))
-        return Start(robot=fields)
+        return InitialState(robot=fields)
 
     def advance(self, episode_step: Tensor) -> None:
         """Gates stand still; which is the next one changes when the last one has been passed."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the way to the next gate and through it; touching a frame terminates."""
         config, count = self.config, self.config.course.gates
-        position = truth.position_w
+        position = true_state.position_w
         place = self.goal["position_w"]
         was, distance = (place - self._before).norm(dim=-1), (place - position).norm(dim=-1)
         flown = self._courses.fly(self._before, position)
         arrived = self._passed == count
         next_gate = self._passed.clamp(max=count - 1)
         through = flown.through[self._worlds, next_gate] & ~arrived
-        rates = truth.angular_velocity_b
+        rates = true_state.angular_velocity_b
         lost = (distance > config.radius) | (rates.norm(dim=-1) > config.max_rates)
         crashed = flown.touched.any(-1) | lost
         terms = torch.stack(
@@ -175,7 +174,9 @@ class GatesTask:
                 through.float(),
                 closeness(distance, config.close) * arrived,
                 crashed.float(),
-                1 - truth.orientation_w[:, 0] ** 2,  # sin^2 of half the angle to level, heading 0
+                1
+                - true_state.orientation_w[:, 0]
+                ** 2,  # sin^2 of half the angle to level, heading 0
                 square_sum(rates),  # [rad^2/s^2]
                 square_sum(action - self._hover_action),
                 square_sum(action - last_action),
@@ -186,14 +187,14 @@ class GatesTask:
         self._passed += through
         for name, values in self._look().items():
             self.goal[name].copy_(torch.where(through[:, None], values, self.goal[name]))
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=crashed,
             success=self._passed == count,
             metrics={
                 "gates_passed": self._passed / count,
                 "distance": distance,
-                "speed": truth.linear_velocity_w.norm(dim=-1),
+                "speed": true_state.linear_velocity_w.norm(dim=-1),
             },
         )
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
 from sim.tasks.record import EndRecord
@@ -74,26 +74,26 @@ class HoverTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts around the goal."""
         self._record.clear(rows)
-        return Start(robot=self._start.draw(rows.count, generator))
+        return InitialState(robot=self._start.draw(rows.count, generator))
 
     def advance(self, episode_step: Tensor) -> None:
         """The goal stays where it is."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward closeness and calm; terminate outside the radius."""
-        error = truth.position_w - self.goal["position_w"]
-        velocity = truth.linear_velocity_w
-        terms = reward_terms(error, velocity, truth, action, last_action, self._hover_action)
+        error = true_state.position_w - self.goal["position_w"]
+        velocity = true_state.linear_velocity_w
+        terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
         distance = terms[:, REWARD_NAMES.index("distance")]
         speed = terms[:, REWARD_NAMES.index("velocity")].sqrt()
         self._record.add(distance, speed, episode_step)
         mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=distance > self._radius,
             success=(mean_distance < self.config.success_distance)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.flights.curves import CurveConfig, Curves
 from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
@@ -98,7 +98,7 @@ class TrackingTask:
         """Weights of the terms by the curriculum; evaluation always uses the final ones."""
         return self.config.reward.at(math.inf if self._evaluation else world_steps)
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw curves, and starts around their first point, moving along."""
         self._record.clear(rows)
         self._curves.draw(rows, generator)
@@ -110,25 +110,25 @@ class TrackingTask:
         fields["position_w"] = fields["position_w"] + rows.take(fresh["position_w"])
         velocity = rows.take(fresh["linear_velocity_w"])
         fields["linear_velocity_w"] = fields["linear_velocity_w"] + velocity
-        return Start(robot=RobotState(fields))
+        return InitialState(robot=RobotState(fields))
 
     def advance(self, episode_step: Tensor) -> None:
         """Move every goal along its curve."""
         self.goal = self._goal_at(episode_step)
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward closeness to the moving goal; terminate far from it."""
-        error = truth.position_w - self.goal["position_w"]
-        velocity = truth.linear_velocity_w - self.goal["linear_velocity_w"]
-        terms = reward_terms(error, velocity, truth, action, last_action, self._hover_action)
+        error = true_state.position_w - self.goal["position_w"]
+        velocity = true_state.linear_velocity_w - self.goal["linear_velocity_w"]
+        terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
         distance = terms[:, REWARD_NAMES.index("distance")]
         tumbles = terms[:, REWARD_NAMES.index("rates")] > self.config.max_rates**2
-        speed = truth.linear_velocity_w.norm(dim=-1)
+        speed = true_state.linear_velocity_w.norm(dim=-1)
         self._record.add(distance, speed, episode_step)
         rms_distance = self._record.rms_distance
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=(distance > self._radius) | tumbles,
             success=rms_distance < self.config.success_distance,

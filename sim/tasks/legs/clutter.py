@@ -13,21 +13,20 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.curriculum import FollowsSuccess
+from sim.randomization import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
 from sim.scenes.clutter.layouts import Corridors
 from sim.scenes.clutter.potential import Pull, pull
 from sim.scenes.scene import SceneConfig
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
 from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
@@ -180,7 +179,7 @@ class ClutterTask:
             PLACE: robot.kind(Mirrored.vector, 3),
         }
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw corridors, and robots at their beginning that look along them."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)
@@ -199,7 +198,7 @@ class ClutterTask:
         ):  # fmt: skip
             rows.put(kept, values)
         self._set_clock()
-        return Start(
+        return InitialState(
             robot=RobotState(
                 {
                     "position_w": base,
@@ -218,25 +217,25 @@ class ClutterTask:
         self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
         self._set_clock()
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the way along the field and a calm gait that touches nothing; a fall ends it."""
         config, sensors = self.config, self._sensors
         way = sensors[WAY].unflatten(-1, (-1, 3))
-        pulled = self._pull(truth.position_w, way)
+        pulled = self._pull(true_state.position_w, way)
         left, ahead = pulled.left[:, 0], pulled.force[:, 0]
-        speed = (truth.linear_velocity_w * ahead).sum(-1)
-        away = (truth.position_w - way[:, -1])[:, :2].norm(dim=-1)
+        speed = (true_state.linear_velocity_w * ahead).sum(-1)
+        away = (true_state.position_w - way[:, -1])[:, :2].norm(dim=-1)
         self._record.add(away, speed, episode_step)
         target = self._gait.target(self._phase, self._moving)
-        contact = self._gait.contact(truth.foot_force)
+        contact = self._gait.contact(true_state.foot_force)
         kept = (contact == target.stands).float().mean(-1)
         force = sensors[FORCES].unflatten(-1, (-1, 3)).norm(dim=-1).sum(-1)
         touching = force > config.touch
         self._touches.add(touching)
-        rotation = quaternion.rotation_matrix(truth.orientation_w)  # (N, 9), row-major
-        height = truth.position_w[:, 2]
+        rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major
+        height = true_state.position_w[:, 2]
         terms = torch.stack(
             [
                 torch.ones_like(left),
@@ -247,12 +246,12 @@ class ClutterTask:
                 slip(contact, sensors["foot_velocity_w"]),
                 self._nearness(),
                 (force / config.hard_touch).clamp(max=1.0),
-                square_sum(truth.angular_velocity_b[:, :2]),  # [rad^2/s^2]
+                square_sum(true_state.angular_velocity_b[:, :2]),  # [rad^2/s^2]
                 square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
                 (height - config.height) ** 2,  # [m^2]
-                square_sum(self._legs.exertion(truth)),
+                square_sum(self._legs.exertion(true_state)),
                 square_sum(action - last_action),
-                square_sum(self._legs.deviation(truth)),  # [rad^2]
+                square_sum(self._legs.deviation(true_state)),  # [rad^2]
             ],
             dim=-1,
         )
@@ -261,7 +260,7 @@ class ClutterTask:
         self.goal[TRAVERSE].copy_((left > 0.5 * config.radius)[:, None])
         self._set_clock()
         covered = self._whole_way - left
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=(rotation[:, 8] < math.cos(config.max_tilt))
             | (height < config.lowest_height),

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.curriculum import WorldLevels
+from sim.randomization import WorldLevels
 from sim.scenes.height_scan import SCAN, scan_points
 from sim.scenes.terrain import Terrain, TerrainConfig
 
@@ -23,11 +23,11 @@ class Ground(Protocol):
 
     metric_names: tuple[str, ...]
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Where the picked worlds begin: points on the ground, (count, 3), [m]."""
         ...
 
-    def altitude(self, truth: RobotState) -> Tensor:
+    def altitude(self, true_state: RobotState) -> Tensor:
         """Height of the bases above the ground below, (N,), [m]."""
         ...
 
@@ -39,7 +39,7 @@ class Ground(Protocol):
         """
         ...
 
-    def lost(self, truth: RobotState) -> Tensor | bool:
+    def lost(self, true_state: RobotState) -> Tensor | bool:
         """Who is about to leave the ground, (N,) bool."""
         ...
 
@@ -65,19 +65,19 @@ class Floor:
 
     metric_names: tuple[str, ...] = ()
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """The world's origin."""
         return torch.zeros(rows.count, 3, device=generator.device)
 
-    def altitude(self, truth: RobotState) -> Tensor:
+    def altitude(self, true_state: RobotState) -> Tensor:
         """The base's height."""
-        return truth.position_w[:, 2]
+        return true_state.position_w[:, 2]
 
     def clearance(self, foot_position_w: Tensor) -> Tensor:
         """The feet's heights."""
         return foot_position_w[:, 2::3]
 
-    def lost(self, truth: RobotState) -> bool:
+    def lost(self, true_state: RobotState) -> bool:
         """Nobody."""
         return False
 
@@ -129,7 +129,7 @@ class Hills:
         below = away <= max(_BELOW, float(away.min()) + 1e-6)
         self._below = torch.nonzero(below)[:, 0].to(device)
 
-    def place(self, rows: Rows, generator: torch.Generator) -> Tensor:
+    def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Centres of the worlds' tiles, as high as the ground around them."""
         if self._evaluation:
             unit = torch.rand((rows.count, 2), generator=generator, device=generator.device)
@@ -139,7 +139,7 @@ class Hills:
             self.levels.begin(rows, generator)
         return self.terrain.origin(rows.take(self.levels.level), rows.take(self.kind))
 
-    def altitude(self, truth: RobotState) -> Tensor:
+    def altitude(self, true_state: RobotState) -> Tensor:
         """Height above the mean of the ground below the trunk."""
         return -self._scan[:, self._below].mean(-1)
 
@@ -148,9 +148,9 @@ class Hills:
         feet = foot_position_w.unflatten(-1, (-1, 3))  # (N, F, 3)
         return feet[..., 2] - self.terrain.height(feet[..., :2])
 
-    def lost(self, truth: RobotState) -> Tensor:
+    def lost(self, true_state: RobotState) -> Tensor:
         """Who comes near to the edge, behind which there is nothing to stand on."""
-        return self.terrain.outside(truth.position_w[:, :2], EDGE)
+        return self.terrain.outside(true_state.position_w[:, :2], EDGE)
 
     def metrics(self) -> dict[str, Tensor]:
         """The level that each world is on, from 0."""

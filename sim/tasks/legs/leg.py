@@ -10,8 +10,7 @@ from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from sim.joints.motors.joint_action import JointActionConfig
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 
 
@@ -55,13 +54,13 @@ class Legs:
         """Joint positions cut to what the joints reach, (count, J), [rad]."""
         return torch.clamp(position, self._lowest, self._highest)
 
-    def deviation(self, truth: RobotState) -> Tensor:
+    def deviation(self, true_state: RobotState) -> Tensor:
         """From the default pose, (N, J), [rad]."""
-        return truth.joint_position - self.default
+        return true_state.joint_position - self.default
 
-    def exertion(self, truth: RobotState) -> Tensor:
+    def exertion(self, true_state: RobotState) -> Tensor:
         """Torques as fractions of their limits, (N, J)."""
-        return truth.joint_effort / self._effort_limit
+        return true_state.joint_effort / self._effort_limit
 
 
 def check_feet(task: str, robot: RobotSpec) -> None:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
 from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig, check_sensors
 from sim.tasks.legs.phases import PhaseConfig, Phases
@@ -173,7 +173,7 @@ class MotionTask:
         """What a mirror does to joints that are asked for; a motion need not be symmetric."""
         return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw frames, and put the robots near to where the motion is in them."""
         config, count = self.config, rows.count
         self._record.clear(rows)
@@ -190,7 +190,7 @@ class MotionTask:
         fields["joint_position"] = self._legs.within_limits(joints)
         fields["linear_velocity_w"] = fields["linear_velocity_w"] + speed[:, :3]
         fields["angular_velocity_b"] = fields["angular_velocity_b"] + speed[:, 3:]
-        return Start(robot=RobotState(fields))
+        return InitialState(robot=RobotState(fields))
 
     def advance(self, episode_step: Tensor) -> None:
         """Let the motion go on by a frame."""
@@ -198,22 +198,22 @@ class MotionTask:
         for name, values in self._look().items():
             self.goal[name].copy_(values)
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Pay for being where the motion is; terminate where base or ends have lost it."""
         config, asked = self.config, self._asked()
-        bodies = compare(self._sensors, truth, asked)
-        position_error = truth.position_w - asked["position_w"]
+        bodies = compare(self._sensors, true_state, asked)
+        position_error = true_state.position_w - asked["position_w"]
         errors = torch.stack(
             [
                 square_sum(position_error),
-                angle(truth.orientation_w, asked["orientation_w"]) ** 2,
+                angle(true_state.orientation_w, asked["orientation_w"]) ** 2,
                 *bodies.errors,
             ],
             dim=-1,
         )  # (N, 6), squared
-        joints = truth.joint_position
+        joints = true_state.joint_position
         beyond = (self._soft[0] - joints).clamp(min=0) + (joints - self._soft[1]).clamp(min=0)
         costs = torch.stack(
             [
@@ -224,9 +224,9 @@ class MotionTask:
             dim=-1,
         )
         body_error = bodies.distance.mean(-1)
-        velocity_error = (truth.linear_velocity_w - asked["linear_velocity_w"]).norm(dim=-1)
+        velocity_error = (true_state.linear_velocity_w - asked["linear_velocity_w"]).norm(dim=-1)
         self._record.add(body_error, velocity_error, episode_step)
-        vertical = quaternion.rotation_matrix(truth.orientation_w)[:, 8]
+        vertical = quaternion.rotation_matrix(true_state.orientation_w)[:, 8]
         expected = quaternion.rotation_matrix(asked["orientation_w"])[:, 8]
         lost = position_error[:, 2].abs() > config.max_height_error
         lost |= (vertical - expected).abs() > config.max_gravity_error
@@ -234,7 +234,7 @@ class MotionTask:
             lost |= (bodies.height[:, self._ends].abs() > config.max_end_error).any(-1)
         self._phases.follow(self._frame, lost)
         mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
-        return Judgement(
+        return StepOutcome(
             reward_terms=torch.cat([(-errors / self._widths**2).exp(), costs], dim=-1),
             terminated=lost,
             success=(mean_error < config.success_error)

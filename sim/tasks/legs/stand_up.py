@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim import draws
-from sim.joints.fallen import FallenConfig
-from sim.task import Judgement, Start
+from sim.robots.joint_robot import FallenConfig
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig
 from sim.tasks.terms import closeness
@@ -103,7 +103,7 @@ class StandUpTask:
         """Weights of the terms; there is no curriculum."""
         return self._weights
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Pick fallen robots, turned to any heading."""
         rows.put(self._stood, 0)
         unit = draws.uniform((rows.count, 2), 0.0, 1.0, generator)
@@ -113,7 +113,7 @@ class StandUpTask:
         turn = quaternion.from_yaw(2 * torch.pi * unit[:, 1])
         still = torch.zeros_like(position)
         joints = self._legs.within_limits(lying[:, 7:])
-        return Start(
+        return InitialState(
             robot=RobotState(
                 {
                     "position_w": position,
@@ -129,13 +129,13 @@ class StandUpTask:
     def advance(self, episode_step: Tensor) -> None:
         """There is one goal: to stand."""
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Pay for being upright, then high, then in the default pose; count who stands."""
         config = self.config
-        vertical = quaternion.rotation_matrix(truth.orientation_w)[:, 8]  # cosine of the tilt
-        height, speeds = truth.position_w[:, 2], truth.joint_velocity
+        vertical = quaternion.rotation_matrix(true_state.orientation_w)[:, 8]  # cosine of the tilt
+        height, speeds = true_state.position_w[:, 2], true_state.joint_velocity
         speed = (speeds * speeds).mean(-1)
         standing = (
             (vertical > math.cos(config.max_tilt))
@@ -144,8 +144,8 @@ class StandUpTask:
         )
         self._stood = (self._stood + 1) * standing
         upright = 0.5 * (1 + vertical)
-        pose = self._legs.deviation(truth).square().mean(-1)
-        effort = self._legs.exertion(truth)
+        pose = self._legs.deviation(true_state).square().mean(-1)
+        effort = self._legs.exertion(true_state)
         # Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
         # better. Half of it is for being calm.
         nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
@@ -168,7 +168,7 @@ class StandUpTask:
             ],
             dim=-1,
         )
-        return Judgement(
+        return StepOutcome(
             reward_terms=terms,
             terminated=torch.zeros_like(standing),
             success=self._stood >= self._window_steps,

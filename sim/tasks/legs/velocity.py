@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.curriculum import FollowsSuccess
-from sim.task import Judgement, Start
+from sim.randomization import FollowsSuccess
+from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.legs.ground import make_ground
@@ -160,7 +159,7 @@ class VelocityTask:
         goal = robot.kind(Mirrored.ground_motion, 3)
         return {GOAL: goal, CLOCK: self._gait.mirror(robot.feet.source)}
 
-    def start(self, rows: Rows, generator: torch.Generator) -> Start:
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw the episode's goals, and poses around the default one, looking anywhere."""
         config, count, size = self.config, rows.count, len(self._legs.default)
         self._record.clear(rows)
@@ -178,7 +177,7 @@ class VelocityTask:
         base = self.ground.place(rows, generator)
         base[:, 2] += config.start_height
         speed = config.start_velocity * unit[:, size : size + 6]
-        return Start(
+        return InitialState(
             robot=RobotState(
                 {
                     "position_w": base,
@@ -203,22 +202,24 @@ class VelocityTask:
         self._phase.copy_((self._first_phase + episode_step * self._phase_step) % 1.0)
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
-    def judge(
-        self, truth: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> Judgement:
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
         """Reward the right velocity and a calm gait; a fall terminates."""
         config, goal = self.config, self.goal[GOAL]
-        rotation = quaternion.rotation_matrix(truth.orientation_w)  # (N, 9), row-major
-        error = (heading_velocity(rotation, truth.linear_velocity_w) - goal[:, :2]).norm(dim=-1)
-        rates = truth.angular_velocity_b
+        rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major
+        error = (heading_velocity(rotation, true_state.linear_velocity_w) - goal[:, :2]).norm(
+            dim=-1
+        )
+        rates = true_state.angular_velocity_b
         turn_error = (rates[:, 2] - goal[:, 2]).abs()
         self._record.add(error, turn_error, episode_step)
         target = self._gait.target(self._phase, self._moving)
-        contact = self._gait.contact(truth.foot_force)
+        contact = self._gait.contact(true_state.foot_force)
         kept = (contact == target.stands).float().mean(-1)
         foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
-        height = self.ground.altitude(truth)
-        vertical = truth.linear_velocity_w[:, 2]
+        height = self.ground.altitude(true_state)
+        vertical = true_state.linear_velocity_w[:, 2]
         terms = torch.stack(
             [
                 torch.ones_like(error),
@@ -231,17 +232,17 @@ class VelocityTask:
                 square_sum(rates[:, :2]),  # [rad^2/s^2]
                 square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
                 (height - config.height) ** 2,  # [m^2]
-                square_sum(self._legs.exertion(truth)),
+                square_sum(self._legs.exertion(true_state)),
                 square_sum(action - last_action),
-                square_sum(self._legs.deviation(truth)),  # [rad^2]
+                square_sum(self._legs.deviation(true_state)),  # [rad^2]
                 (self._sensors["body_contact"] > 0).float().sum(-1),
             ],
             dim=-1,
         )
         mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
-        fallen |= self.ground.lost(truth)
-        return Judgement(
+        fallen |= self.ground.lost(true_state)
+        return StepOutcome(
             reward_terms=terms,
             terminated=fallen,
             success=(mean_error < config.success_error)

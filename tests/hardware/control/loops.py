@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.acts import Acts
-from hardware.control.command_path import Laws
-from hardware.control.limits.clipping import Limiter, make_limiter
-from hardware.control.limits.limiter import JointLimits
-from hardware.control.robot_loop import RobotLoop
+from hardware.control.clock import LogicalClock
+from hardware.control.limits import JointLimits, Limiter, make_limiter
+from hardware.control.monitors import SafetyLimits, StampedCommand, Watch
+from hardware.control.pipeline import Laws
+from hardware.control.robot_loop import Acts, RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from hardware.control.timing.clock import LogicalClock
-from hardware.control.watch.commanded import StampedCommand
-from hardware.control.watch.conditions import SafetyLimits, Watch
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.limits.limiter import JointLimiter, JointLimits
+from hardware.control.limits import JointLimiter, JointLimits
+from hardware.control.monitors import StampedCommand
 from hardware.control.safety import ACTS, Condition, SafetyState
 from hardware.control.stopping import StopConfig
-from hardware.control.watch.commanded import StampedCommand
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.command_path import Laws
+from hardware.control.monitors import SafetyLimits
+from hardware.control.pipeline import Laws
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import (
     FlightStopping,
@@ -14,7 +15,6 @@ from hardware.control.stopping import (
     StopConfig,
     make_stopping,
 )
-from hardware.control.watch.conditions import SafetyLimits
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.quaternion import from_rotation_vector, tilt

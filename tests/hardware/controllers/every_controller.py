@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from hardware.controllers import turns
-from hardware.controllers.arm.cartesian_impedance import CartesianImpedance
-from hardware.controllers.arm.joint_impedance import JointImpedance
-from hardware.controllers.cascade import Cascade
-from hardware.controllers.controller import Controller
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.position_se3 import PositionSe3, PositionSe3Config
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
+from hardware.controllers.cartesian_impedance import CartesianImpedance
+from hardware.controllers.controller import Cascade, Controller
 from hardware.controllers.handover import Handover
-from hardware.controllers.joint_pd import JointPd, torque
+from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
 from hardware.controllers.legged_targets import LeggedTargets
+from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hardware.controllers import turns
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.controllers.body_rates import RotorLayout
 from robot_rl.core import quaternion
 from robot_rl.core.robot_command import PoseCommand
 from robot_rl.core.robot_state import RobotState

@@ -5,18 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from hardware.control.timing.clock import LogicalClock
-from hardware.drivers.driver import StampedDriver
+from hardware.control.clock import LogicalClock
+from hardware.control.robot_loop import StampedDriver
 from hardware.drivers.fake import FakeDriver, Habits
 from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    CommandKind,
-    JointCommand,
-    RotorCommand,
-)
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
+from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
 from tests.contracts.robot_driver import DriverCase, RobotDriverContract
 from tests.hardware.control.robots import multirotor, two_joints
 

@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from hardware.control.robot_process import Mailboxes
-from hardware.control.timing.clock import MonotonicClock
-from hardware.drivers.neighbour import NeighbourDriver
+from hardware.control.clock import MonotonicClock
+from hardware.control.process import Mailboxes
+from hardware.drivers.ipc_driver import NeighbourDriver
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
 from robot_rl.core.robot_command import RotorCommand
 from tests.compositions import composed

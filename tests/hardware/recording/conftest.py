@@ -9,12 +9,12 @@ import pytest
 
 from hardware.recording.recorder import Recorder
 from hardware.ros.compat import look_around
-from hardware.ros.policy.policy_node import PolicyNode
-from hardware.ros.policy.policy_step import PolicyStep
+from hardware.ros.policy_node import PolicyNode
+from hardware.ros.policy_step import PolicyStep
 from hardware.ros.session import RosSession
 from policies.bundle import bundle_digest
 from tests.hardware.ros.conftest import patience, sessions  # noqa: F401 - fixtures
-from tests.hardware.ros.policy.test_policy_node import Robot, _has_all, make_bundle
+from tests.hardware.ros.test_policy_node import Robot, _has_all, make_bundle
 
 if look_around().rclpy is None:
     collect_ignore_glob = ["test_re*.py"]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from hardware.ros import robot_inputs
 from hardware.ros.compat import look_around
-from hardware.ros.policy import robot_inputs
 from hardware.ros.session import RosSession
 
 if look_around().rclpy is None:  # tests/hardware/test_ros_is_here.py says so

@@ -8,13 +8,12 @@ import pytest
 from rosbags.typesys import Stores, get_typestore
 
 from hardware.ros.compat import message, rclpy
-from hardware.ros.messages.state_messages import StateTopic, state_topics
-from hardware.ros.messages.stencil import Stencil
-from hardware.ros.state_streams import StateReader, StateWriter
+from hardware.ros.state_messages import StateTopic, state_topics
+from hardware.ros.streams import StateReader, StateWriter, Stencil
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from tests.compositions import composed
-from tests.hardware.ros.messages.test_messages import ROBOTS, STAMP, empty_state, some_state
+from tests.hardware.ros.test_messages import ROBOTS, STAMP, empty_state, some_state
 from tests.hardware.ros.wire import Wire
 
 TYPES = get_typestore(Stores.ROS2_KILTED)

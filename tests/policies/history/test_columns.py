@@ -5,11 +5,10 @@ import torch
 
 from policies.history.columns import find_columns
 from robot_rl.core.env import TermSpec
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import ObservationMap, TermConfig
-from robot_rl.core.observation_terms import ObservationInputs
+from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 
 # columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
 TERMS = (
@@ -69,10 +68,10 @@ def test_the_window_follows_the_observation_map_through_steps_and_a_reset():
     (layout,) = one.layout()
     term = TermSpec(name=layout["term"], width=layout["width"], history=layout["history"])
     rows = [column for (column,) in find_columns([term], frames=0, encoded=[]).window]
-    one.reset(Rows(torch.tensor([True, True])), inputs(1.0))
+    one.reset(EnvSelection(torch.tensor([True, True])), inputs(1.0))
     obs = one.update(inputs(2.0))
     assert obs[:, rows].tolist() == [[1, 1, 2], [10, 10, 20]]
     obs = one.update(inputs(3.0))
     assert obs[:, rows].tolist() == [[1, 2, 3], [10, 20, 30]]
-    obs[1] = one.reset(Rows(torch.tensor([False, True])), inputs(4.0))
+    obs[1] = one.reset(EnvSelection(torch.tensor([False, True])), inputs(4.0))
     assert obs[:, rows].tolist() == [[1, 2, 3], [40, 40, 40]]

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.minibatches import Minibatches, MirrorImages
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
@@ -31,7 +30,7 @@ def test_a_minibatch_drawn_by_priority_knows_the_errors_of_the_one_before() -> N
     drawn = []
     for batch in minibatches.draw(2, 1.0):
         drawn.append(batch)
-        minibatches.tell(batch, torch.full((16,), 1e-9))
+        minibatches.update_priorities(batch, torch.full((16,), 1e-9))
         replay.set_priorities(torch.tensor([7]), torch.tensor([1e6]))
     assert (drawn[1].extra["index"] == 7).all()
     assert not (drawn[0].extra["index"] == 7).all()
@@ -41,9 +40,9 @@ def test_a_learner_without_priorities_is_refused_in_words() -> None:
     replay = TOLD.tell(TOLD.replay(config=ReplayConfig(priority=0.6)))
     minibatches = Minibatches(replay, 4)
     with pytest.raises(ConfigError, match=r"training.replay.priority=0 or another learner"):
-        minibatches.tell(next(minibatches.draw(1, 0.0)), None)
+        minibatches.update_priorities(next(minibatches.draw(1, 0.0)), None)
     uniform = Minibatches(TOLD.tell(TOLD.replay()), 4)
-    uniform.tell(next(uniform.draw(1, 0.0)), None)  # nobody asks
+    uniform.update_priorities(next(uniform.draw(1, 0.0)), None)  # nobody asks
 
 
 BEFORE = story([[100.0 + t] for t in range(9)])
@@ -91,7 +90,7 @@ def test_errors_of_mixed_minibatches_go_to_own_rows_only() -> None:
     for _ in range(40):  # every own row is told that it is settled, but one
         for batch in minibatches.draw(1, 1.0):
             wrong = (batch.extra["source"] == 1) | (batch.extra["index"] == 5)
-            minibatches.tell(batch, torch.where(wrong, 1e4, 1e-9))
+            minibatches.update_priorities(batch, torch.where(wrong, 1e4, 1e-9))
     batch = next(minibatches.draw(1, 1.0))
     assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
     assert len(batch.extra["index"][batch.extra["source"] == 1].unique()) > 2
@@ -144,7 +143,7 @@ def test_errors_of_a_row_and_its_image_go_to_the_row() -> None:
         for batch in minibatches.draw(1, 1.0):
             wrong = (batch.extra["source"] == 1) | (batch.extra["index"] == 5)
             wrong[0::2] &= batch.extra["source"][0::2] == 1  # only the image was wrong
-            minibatches.tell(batch, torch.where(wrong, 1e4, 1e-9))
+            minibatches.update_priorities(batch, torch.where(wrong, 1e4, 1e-9))
     batch = next(minibatches.draw(1, 1.0))
     assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
 
@@ -158,7 +157,7 @@ def test_own_rows_drawn_by_priority_keep_their_part_of_the_loss() -> None:
     """Importance weights of at most 1 left them less of the loss than of the rows."""
     minibatches = mixed(256, 0.5, config=ReplayConfig(priority=1.0))
     for batch in minibatches.draw(30, 1.0):
-        minibatches.tell(batch, 10.0 ** -(batch.extra["index"] % 5).float())
+        minibatches.update_priorities(batch, 10.0 ** -(batch.extra["index"] % 5).float())
     batch = next(minibatches.draw(1, 1.0))
     own = batch.extra["source"] == 0
     assert batch.weight[own].sum().item() == pytest.approx(128, rel=1e-5)

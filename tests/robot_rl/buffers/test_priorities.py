@@ -16,7 +16,7 @@ TWELVE = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)], 
 
 def priorities(count: int, exponent: float = 1.0, seed: int = 0) -> Priorities:
     made = Priorities(count, exponent, CPU, seed)
-    made.admit(0, torch.ones(count, dtype=torch.bool))
+    made.on_add(0, torch.ones(count, dtype=torch.bool))
     return made
 
 
@@ -45,10 +45,10 @@ def test_each_of_equal_parts_of_the_whole_is_drawn_from_once() -> None:
 def test_new_rows_get_the_largest_error_that_was_ever_told() -> None:
     made = Priorities(4, 1.0, CPU, seed=0)
     two = torch.ones(2, dtype=torch.bool)
-    made.admit(0, two)
+    made.on_add(0, two)
     made.set(torch.tensor([0, 1]), torch.tensor([6.0, 2.0]))
     made.set(torch.tensor([0]), torch.tensor([1.0]))  # 6 is forgotten by the row only
-    made.admit(2, two)
+    made.on_add(2, two)
     found = frequencies(made.draw(150_000), 4)
     assert found.tolist() == pytest.approx([1 / 15, 2 / 15, 6 / 15, 6 / 15], abs=2e-3)
 
@@ -64,7 +64,7 @@ def test_of_a_row_that_was_drawn_twice_the_larger_error_counts() -> None:
 def test_invalid_rows_and_rows_not_yet_filled_are_never_drawn() -> None:
     made = Priorities(1000, 0.6, CPU, seed=3)
     valid = torch.rand(300, generator=torch.Generator().manual_seed(0)) > 0.5
-    made.admit(0, valid)
+    made.on_add(0, valid)
     drawn = made.draw(100_000)
     assert valid[drawn].all()  # an index beyond 300 would raise
     assert len(drawn.unique()) == int(valid.sum())

@@ -9,11 +9,11 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.buffers.trajectories import Favoured, Trajectories
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import ReturnsWanted
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.training.storage.segments import SegmentStore
 from tests.robot_rl.buffers.story import Story, story
 
-RAW = ReturnsWanted(failure_reward=0.0, online=True)
+RAW = MonteCarloReturns(failure_reward=0.0, online=True)
 NONE = -torch.inf
 
 
@@ -69,12 +69,12 @@ def test_doubling_equals_a_loop_over_time(seed: int) -> None:
             assert float(found[t, n]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
-def buffer(spec: Any, capacity: int, wanted: ReturnsWanted = RAW, gamma: float = 0.5) -> Any:
+def buffer(spec: Any, capacity: int, wanted: MonteCarloReturns = RAW, gamma: float = 0.5) -> Any:
     return ReplayBuffer(spec, ("actor",), capacity=capacity, gamma=gamma, returns=wanted)
 
 
 def returns_of(replay: ReplayBuffer) -> list[float]:
-    return replay.spread(len(replay)).extra["monte_carlo_return"].tolist()
+    return replay.strided_sample(len(replay)).extra["monte_carlo_return"].tolist()
 
 
 def test_a_sample_has_the_return_of_its_row_also_where_the_ring_has_wrapped() -> None:
@@ -89,7 +89,7 @@ def test_a_sample_has_the_return_of_its_row_also_where_the_ring_has_wrapped() ->
 def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought() -> None:
     """Cal-QL on sparse rewards: an episode without success gets r / (1 - gamma) in every step."""
     one = story([[0.0], [0.0], [0.0], [1.0], [0.0]], truncated=[(1, 0), (3, 0)])
-    replay = buffer(one.spec, 5, ReturnsWanted(failure_reward=-1.0, online=True))
+    replay = buffer(one.spec, 5, MonteCarloReturns(failure_reward=-1.0, online=True))
     one.tell(replay)
     assert replay.monte_carlo is not None
     replay.monte_carlo.success[3] = True
@@ -99,7 +99,7 @@ def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought() -
 def test_failing_for_ever_without_a_discount_is_refused() -> None:
     one = story([[0.0]])
     with pytest.raises(ConfigError, match=r"learner.gamma=1 is infinite"):
-        buffer(one.spec, 5, ReturnsWanted(failure_reward=-1.0, online=True), gamma=1.0)
+        buffer(one.spec, 5, MonteCarloReturns(failure_reward=-1.0, online=True), gamma=1.0)
 
 
 def test_returns_follow_the_newest_weights() -> None:
@@ -108,7 +108,7 @@ def test_returns_follow_the_newest_weights() -> None:
     replay = buffer(one.spec, 5)
     one.tell(replay)
     assert returns_of(replay) == [1.5, 1.0]
-    replay.weigh(torch.tensor([0.0, 1.0]))
+    replay.set_reward_weights(torch.tensor([0.0, 1.0]))
     assert returns_of(replay) == [15.0, 10.0]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv, with_base_action
-from robot_rl.core.env import WeighsRewards
+from robot_rl.core.env import HasRewardWeights
 from robot_rl.core.errors import SpecMismatchError
 from tests.bases import ByHand, frozen, write_base
 from tests.equality import assert_same
@@ -110,9 +110,9 @@ def test_worlds_that_weigh_their_rewards_still_do_and_others_do_not(tmp_path: Pa
     env = ToyEnv(LinearWorld(), WORLDS)
     base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
     wrapped = with_base_action(env, base)
-    assert isinstance(wrapped, WeighsRewards)
+    assert isinstance(wrapped, HasRewardWeights)
     assert torch.equal(wrapped.reward_weights, env.reward_weights)
-    assert not isinstance(BaseActionEnv(env, base), WeighsRewards)
+    assert not isinstance(BaseActionEnv(env, base), HasRewardWeights)
 
 
 def test_several_are_mixed_by_their_weights(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TERMS, ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 
 N = 3
 
@@ -96,7 +96,7 @@ def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at: int) -> N
         observation_map.update(moving([t, t], [t, t]))
         untouched.update(moving([t, t], [t, t]))
     start = moving([8, 99], [6, 99])
-    first = observation_map.reset(Rows(np.array([True, False])), start)
+    first = observation_map.reset(EnvSelection(np.array([True, False])), start)
     np.testing.assert_array_equal(first, [[4] * 9 + [6] * 6])
     after, expected = (m.update(moving([2, 2], [1, 1])) for m in (observation_map, untouched))
     np.testing.assert_array_equal(after[0], [4] * 6 + [1] * 3 + [6] * 3 + [1] * 3)
@@ -113,8 +113,8 @@ def test_numpy_and_torch_observe_the_same_through_resets() -> None:
         assert (obs["numpy"].dtype, obs["torch"].dtype) == (np.float32, torch.float32)
         np.testing.assert_allclose(obs["numpy"], obs["torch"].numpy(), atol=1e-5)
         mask = np.array([t % 3 == 0, t == 4, False])
-        started = maps["numpy"].reset(Rows(mask), inputs["numpy"])
-        by_torch = maps["torch"].reset(Rows(torch.from_numpy(mask)), inputs["torch"])
+        started = maps["numpy"].reset(EnvSelection(mask), inputs["numpy"])
+        by_torch = maps["torch"].reset(EnvSelection(torch.from_numpy(mask)), inputs["torch"])
         np.testing.assert_allclose(started, by_torch.numpy(), atol=1e-5)
 
 
@@ -126,7 +126,7 @@ def test_masked_device_path_resets_as_the_counted_one() -> None:
     for on_accelerator in (False, True):
         observation_map = ObservationMap(EVERY_TERM, inputs[0])
         observation_map.update(inputs[1])
-        rows = Rows(mask)
+        rows = EnvSelection(mask)
         if on_accelerator:
             rows._ids = None  # what Rows holds where counting would make the host wait
         observation_map.reset(rows, inputs[2])
@@ -307,7 +307,7 @@ def test_a_begun_episode_looks_like_one_that_was_reset(kind: str) -> None:
     first, then = make_inputs(rng, kind), make_inputs(rng, kind)
     begun, reset = ObservationMap(EVERY_TERM, first), ObservationMap(EVERY_TERM, first)
     mask = np.array([True, False, True])
-    rows = Rows(mask if kind == "numpy" else torch.from_numpy(mask))
+    rows = EnvSelection(mask if kind == "numpy" else torch.from_numpy(mask))
     for one in (begun, reset):
         one.update(first)
     begun.begin(rows, then)

@@ -14,8 +14,7 @@ from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.edit import merge
 from robot_rl.datasets.episode import Episode
-from robot_rl.datasets.files.checks import strays
-from robot_rl.datasets.files.manifest import MANIFEST
+from robot_rl.datasets.files.manifest import MANIFEST, strays
 from robot_rl.datasets.files.parquet import read_all
 from robot_rl.datasets.files.video import decode
 from robot_rl.datasets.reader import EpisodeDataset

@@ -44,7 +44,7 @@ def after_data_and_after_steps(name: str, *, freeze: bool) -> tuple[Any, Any]:
     groups = {key: replace(group, terms=TERMS[key]) for key, group in world.groups.items()}
     env = ToyEnv(LinearWorld(groups=groups), 8)
     learner = MAKERS[name](env.spec, freeze_normalizers=freeze)
-    learner.see(random_batch(env.spec, 64).obs)
+    learner.observe_stored(random_batch(env.spec, 64).obs)
     seen = copied(learner.state_dict())
     env.reset(seed=0)
     for _ in range(20):

@@ -8,7 +8,7 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep
 from robot_rl.training.collector import Collector
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
 from tests.robot_rl.training.countdown import Countdown, Listener
@@ -46,7 +46,7 @@ def test_episodes_are_averaged_by_hand() -> None:
 class Counting(ToyEnv):
     """Counts as worlds with a curriculum do: by its own steps, unless it is told of others'."""
 
-    def follow_run(self, world_steps: int) -> None:
+    def set_global_step(self, world_steps: int) -> None:
         self.counted = world_steps
 
     def step(self, action: torch.Tensor) -> EnvStep:

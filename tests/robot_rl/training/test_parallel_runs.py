@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.robot_rl.training.forked_ranks import on_ranks

@@ -103,10 +103,10 @@ def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser
         step(page, player)
         assert player.time == pytest.approx(stood + player.control_dt)
 
-        before = float(player.env.simulation.truth.fields["linear_velocity_w"][0, 0])
+        before = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
         page.get_by_role("button", name="Push", exact=True).click()
         step(page, player)
-        after = float(player.env.simulation.truth.fields["linear_velocity_w"][0, 0])
+        after = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
         assert after - before > 0.3  # pushed by 1 m/s; the feet brake
 
         goal = page.get_by_role("textbox").nth(2)  # after the world and the push

@@ -67,10 +67,10 @@ def test_a_lift_begins_to_go_over_the_cube() -> None:
     env = hand_worlds("lift", 4)
     env.reset(seed=0)
     expert = LiftExpert(env.simulation, env.task, env.action_map)
-    sensors, truth = env.simulation.sensors, env.simulation.truth
+    sensors, true_state = env.simulation.sensors, env.simulation.true_state
 
     def beside() -> torch.Tensor:
-        way = sensors["cube_position"] - truth.end_effector_position_b
+        way = sensors["cube_position"] - true_state.end_effector_position_b
         return way[:, :2].norm(dim=-1)
 
     before = beside()

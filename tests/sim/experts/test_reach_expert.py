@@ -34,13 +34,13 @@ def test_every_goal_is_reached_within_the_speed_limits(robot: str) -> None:
 def test_a_reach_goes_straight_to_its_goal() -> None:
     env = worlds("task=reach", count=4)
     env.reset(seed=2)
-    expert, truth = scripted_expert(env), env.simulation.truth
+    expert, true_state = scripted_expert(env), env.simulation.true_state
     goal = env.task.goal["end_effector_position_b"]
-    start = truth.end_effector_position_b.clone()
+    start = true_state.end_effector_position_b.clone()
     way = (goal - start) / (goal - start).norm(dim=-1, keepdim=True)
     for _ in range(25):
         env.step(expert.act())
-        moved = truth.end_effector_position_b - start
+        moved = true_state.end_effector_position_b - start
         beside = (moved - (moved * way).sum(-1, keepdim=True) * way).norm(dim=-1)
         assert beside.max() < 0.04
 
@@ -51,7 +51,7 @@ def test_the_expert_of_a_flight_task_stays_near_its_goal() -> None:
     expert = scripted_expert(env)
     for _ in range(300):
         env.step(expert.act())
-    assert torch.linalg.vector_norm(env.simulation.truth.position_w, dim=-1).max() < 0.3
+    assert torch.linalg.vector_norm(env.simulation.true_state.position_w, dim=-1).max() < 0.3
 
 
 def test_a_task_without_an_expert_names_those_that_have_one() -> None:

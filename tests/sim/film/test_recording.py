@@ -21,12 +21,12 @@ def test_moments_begin_with_the_start_and_follow_the_simulation():
     for moment in range(6):
         if moment:
             twin.step()
-        truth = twin.env.simulation.truth
-        np.testing.assert_allclose(recording.pose[:, moment, :3], truth.position_w, atol=1e-6)
+        true_state = twin.env.simulation.true_state
+        np.testing.assert_allclose(recording.pose[:, moment, :3], true_state.position_w, atol=1e-6)
         model = recording.model_of(1)
         data = recording.data_for(model)
         recording.put(1, moment, model, data)
-        np.testing.assert_allclose(data.xpos[1], truth.position_w[1], atol=1e-6)
+        np.testing.assert_allclose(data.xpos[1], true_state.position_w[1], atol=1e-6)
         goal = twin.env.task.goal["velocity_b"]
         np.testing.assert_array_equal(recording.goal["velocity_b"][:, moment], goal)
 

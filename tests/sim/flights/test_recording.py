@@ -9,7 +9,7 @@ import torch
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.evaluation import evaluate
 from sim.flights.recording import FlightRecorder, FlightRecording
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from tests.sim.flight_worlds import flight_env, multirotors
@@ -41,7 +41,7 @@ def test_recording_has_every_step_of_the_first_episode():
 def test_recording_begins_at_the_start_and_before_the_first_action():
     env = flight_env(SHORT, 3)
     env.reset(seed=5)
-    start = env.simulation.truth.position_w[:2].clone()
+    start = env.simulation.true_state.position_w[:2].clone()
     recording = record()
     np.testing.assert_array_equal(recording.position_w[:, 0], start.numpy())
     np.testing.assert_allclose(recording.rotor_speed[:, 0], 0.5, atol=1e-6)

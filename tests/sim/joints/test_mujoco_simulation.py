@@ -16,12 +16,11 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
+from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.physics.mujoco_model.model import ROBOTS
+from sim.physics.mujoco_model import ROBOTS
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.arms import CPU, arms, begin, hold, panda
 
 
@@ -63,18 +62,18 @@ def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
 
 def test_an_arm_at_rest_stays_there_because_gravity_is_compensated() -> None:
     simulation = arms(2)
-    before = simulation.truth.joint_position.clone()
+    before = simulation.true_state.joint_position.clone()
     for _ in range(25):
         simulation.step(hold(simulation))
-    torch.testing.assert_close(simulation.truth.joint_position, before, atol=1e-5, rtol=0)
+    torch.testing.assert_close(simulation.true_state.joint_position, before, atol=1e-5, rtol=0)
 
 
 def test_a_payload_is_not_compensated_and_pulls_the_arm_down() -> None:
     simulation = arms(2, randomization=JointRandomization(payload=[2.0, 2.0]))
-    height = simulation.truth.end_effector_position_b[:, 2].clone()
+    height = simulation.true_state.end_effector_position_b[:, 2].clone()
     for _ in range(25):
         simulation.step(hold(simulation))
-    sag = height - simulation.truth.end_effector_position_b[:, 2]
+    sag = height - simulation.true_state.end_effector_position_b[:, 2]
     # The shoulder alone bends by m g r / k = 2 * 9.81 * 0.31 / 600 = 0.01 rad, at 0.31 m: 3 mm.
     assert ((sag > 0.002) & (sag < 0.02)).all()
 
@@ -85,7 +84,7 @@ def test_a_world_at_fault_is_flagged_and_begins_anew(tmp_path: Path, monkeypatch
     simulation.engine.qvel[1, 0] = float("nan")
     simulation.step(hold(simulation))
     assert simulation.fault.tolist() == [False, True, False]
-    assert all(value.isfinite().all() for value in simulation.truth.fields.values())
+    assert all(value.isfinite().all() for value in simulation.true_state.fields.values())
     begin(simulation, torch.tensor([False, True, False]))
     assert not simulation.fault.any()
 

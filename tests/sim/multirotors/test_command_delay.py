@@ -8,11 +8,11 @@ import torch
 
 from configs.compose import compose
 from configs.schema import make_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import Rows
 from sim.env import SimEnv
-from sim.multirotors.command_delay import CommandDelay
+from sim.robots.multirotor_simulation import CommandDelay
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def said(step: int, worlds: int) -> BodyRateCommand:
 def test_every_world_hears_what_was_said_its_delay_ago():
     delay = torch.tensor([0.0, 1.0, 2.0])
     line = CommandDelay(3, longest=2, device=CPU)
-    line.begin(Rows(torch.ones(3, dtype=torch.bool)), 0.5)
+    line.begin(EnvSelection(torch.ones(3, dtype=torch.bool)), 0.5)
     for step in range(1, 8):
         heard = line.pass_on(said(step, 3), delay)
         for world, steps in enumerate((0, 1, 2)):
@@ -39,7 +39,7 @@ def test_every_world_hears_what_was_said_its_delay_ago():
 def test_an_episode_begins_with_nothing_on_its_way():
     line = CommandDelay(2, longest=1, device=CPU)
     line.pass_on(said(5, 2), torch.ones(2))
-    line.begin(Rows(torch.tensor([True, False])), 0.5)
+    line.begin(EnvSelection(torch.tensor([True, False])), 0.5)
     heard = line.pass_on(said(6, 2), torch.ones(2))
     np.testing.assert_allclose(heard.rates_b[:, 0], [0.0, 5.0])
     np.testing.assert_allclose(heard.thrust[:, 0], [0.5, 0.05])

@@ -8,13 +8,13 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
-from sim.multirotors.multirotor_expert import (
+from sim.robots.multirotor_expert import (
     MultirotorExpert,
     MultirotorExpertConfig,
     allocate,
     mixing_matrix,
 )
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.flight import AttitudeDraw, FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.flight_worlds import flight_env, multirotors
@@ -84,7 +84,7 @@ def test_moves_to_a_goal_elsewhere():
     for _ in range(400):
         env.step(expert.act(goal))
     torch.testing.assert_close(
-        env.simulation.truth.position_w, goal["position_w"], atol=0.01, rtol=0
+        env.simulation.true_state.position_w, goal["position_w"], atol=0.01, rtol=0
     )
 
 

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot import SensorSpec
+from robot_rl.core.robot_state import Mirrored
 from sim.env import SimEnv
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
-from sim.physics.multirotor_engine.sensors import STATE_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from tests.compositions import composed
 from tests.sim.flight_worlds import CPU
 
@@ -73,5 +72,5 @@ def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
         if t >= 16:  # older actions, which the actor sees too, are from before
             for name, group in step.next_obs.items():
                 assert torch.allclose(image(found.groups[name], group[0]), group[1], atol=1e-4)
-    position = env.simulation.truth.position_w
+    position = env.simulation.true_state.position_w
     assert not torch.allclose(position[0], position[1], atol=1e-2)

@@ -9,12 +9,12 @@ import torch
 from scipy import stats
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_parts import SensorSpec
-from sim.curriculum import CurriculumConfig
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.randomization import CurriculumConfig
+from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.sim.flying import robot_config
 from tests.sim.resting import begin, multirotors
 
@@ -134,7 +134,7 @@ def test_a_sensors_latency_delays_what_is_measured_in_control_steps() -> None:
     truth, measured = [], []
     for _ in range(6):
         simulation.step(RotorCommand(speed=torch.ones(1, 4)))
-        truth.append(simulation.truth.position_w.clone())
+        truth.append(simulation.true_state.position_w.clone())
         measured.append(simulation.measured.position_w.clone())
     for old, seen in zip(truth[:-2], measured[2:], strict=True):
         assert torch.equal(old, seen)
@@ -144,7 +144,7 @@ def test_sensor_noise_has_the_declared_deviation_per_field() -> None:
     robot = robot_config()
     simulation = multirotors(WORLDS, robot=robot, **NOTHING)
     for name, sensor in robot.spec.sensors.items():
-        error = (simulation.measured.fields[name] - simulation.truth.fields[name]).numpy()
+        error = (simulation.measured.fields[name] - simulation.true_state.fields[name]).numpy()
         if name == "orientation_w":
             error = 2 * error[:, 1:]  # of a small rotation vector
         # 6,000 draws: the standard error of a deviation is 0.9 %.
@@ -158,7 +158,7 @@ def test_only_declared_sensors_can_be_read() -> None:
     assert set(simulation.measured.fields) == set(robot.spec.sensors)
     with pytest.raises(SpecMismatchError, match="linear_velocity_w"):
         _ = simulation.measured.linear_velocity_w
-    assert simulation.truth.linear_velocity_w.shape == (2, 3)
+    assert simulation.true_state.linear_velocity_w.shape == (2, 3)
 
 
 def test_a_sensor_that_the_engine_does_not_simulate_is_refused() -> None:

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.multirotors.multirotor_expert import MultirotorExpert
-from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig
-from sim.multirotors.rate_loop import RateLoop, RateLoopConfig
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
+from sim.robots.rate_loop import RateLoop, RateLoopConfig
 from tests.sim.flight_worlds import CPU, crazyflie
 from tests.sim.flying import robot_config
 from tests.sim.resting import multirotors
@@ -44,7 +43,7 @@ def test_every_world_runs_the_law_of_the_robot_process(plant: str) -> None:
     loop = RateLoop(model, config, num_worlds=WORLDS, dt=DT, device=CPU)
     rng = np.random.default_rng(0)
     rates = rng.normal(scale=3.0, size=(WORLDS, 3))
-    loop.begin(Rows(torch.ones(WORLDS, dtype=torch.bool)), torch.tensor(rates))
+    loop.begin(EnvSelection(torch.ones(WORLDS, dtype=torch.bool)), torch.tensor(rates))
     for law, row in zip(laws, rates, strict=True):
         law.start(gyro(row[None]), None)
     seen = []
@@ -76,7 +75,7 @@ def test_rates_are_reached_with_every_lag_that_is_drawn(decimation: int) -> None
     for _ in range(150):
         simulation.step(command)
     assert not simulation.fault.any()
-    error = (simulation.truth.angular_velocity_b - wanted).abs().amax(0)
+    error = (simulation.true_state.angular_velocity_b - wanted).abs().amax(0)
     assert (error < torch.tensor([0.3, 0.3, 0.5])).all(), error
 
 
@@ -104,7 +103,7 @@ def test_nothing_of_an_episode_is_left_in_the_next() -> None:
     first = loop.update(command, still)
     for i in range(20):
         loop.update(command, still + 0.1 * i)
-    loop.begin(Rows(torch.tensor([True, False])), still)
+    loop.begin(EnvSelection(torch.tensor([True, False])), still)
     again = loop.update(command, still)
     torch.testing.assert_close(again[0], first[0])
     assert not torch.allclose(again[1], first[1])

@@ -10,9 +10,9 @@ from configs.schema import make_env
 from robot_rl.core.robot_command import RotorCommand
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
-from sim.multirotors.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.compositions import composed
 from tests.sim.resting import multirotors
 
@@ -85,10 +85,10 @@ def flown(plant: str, speed: list[float], seconds: float) -> MultirotorSimulatio
 @pytest.mark.parametrize("plant", PLANTS)
 def test_it_hangs_in_the_air_at_its_hover_speed_and_falls_without(plant: str) -> None:
     hover = x500(plant).model.hover_setpoint
-    still = flown(plant, [hover] * 4, 2.0).truth
+    still = flown(plant, [hover] * 4, 2.0).true_state
     assert float(still.position_w.norm()) < 1e-3
     assert float(still.angular_velocity_b.norm()) < 1e-5
-    falling = flown(plant, [0.0] * 4, 0.5).truth
+    falling = flown(plant, [0.0] * 4, 0.5).true_state
     assert float(falling.linear_velocity_w[0, 2]) == pytest.approx(-9.81 * 0.5, rel=1e-3)
 
 
@@ -103,7 +103,7 @@ def test_a_faster_rotor_turns_the_body_to_its_own_side(
 ) -> None:
     hover = x500(plant).model.hover_setpoint
     speed = [hover + 0.02 * (i == rotor) for i in range(4)]
-    rates = flown(plant, speed, 0.05).truth.angular_velocity_b[0]
+    rates = flown(plant, speed, 0.05).true_state.angular_velocity_b[0]
     assert rates.sign().tolist() == signs
 
 

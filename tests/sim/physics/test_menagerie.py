@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.robots.published import MODELS, assert_same_mechanism
 from tests.sim.robots.quadruped import quadruped
@@ -140,7 +139,7 @@ def test_simulation_stands_on_the_published_legs(checkout: Path, robot: JointRob
     simulation = MujocoSimulation(
         robot, JointRandomization(), num_worlds=2, device=torch.device("cpu"), seed=0
     )
-    assert simulation.truth.foot_force.shape == (2, 4)
+    assert simulation.true_state.foot_force.shape == (2, 4)
 
 
 def test_joints_that_are_not_those_of_the_spec_are_refused(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.rows import Rows
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_engine.batch import MujocoEngine
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from robot_rl.core.env_selection import EnvSelection
+from sim.physics.mujoco_engine import MujocoEngine
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.sim.legs import leg_worlds
 from tests.sim.robots.quadruped import quadruped
 
@@ -146,7 +146,7 @@ def test_random_targets_do_not_break_the_simulation(
     start = torch.tensor(model.qpos0).repeat(worlds, 1)
     start[:, 7:] = torch.tensor(default_pose(robot))
     control = torch.tensor(gains(robot) * default_pose(robot)).repeat(worlds, 1)
-    everyone = Rows(torch.ones(worlds, dtype=torch.bool))
+    everyone = EnvSelection(torch.ones(worlds, dtype=torch.bool))
     engine.reset(everyone, start, torch.zeros(worlds, model.nv, dtype=torch.float64), control)
     lows, highs = model.jnt_range[1:].T
     for _ in range(60):

@@ -21,7 +21,7 @@ def test_held_goal_is_what_the_reward_and_the_observation_know():
     held = torch.tensor([0.5, 0.1, 0.4])
     player.hold_goal("end_effector_position_b", held.tolist())
     step = player.step()
-    error = player.env.simulation.truth.end_effector_position_b[0] - held
+    error = player.env.simulation.true_state.end_effector_position_b[0] - held
     assert step.reward_terms is not None
     paid = step.reward_terms[0, player.env.task.reward_names.index("distance")]
     torch.testing.assert_close(paid, error.norm())

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.viewing.framing import bounding_box, robot_geoms, view_radius
 from sim.viewing.goals import Mark
 from sim.viewing.worlds import contact_forces, shown_worlds
@@ -25,8 +25,8 @@ def test_shown_arm_has_its_end_effector_where_the_simulation_measures_it():
         shown = data.site_xpos[mujoco.mj_name2id(
             player.shown.model, mujoco.mjtObj.mjOBJ_SITE, "end_effector"
         )]  # fmt: skip
-        truth = player.env.simulation.truth.end_effector_position_b[world]
-        np.testing.assert_allclose(shown, truth, atol=1e-5)
+        true_state = player.env.simulation.true_state.end_effector_position_b[world]
+        np.testing.assert_allclose(shown, true_state, atol=1e-5)
 
 
 def test_looking_changes_nothing():
@@ -36,7 +36,10 @@ def test_looking_changes_nothing():
         watched.step()
         alone.step()
     torch.testing.assert_close(
-        watched.env.simulation.truth.fields, alone.env.simulation.truth.fields, rtol=0, atol=0
+        watched.env.simulation.true_state.fields,
+        alone.env.simulation.true_state.fields,
+        rtol=0,
+        atol=0,
     )
 
 
@@ -45,9 +48,11 @@ def test_shown_multirotor_is_where_the_simulation_has_it_and_its_rotors_turn():
     before = player.shown.look(1, player.time).qpos[7:].copy()
     player.step()
     data = player.shown.look(1, player.time)
-    truth = player.env.simulation.truth
-    np.testing.assert_allclose(data.xpos[player.shown.base], truth.position_w[1], atol=1e-6)
-    np.testing.assert_allclose(data.xquat[player.shown.base], truth.orientation_w[1], atol=1e-6)
+    true_state = player.env.simulation.true_state
+    np.testing.assert_allclose(data.xpos[player.shown.base], true_state.position_w[1], atol=1e-6)
+    np.testing.assert_allclose(
+        data.xquat[player.shown.base], true_state.orientation_w[1], atol=1e-6
+    )
     turned = data.qpos[7:] - before
     assert (np.sign(turned) == [-1, 1, -1, 1]).all()
     again = player.shown.look(1, player.time).qpos[7:]
@@ -101,8 +106,8 @@ def test_push_of_a_multirotor_is_felt_in_the_next_step():
     pushed.push("z", 2.0)
     pushed.step()
     left.step()
-    change = (pushed.env.simulation.truth.fields["linear_velocity_w"]
-              - left.env.simulation.truth.fields["linear_velocity_w"])  # fmt: skip
+    change = (pushed.env.simulation.true_state.fields["linear_velocity_w"]
+              - left.env.simulation.true_state.fields["linear_velocity_w"])  # fmt: skip
     torch.testing.assert_close(change, torch.tensor([[0.0, 0.0, 2.0]]), atol=1e-3, rtol=0)
 
 

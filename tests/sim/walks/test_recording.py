@@ -33,12 +33,12 @@ def test_a_walk_is_the_true_state_after_every_step() -> None:
     env.reset(seed=1)
     for _ in range(STEPS - 1):
         recorder.on_step(env.step(torch.zeros(4, 12)))
-        truth = env.simulation.truth
-        rotation = quaternion.rotation_matrix(truth.orientation_w)
+        true_state = env.simulation.true_state
+        rotation = quaternion.rotation_matrix(true_state.orientation_w)
         seen.append(
             (
-                heading_velocity(rotation, truth.linear_velocity_w).numpy().copy(),
-                truth.foot_force.numpy().copy(),
+                heading_velocity(rotation, true_state.linear_velocity_w).numpy().copy(),
+                true_state.foot_force.numpy().copy(),
                 env.task.goal[GOAL].numpy().copy(),
             )
         )

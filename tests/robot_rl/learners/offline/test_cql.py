@@ -185,7 +185,7 @@ def test_a_penalty_fades_after_the_offline_phase() -> None:
     """All of it offline, then half, then none: from there on plain SAC's own target too."""
     spec = warmed(small_cql)[1]
     fading = small_cql(spec, conservatism={"online": False, "fade_updates": 2, "calibrated": True})
-    assert fading.returns_wanted.online
+    assert fading.monte_carlo_returns.online
     fading.begin_phase(Phase.offline)
     for seed in range(3):
         fading.update(stored(spec, seed=seed))

@@ -26,10 +26,10 @@ def test_calibrated_values_get_their_returns_and_normalisers_see_the_data() -> N
     )  # fmt: skip
     assert isinstance(learner, OfflineLearner)
     assert learner.learns_offline
-    assert learner.returns_wanted is not None
+    assert learner.monte_carlo_returns is not None
     learner.begin_phase(Phase.offline)
     batch = random_batch(spec, ROWS)
-    learner.see(batch.obs)
+    learner.observe_stored(batch.obs)
     found = learner.inspect(batch)
     assert all(torch.isfinite(value) for value in found.values())
     assert "q_data" in found

@@ -5,17 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block
-from robot_rl.training.cluster.outpost import Order, Outpost, Weights
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    RemoteCollector,
+    Weights,
+)
 
 
 class LocalFleet:
     """Works off an order when its block is taken; loses a collector when it is told to."""
 
-    def __init__(self, build: Callable[[int], Outpost], count: int) -> None:
+    def __init__(self, build: Callable[[int], RemoteCollector], count: int) -> None:
         self._build = build
-        self._outposts = [build(number) for number in range(count)]
-        self._orders: list[deque[tuple[Order, Weights]]] = [deque() for _ in range(count)]
+        self._collectors = [build(number) for number in range(count)]
+        self._orders: list[deque[tuple[CollectRequest, Weights]]] = [deque() for _ in range(count)]
         self._states: list[Mapping[str, Any] | None] = [None] * count
         self._away = [0] * count
         self._seed = 0
@@ -23,7 +27,7 @@ class LocalFleet:
         self.count = count
         self.lost = 0
         self.most_waiting = 0
-        self.given: list[tuple[int, Order]] = []
+        self.given: list[tuple[int, CollectRequest]] = []
         self.taken: list[tuple[int, Block]] = []
         self.closed = False
 
@@ -32,19 +36,19 @@ class LocalFleet:
         self._away[collector] = looks
         self._orders[collector].clear()
         self.lost += 1
-        self._outposts[collector] = self._build(collector)
+        self._collectors[collector] = self._build(collector)
         purpose = f"again {self.lost}"
-        self._outposts[collector].begin(derive_seed(self._seed, purpose), self._states[collector])
+        self._collectors[collector].begin(derive_seed(self._seed, purpose), self._states[collector])
 
     def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
         self._seed, self._states = seed, list(states)
-        for number, (outpost, state) in enumerate(zip(self._outposts, states, strict=True)):
-            outpost.begin(derive_seed(seed, f"first {number}") >> 32, state)
+        for number, (collector, state) in enumerate(zip(self._collectors, states, strict=True)):
+            collector.begin(derive_seed(seed, f"first {number}") >> 32, state)
 
     def publish(self, weights: Weights) -> None:
         self._weights = weights
 
-    def order(self, collector: int, order: Order) -> None:
+    def order(self, collector: int, order: CollectRequest) -> None:
         self._orders[collector].append((order, self._weights))
         self.given.append((collector, order))
         self.most_waiting = max(self.most_waiting, len(self._orders[collector]))
@@ -57,7 +61,7 @@ class LocalFleet:
         return self._away[collector] < 0
 
     def take(self, collector: int) -> Block | None:
-        block = self._outposts[collector].collect(*self._orders[collector].popleft())
+        block = self._collectors[collector].collect(*self._orders[collector].popleft())
         self.taken.append((collector, block))
         return block
 
@@ -65,7 +69,7 @@ class LocalFleet:
         """The next look may find one."""
 
     def states(self) -> list[Mapping[str, Any] | None]:
-        self._states = [outpost.state() for outpost in self._outposts]
+        self._states = [remote_collector.state() for remote_collector in self._collectors]
         return self._states
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ def test_a_logger_is_heard_meanwhile_and_as_before_after_it(
 _ENDS = """
 import signal, sys
 from robot_rl.core.errors import RankError
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from runtime.sessions.surroundings import stop_on_signals
 
 class Trainer:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.robot import GripperSpec
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.rows import Rows
-from sim.joints.motors.gripper import Gripper
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_motors import Gripper
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.arms import arms, panda
 
 SPEC = GripperSpec(
@@ -46,16 +46,16 @@ def test_openings_are_fractions_of_the_stroke() -> None:
     torch.testing.assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
     begun = hand.joint_position(torch.tensor([[0.25], [1.0]]))
     np.testing.assert_allclose(begun, [[0.01], [0.04]])
-    rows = Rows(torch.tensor([False, True]))
+    rows = EnvSelection(torch.tensor([False, True]))
     np.testing.assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
 
 
 def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     simulation = arms(1)
-    assert float(simulation.truth.gripper_opening) == 1.0
+    assert float(simulation.true_state.gripper_opening) == 1.0
     for _ in range(10):  # 0.4 s at 50 mm/s: half of 40 mm, less the lag of the position loop
         simulation.step(told(simulation, 0.0))
-    assert 0.5 < float(simulation.truth.gripper_opening) < 0.58
+    assert 0.5 < float(simulation.true_state.gripper_opening) < 0.58
     for _ in range(25):
         simulation.step(told(simulation, None))  # says nothing new: they go on closing
     fingers = simulation.engine.qpos[0, simulation.layout.fingers]
@@ -63,7 +63,7 @@ def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     for _ in range(30):
         simulation.step(told(simulation, 0.25))
     torch.testing.assert_close(
-        simulation.truth.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
+        simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
     )
 
 

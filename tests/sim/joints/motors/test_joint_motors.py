@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
 from tests.sim.arms import arms, hold, panda
 from tests.sim.levers import DT, command, levers, place, torque
 
@@ -67,7 +67,7 @@ def test_a_lever_under_full_torque_runs_up_to_the_no_load_speed_and_no_further(
         simulation.step(command(simulation, tau=1e6))
         if step in (250, 500, 3000):  # w0 (1 - exp(-t stall / (w0 I))), a time constant of 0.5 s
             expected = 10 * (1 - math.exp(-step * DT / 0.5))
-            speed = float(simulation.truth.joint_velocity)
+            speed = float(simulation.true_state.joint_velocity)
             assert speed == pytest.approx(expected, rel=2e-3)  # backward Euler at 1/500 of it
             assert speed <= 10.0
 
@@ -85,7 +85,7 @@ def test_stiff_gains_settle_alike_with_and_without_the_line() -> None:
         moved = replace(hold(simulation), q=hold(simulation).q + 0.05)
         for _ in range(50):
             simulation.step(moved)
-    one, two = (simulation.truth for simulation in both)
+    one, two = (simulation.true_state for simulation in both)
     assert float(one.joint_velocity.abs().max()) < 0.01
     torch.testing.assert_close(one.joint_position, two.joint_position, atol=1e-5, rtol=0)
 
@@ -103,7 +103,7 @@ def test_a_line_keeps_an_arm_below_its_no_load_speed() -> None:
             far = hold(simulation).q.clone()
             far[:, 0] += 2.5
             simulation.step(replace(hold(simulation), q=far))
-            speeds.append(float(simulation.truth.joint_velocity[0, 0]))
+            speeds.append(float(simulation.true_state.joint_velocity[0, 0]))
         fastest.append(max(speeds))
     limit = plain.spec.joints[0].velocity_limit
     assert fastest[0] > 1.2 * limit
@@ -162,7 +162,7 @@ def test_a_command_reaches_the_motor_after_its_delay_in_whole_physics_steps(
     speeds = []
     for _ in range(steps + 2):
         simulation.step(command(simulation, tau=2.0))
-        speeds.append(round(float(simulation.truth.joint_velocity) / (2.0 * DT)))
+        speeds.append(round(float(simulation.true_state.joint_velocity) / (2.0 * DT)))
     assert speeds == [0] * steps + [1, 2]
 
 
@@ -172,7 +172,7 @@ def test_a_drawn_delay_adds_to_that_of_the_joint(tmp_path: Path) -> None:
     waited = torch.zeros(40)
     for _ in range(6):
         simulation.step(command(simulation, tau=2.0))
-        waited += simulation.truth.joint_velocity[:, 0] == 0
+        waited += simulation.true_state.joint_velocity[:, 0] == 0
     drawn = simulation.drawn_parameters()["actuator_delay"][:, 0]
     torch.testing.assert_close(waited.double(), ((0.001 + drawn) / DT).round())
     assert sorted(set(waited.tolist())) == [1, 2, 3, 4]
@@ -184,7 +184,7 @@ def test_a_new_episode_obeys_no_command_of_the_last_one(tmp_path: Path) -> None:
         simulation.step(command(simulation, tau=2.0))
     place(simulation, torch.tensor([True, False]))
     simulation.step(command(simulation, tau=0.0))
-    moving = simulation.truth.joint_velocity[:, 0] != 0
+    moving = simulation.true_state.joint_velocity[:, 0] != 0
     assert moving.tolist() == [False, True]
 
 
@@ -195,7 +195,7 @@ def test_a_delayed_arm_with_other_gains_than_declared_begins_at_rest() -> None:
         joint.actuator_delay = 0.02
     simulation = arms(4, robot=robot, randomization=JointRandomization(stiffness=0.3, damping=0.3))
     simulation.step(hold(simulation))
-    assert float(simulation.truth.joint_velocity.abs().max()) < 1e-3
+    assert float(simulation.true_state.joint_velocity.abs().max()) < 1e-3
 
 
 def test_coulomb_friction_holds_and_then_slows(tmp_path: Path) -> None:
@@ -204,21 +204,21 @@ def test_coulomb_friction_holds_and_then_slows(tmp_path: Path) -> None:
         place(simulation, torch.tensor([True]))
         for _ in range(100):
             simulation.step(command(simulation, tau=tau))
-        assert float(simulation.truth.joint_velocity) == pytest.approx(speed, abs=2e-3)
+        assert float(simulation.true_state.joint_velocity) == pytest.approx(speed, abs=2e-3)
 
 
 def test_static_friction_holds_longer_than_it_slows(tmp_path: Path) -> None:
     simulation = levers(tmp_path, **STUCK)
     for _ in range(200):
         simulation.step(command(simulation, tau=1.4))
-    assert float(simulation.truth.joint_velocity.abs()) < CREEP
+    assert float(simulation.true_state.joint_velocity.abs()) < CREEP
     for _ in range(1000):
         simulation.step(command(simulation, tau=2.0))
-    before = float(simulation.truth.joint_velocity)
+    before = float(simulation.true_state.joint_velocity)
     assert before > 0.5  # ten times the Stribeck speed: only Coulomb's friction is left
     for _ in range(100):
         simulation.step(command(simulation, tau=2.0))
-    assert float(simulation.truth.joint_velocity) - before == pytest.approx(0.1, abs=1e-3)
+    assert float(simulation.true_state.joint_velocity) - before == pytest.approx(0.1, abs=1e-3)
 
 
 def test_stribeck_friction_follows_its_curve_by_hand(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_drawn_coulomb_friction_keeps_the_excess_at_rest(tmp_path: Path) -> None
         place(simulation, torch.tensor([True]))
         for _ in range(100):
             simulation.step(command(simulation, tau=tau))
-        assert (float(simulation.truth.joint_velocity.abs()) < CREEP) == stays
+        assert (float(simulation.true_state.joint_velocity.abs()) < CREEP) == stays
 
 
 def test_armature_and_viscous_friction_are_those_of_the_spec(tmp_path: Path) -> None:
@@ -245,5 +245,5 @@ def test_armature_and_viscous_friction_are_those_of_the_spec(tmp_path: Path) -> 
     for simulation in (heavy, thick):
         for _ in range(2000):
             simulation.step(command(simulation, tau=2.0))
-    assert float(heavy.truth.joint_velocity) == pytest.approx(2.0 * 2.0 / 4.0, rel=1e-4)
-    assert float(thick.truth.joint_velocity) == pytest.approx(2.0 / 4.0, rel=1e-3)
+    assert float(heavy.true_state.joint_velocity) == pytest.approx(2.0 * 2.0 / 4.0, rel=1e-4)
+    assert float(thick.true_state.joint_velocity) == pytest.approx(2.0 / 4.0, rel=1e-3)

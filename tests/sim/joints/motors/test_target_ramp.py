@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.rows import Rows
-from sim.joints.motors.target_ramp import TargetRamp
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_motors import TargetRamp
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.arms import arms, begin, hold, panda
 
@@ -36,7 +36,7 @@ def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> No
     joints = simulation.robot.joints
     begun = torch.tensor([[joint.default_position for joint in joints]] * 2).double()
     stiffness = torch.tensor([[joint.stiffness for joint in joints]] * 2)
-    ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
     control = simulation.engine.control
     for way, before in ((0.05, 0.0), (-1.0, 0.05)):
         control[:, :7] = stiffness * (begun + way)
@@ -56,14 +56,14 @@ def test_a_leap_takes_its_time_and_arrives() -> None:
     limited, free = arms(1), arms(1, robot=panda(noise=False, limit_target_speed=False))
     for simulation in (limited, free):
         simulation.step(leap(simulation, 0.5))
-    way = {s: float(s.truth.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
+    way = {s: float(s.true_state.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
     assert 0 < way[limited] < 0.8 * way[free]
     assert way[limited] < 8 * FAST
     for _ in range(100):
         limited.step(leap(limited, 0.1))
         free.step(leap(free, 0.1))
     torch.testing.assert_close(
-        limited.truth.joint_position, free.truth.joint_position, atol=1e-4, rtol=0
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-4, rtol=0
     )
 
 
@@ -73,7 +73,7 @@ def test_targets_within_reach_are_followed_as_they_are() -> None:
         limited.step(hold(limited))
         free.step(hold(free))
     torch.testing.assert_close(
-        limited.truth.joint_position, free.truth.joint_position, atol=1e-9, rtol=0
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-9, rtol=0
     )
 
 
@@ -84,8 +84,8 @@ def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
     begin(simulation, torch.tensor([True, False]))
     for each in (simulation, fresh):
         each.step(leap(each, 0.3))
-    position = simulation.truth.joint_position
-    torch.testing.assert_close(position[0], fresh.truth.joint_position[0])
+    position = simulation.true_state.joint_position
+    torch.testing.assert_close(position[0], fresh.true_state.joint_position[0])
     assert (position[1] - position[0]).abs().max() > 0.1
 
 
@@ -94,11 +94,11 @@ def test_saved_targets_go_on_as_they_would_have() -> None:
     simulation.step(leap(simulation, 1.0))
     saved = simulation.state_dict()
     simulation.step(leap(simulation, -1.0))
-    expected = simulation.truth.joint_position.clone()
+    expected = simulation.true_state.joint_position.clone()
     other = arms(3)
     other.load_state_dict(saved)
     other.step(leap(other, -1.0))
-    assert torch.equal(other.truth.joint_position, expected)
+    assert torch.equal(other.true_state.joint_position, expected)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_mov
     simulation = arms(2, robot=robot)
     ramp = TargetRamp(replace(robot.spec, joints=joints), simulation.engine)
     begun = torch.zeros(2, 7)
-    ramp.begin(Rows(torch.ones(2, dtype=torch.bool)), begun)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
     simulation.engine.control[:, :7] = 0.5
     ramp.draw(begun + 0.5, torch.ones(2, 7))
     drawn = simulation.engine.ramp[..., :7]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.core.rows import Rows
-from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_engine import MujocoEngine
 from tests.equality import assert_same
 
 PENDULUMS = """
@@ -45,14 +45,14 @@ def pendulums(count: int = WORLDS, **arguments: Any) -> MujocoEngine:
     engine = MujocoEngine(model, count, **{"decimation": 4, "threads": 1, **arguments})
     rng = np.random.default_rng(0)
     qpos, qvel, torque = (torch.from_numpy(rng.uniform(-1, 1, (count, n))) for n in (2, 2, 1))
-    engine.reset(Rows(torch.ones(count, dtype=torch.bool)), qpos, qvel, torque)
+    engine.reset(EnvSelection(torch.ones(count, dtype=torch.bool)), qpos, qvel, torque)
     return engine
 
 
-def picked(*ids: int) -> Rows:
+def picked(*ids: int) -> EnvSelection:
     mask = torch.zeros(WORLDS, dtype=torch.bool)
     mask[list(ids)] = True
-    return Rows(mask)
+    return EnvSelection(mask)
 
 
 def test_a_step_is_the_same_as_stepping_one_world_by_hand() -> None:
@@ -150,7 +150,7 @@ def test_a_state_saved_before_worlds_differed_makes_them_alike_again() -> None:
 def test_permuted_worlds_move_alike_and_threads_change_nothing() -> None:
     engine, other = pendulums(), pendulums(threads=2)
     order = torch.tensor([3, 1, 4, 0, 2])
-    all_worlds = Rows(torch.ones(WORLDS, dtype=torch.bool))
+    all_worlds = EnvSelection(torch.ones(WORLDS, dtype=torch.bool))
     state = (values[order].clone() for values in (engine.qpos, engine.qvel, engine.control))
     other.reset(all_worlds, *state)
     other.control[:] = engine.control[order]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import Rows
-from sim.physics.mujoco_engine.batch import MujocoEngine
+from robot_rl.core.env_selection import EnvSelection
+from sim.physics.mujoco_engine import MujocoEngine
 
 FEW, MANY = 6, 130
 TUMBLING = """
@@ -56,10 +56,12 @@ def live(engine: MujocoEngine, steps: int, seed: int) -> list[Tensor]:
         engine.qvel[pushed, :3] += numbers[pushed, 2:5] - 0.5  # written between two steps
         engine.step()
         seen += [engine.qpos.clone(), engine.qvel.clone(), engine.sensordata.clone()]
-        rows = Rows(numbers[:, 5] < 0.1)
+        rows = EnvSelection(numbers[:, 5] < 0.1)
         rows.put(mass, rows.take(mass) * (0.9 + 0.2 * rows.take(numbers[:, 6:7])))
         engine.update_constants(rows)
-        rows = Rows((numbers[:, 5] > 0.05) & (numbers[:, 5] < 0.2))  # some of them, and others
+        rows = EnvSelection(
+            (numbers[:, 5] > 0.05) & (numbers[:, 5] < 0.2)
+        )  # some of them, and others
         start = torch.from_numpy(engine.model.qpos0).repeat(rows.count, 1)
         start[:, 2] += 0.1 * rows.take(numbers[:, 7])
         engine.reset(

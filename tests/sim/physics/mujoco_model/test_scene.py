@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
-from sim.task import Start
+from sim.task import InitialState
 from tests.sim.arms import CPU, panda
 
 SCENE = """<mujoco><worldbody>
@@ -49,11 +49,11 @@ def worlds(scene: SceneConfig, count: int = 2) -> MujocoSimulation:
 
 
 def begin(simulation: MujocoSimulation, mask: list[bool], scene: dict[str, torch.Tensor]) -> None:
-    rows = Rows(torch.tensor(mask))
+    rows = EnvSelection(torch.tensor(mask))
     pose = torch.tensor([[joint.default_position for joint in simulation.robot.joints]])
     pose = pose.repeat(rows.count, 1)
     robot = RobotState({"joint_position": pose, "joint_velocity": 0 * pose})
-    simulation.reset(rows, Start(robot=robot, scene=scene), torch.Generator().manual_seed(0))
+    simulation.reset(rows, InitialState(robot=robot, scene=scene), torch.Generator().manual_seed(0))
 
 
 def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(
@@ -69,7 +69,7 @@ def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(
     torch.testing.assert_close(sensors["ball"], torch.tensor([[0.5, 0.0, 0.5], [0.4, 0.1, 0.8]]))
     torch.testing.assert_close(sensors["flap"], torch.tensor([[0.0], [0.3]]))
     # The hand points down: the probe is 10 cm below the end effector.
-    below = simulation.truth.end_effector_position_b - torch.tensor([0.0, 0.0, 0.1])
+    below = simulation.true_state.end_effector_position_b - torch.tensor([0.0, 0.0, 0.1])
     posts = torch.tensor([[0.6, 0.0, 0.0], [0.4, 0.1, 0.0]])
     torch.testing.assert_close(sensors["probe"], below - posts, atol=1e-5, rtol=0)
 

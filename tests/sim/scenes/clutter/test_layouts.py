@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
 from sim.scenes.clutter.layouts import Corridors, Layout, Layouts
 from sim.scenes.clutter.potential import pull, push, signed_distance
@@ -111,7 +111,7 @@ def test_evaluation_draws_all_levels_alike_and_training_begins_on_the_first() ->
     config = CorridorConfig(levels=4)
     for evaluation, expected in ((True, [0, 1, 2, 3]), (False, [0])):
         corridors = Corridors(config, num_worlds=99, device=CPU, evaluation=evaluation)
-        layout = corridors.begin(Rows(torch.ones(99, dtype=torch.bool)), torch.Generator())
+        layout = corridors.begin(EnvSelection(torch.ones(99, dtype=torch.bool)), torch.Generator())
         assert corridors.levels.level.unique().tolist() == expected
         stands = (layout.obstacles[..., 2] > -1).unflatten(1, (3, 4)).any(-1).sum(-1)
         needed = ((corridors.levels.level + 1) * 3 / 4).ceil()  # level k has (k + 1) / 4 of three

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from tests.sim.arms import CPU, panda
 from tests.sim.hands import hand_worlds
@@ -24,17 +24,17 @@ def task(worlds: int, **changes: Any) -> tuple[DrawerTask, dict[str, torch.Tenso
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors=sensors, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, sensors
 
 
-def judge(made: DrawerTask, worlds: int, step: int) -> Any:
-    truth = RobotState({
+def evaluate(made: DrawerTask, worlds: int, step: int) -> Any:
+    true_state = RobotState({
         "end_effector_position_b": torch.full((worlds, 3), 0.3),
         "joint_velocity": torch.zeros(worlds, 7),
     })  # fmt: skip
     still = torch.zeros(worlds, 7)
-    return made.judge(truth, still, still, torch.full((worlds,), step))
+    return made.evaluate(true_state, still, still, torch.full((worlds,), step))
 
 
 def test_success_is_a_drawer_that_is_open_in_every_step_of_the_window() -> None:
@@ -43,7 +43,7 @@ def test_success_is_a_drawer_that_is_open_in_every_step_of_the_window() -> None:
     for step in range(1, 11):
         shut_again = 0.19 if step == 9 else 0.25
         sensors["drawer_opening"][:, 0] = torch.tensor([0.201, 0.199, shut_again])
-        verdict = judge(made, 3, step)
+        verdict = evaluate(made, 3, step)
     assert verdict.success.tolist() == [True, False, False]
 
 
@@ -51,7 +51,7 @@ def test_reward_terms_by_hand() -> None:
     made, sensors = task(2, close=0.05, success_opening=0.2)
     sensors["hand_position"][:] = torch.tensor([[0.03, 0.0, 0.04], [0.0, 0.0, 0.0]])
     sensors["drawer_opening"][:, 0] = torch.tensor([0.05, 0.24])
-    terms = judge(made, 2, 1).reward_terms
+    terms = evaluate(made, 2, 1).reward_terms
     assert terms[0, :4].tolist() == pytest.approx([1.0, 0.5, 0.25, 0.0])
     assert terms[1, :4].tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0])
 

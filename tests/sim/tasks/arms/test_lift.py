@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, REWARD_NAMES, LiftConfig, LiftTask
 from tests.sim.arms import CPU, panda
 from tests.sim.hands import hand_worlds
@@ -22,21 +22,21 @@ def task(worlds: int, **changes: Any) -> tuple[LiftTask, torch.Tensor]:
         config, num_worlds=worlds, control_dt=DT, robot=panda().spec,
         sensors={"cube_position": cube}, device=CPU, evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, cube
 
 
-def judge(made: LiftTask, cube: torch.Tensor, step: int, *, beside: float = 0.0) -> Any:
+def evaluate(made: LiftTask, cube: torch.Tensor, step: int, *, beside: float = 0.0) -> Any:
     """The hand is at the cube, or beside it, with the gripper a quarter open."""
     count = len(cube)
     hand = cube + torch.tensor([beside, 0.0, 0.0])
-    truth = RobotState({
+    true_state = RobotState({
         "end_effector_position_b": hand,
         "joint_velocity": torch.zeros(count, 7),
         "gripper_opening": torch.full((count, 1), 0.25),
     })  # fmt: skip
     still = torch.zeros(count, 8)
-    return made.judge(truth, still, still, torch.full((count,), step))
+    return made.evaluate(true_state, still, still, torch.full((count,), step))
 
 
 def test_success_is_a_cube_that_is_held_near_its_goal_through_the_window() -> None:
@@ -49,7 +49,7 @@ def test_success_is_a_cube_that_is_held_near_its_goal_through_the_window() -> No
         cube[2] += torch.tensor([0.03 if step != 7 else 0.04, 0.0, 0.0])
         if step == 8:
             cube[3, 2] = 0.09  # one step below the line
-        verdict = judge(made, cube, step)
+        verdict = evaluate(made, cube, step)
     assert verdict.success.tolist() == [True, False, True, False]
     assert float(verdict.metrics["mean_distance"][2]) == pytest.approx(0.032, abs=1e-6)
 
@@ -59,7 +59,7 @@ def test_a_cube_at_its_goal_that_nobody_holds_is_no_success() -> None:
     verdict: Any = None
     for step in range(1, 11):
         cube[:] = made.goal[GOAL]
-        verdict = judge(made, cube, step, beside=0.031)
+        verdict = evaluate(made, cube, step, beside=0.031)
     assert not bool(verdict.success)
     assert float(verdict.metrics["held"]) == 0.0
 
@@ -67,7 +67,7 @@ def test_a_cube_at_its_goal_that_nobody_holds_is_no_success() -> None:
 def test_reward_terms_by_hand() -> None:
     made, cube = task(1, close=0.05, line=0.1225)
     cube[:] = torch.tensor([made.goal[GOAL][0, 0], made.goal[GOAL][0, 1], HALF_EDGE + 0.05])
-    terms = dict(zip(REWARD_NAMES, judge(made, cube, 1, beside=0.025).reward_terms[0].tolist(),
+    terms = dict(zip(REWARD_NAMES, evaluate(made, cube, 1, beside=0.025).reward_terms[0].tolist(),
                      strict=True))  # fmt: skip
     # Half way between floor and line, so not held yet; 25 mm are a half of `close`.
     assert terms == pytest.approx({
@@ -75,7 +75,7 @@ def test_reward_terms_by_hand() -> None:
         "speed": 0.0, "overspeed": 0.0, "smoothness": 0.0,
     }, abs=1e-5)  # fmt: skip
     cube[:] = made.goal[GOAL] + torch.tensor([0.0, 0.05, 0.0])
-    terms = dict(zip(REWARD_NAMES, judge(made, cube, 1).reward_terms[0].tolist(), strict=True))
+    terms = dict(zip(REWARD_NAMES, evaluate(made, cube, 1).reward_terms[0].tolist(), strict=True))
     assert terms["lift"] == 1.0
     assert terms["hold"] == pytest.approx(0.5)
 
@@ -83,7 +83,7 @@ def test_reward_terms_by_hand() -> None:
 def test_a_lost_cube_and_a_hand_in_the_floor_end_the_episode() -> None:
     made, cube = task(3, farthest=0.3, lowest_height=0.004)
     cube[:] = torch.tensor([[0.47, 0.29, 0.02], [0.47, -0.31, 0.02], [0.47, 0.0, 0.003]])
-    assert judge(made, cube, 1).terminated.tolist() == [False, True, True]
+    assert evaluate(made, cube, 1).terminated.tolist() == [False, True, True]
 
 
 def test_cubes_lie_still_on_the_floor_within_their_rectangle() -> None:

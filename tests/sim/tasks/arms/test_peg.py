@@ -9,8 +9,8 @@ import mujoco
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.experts.peg import PegExpert
 from sim.tasks.arms.peg import HOLE_DEPTH, REWARD_NAMES, PegConfig, PegTask, RewardKind
 from tests.sim.arms import CPU, panda
@@ -27,17 +27,17 @@ def task(worlds: int, **changes: Any) -> tuple[PegTask, torch.Tensor]:
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors={"peg_position": tip},
         device=CPU, evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, tip
 
 
-def judge(made: PegTask, count: int, step: int) -> Any:
-    truth = RobotState({
+def evaluate(made: PegTask, count: int, step: int) -> Any:
+    true_state = RobotState({
         "end_effector_position_b": torch.full((count, 3), 0.3),
         "joint_velocity": torch.zeros(count, 7),
     })  # fmt: skip
     still = torch.zeros(count, 7)
-    return made.judge(truth, still, still, torch.full((count,), step))
+    return made.evaluate(true_state, still, still, torch.full((count,), step))
 
 
 def test_success_is_a_tip_deep_in_the_hole_in_every_step_of_the_window() -> None:
@@ -51,7 +51,7 @@ def test_success_is_a_tip_deep_in_the_hole_in_every_step_of_the_window() -> None
             [0.0, 0.0, -0.031 if step > 5 else 0.05],  # from the window's first step
             [0.0, 0.0, -0.031 if step > 6 else 0.05],  # one step late
         ])  # fmt: skip
-        verdict = judge(made, 5, step)
+        verdict = evaluate(made, 5, step)
     assert verdict.success.tolist() == [True, False, False, True, False]
 
 
@@ -59,7 +59,7 @@ def test_reward_terms_by_hand() -> None:
     made, tip = task(2, close=0.03, aligned=0.002, success_depth=0.03)
     tip[0] = torch.tensor([0.001, 0.0, -0.015])
     tip[1] = torch.tensor([0.0, 0.03, 0.02])
-    first, second = judge(made, 2, 1).reward_terms.tolist()
+    first, second = evaluate(made, 2, 1).reward_terms.tolist()
     near = 1 / (1 + (0.001**2 + 0.025**2) / 0.03**2)
     assert first[:4] == pytest.approx([0.0, near, 0.8, 0.5], rel=1e-5)
     far = 1 / (1 + (0.03**2 + (0.02 + HOLE_DEPTH) ** 2) / 0.03**2)
@@ -84,7 +84,7 @@ def test_holes_stand_in_their_rectangle_and_the_peg_begins_above_them() -> None:
         assert config.hole_high[i] - 0.005 < float(hole[:, i].max()) <= config.hole_high[i] + 1e-6
     torch.testing.assert_close(hole[:, 2], torch.full((200,), 0.1))
     assert float(tip[:, 2].min()) > 0.005
-    assert float(env.simulation.truth.gripper_opening.sub(0.253).abs().max()) < 1e-6
+    assert float(env.simulation.true_state.gripper_opening.sub(0.253).abs().max()) < 1e-6
     # Fixtures of worlds that go on stay where they are.
     before = hole.clone()
     mask = torch.arange(200) < 3

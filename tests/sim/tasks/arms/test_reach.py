@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.arms.reach import GOAL, REWARD_NAMES, ReachConfig, ReachTask
 from tests.sim.arms import CPU, arm_worlds, panda
 
@@ -23,7 +23,7 @@ def task(config: ReachConfig | None = None, *, worlds: int = WORLDS) -> ReachTas
         num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors={}, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    everyone = Rows(torch.ones(worlds, dtype=torch.bool))
+    everyone = EnvSelection(torch.ones(worlds, dtype=torch.bool))
     made.start(everyone, torch.Generator().manual_seed(0))
     return made
 
@@ -38,34 +38,34 @@ def state(task: ReachTask, distance: list[float], speed: float = 0.0) -> RobotSt
     })  # fmt: skip
 
 
-def judge(task: ReachTask, step: int, distance: list[float]) -> Any:
+def evaluate(task: ReachTask, step: int, distance: list[float]) -> Any:
     still = torch.zeros(len(distance), 7)
-    return task.judge(state(task, distance), still, still, torch.full((len(distance),), step))
+    return task.evaluate(state(task, distance), still, still, torch.full((len(distance),), step))
 
 
 def test_success_is_the_mean_distance_over_the_window_at_the_end() -> None:
     made = task()
     for step in range(1, 6):
-        judge(made, step, [1.0, 0.0, 0.0])  # before the window: does not count
+        evaluate(made, step, [1.0, 0.0, 0.0])  # before the window: does not count
     for step in range(6, 10):
-        judge(made, step, [0.019, 0.021, 0.0])
-    verdict = judge(made, 10, [0.019, 0.021, 0.09])  # a jump at the last step: mean 0.018
+        evaluate(made, step, [0.019, 0.021, 0.0])
+    verdict = evaluate(made, 10, [0.019, 0.021, 0.09])  # a jump at the last step: mean 0.018
     assert verdict.success.tolist() == [True, False, True]
     assert verdict.metrics["mean_distance"].tolist() == pytest.approx([0.019, 0.021, 0.018])
 
 
 def test_a_new_episode_forgets_the_last_ones_distance() -> None:
     made = task()
-    judge(made, 6, [1.0, 1.0, 1.0])
-    made.start(Rows(torch.tensor([True, False, True])), torch.Generator().manual_seed(1))
-    verdict = judge(made, 10, [0.0, 0.0, 0.0])
+    evaluate(made, 6, [1.0, 1.0, 1.0])
+    made.start(EnvSelection(torch.tensor([True, False, True])), torch.Generator().manual_seed(1))
+    verdict = evaluate(made, 10, [0.0, 0.0, 0.0])
     assert verdict.success.tolist() == [True, False, True]
 
 
 def test_reward_terms_by_hand() -> None:
     made = task(ReachConfig(close=0.05), worlds=1)
     action, last = torch.full((1, 7), 0.3), torch.full((1, 7), 0.1)
-    verdict = made.judge(state(made, [0.1], speed=2.0), action, last, torch.ones(1))
+    verdict = made.evaluate(state(made, [0.1], speed=2.0), action, last, torch.ones(1))
     terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
     assert terms == pytest.approx({
         "alive": 1.0,
@@ -79,12 +79,12 @@ def test_reward_terms_by_hand() -> None:
 
 def test_speed_beyond_the_joints_limits_is_counted_by_hand() -> None:
     made = task(worlds=1)
-    truth = state(made, [0.0])
+    true_state = state(made, [0.0])
     # Limits 2.175 and 2.61 rad/s: half too fast, exactly at the limit, three times too fast.
-    truth.joint_velocity[0, :2] = torch.tensor([1.5 * 2.175, -2.175])
-    truth.joint_velocity[0, 6] = -3 * 2.61
+    true_state.joint_velocity[0, :2] = torch.tensor([1.5 * 2.175, -2.175])
+    true_state.joint_velocity[0, 6] = -3 * 2.61
     still = torch.zeros(1, 7)
-    verdict = made.judge(truth, still, still, torch.ones(1))
+    verdict = made.evaluate(true_state, still, still, torch.ones(1))
     overspeed = verdict.reward_terms[0, REWARD_NAMES.index("overspeed")]
     assert float(overspeed) == pytest.approx(0.5 + 0.0 + 1.0, abs=1e-5)
     assert float(verdict.metrics["overspeed"]) == 1.0
@@ -92,10 +92,10 @@ def test_speed_beyond_the_joints_limits_is_counted_by_hand() -> None:
 
 def test_an_end_effector_near_the_floor_ends_the_episode() -> None:
     made = task(ReachConfig(lowest_height=0.1))
-    truth = state(made, [0.0] * WORLDS)
-    truth.end_effector_position_b[:, 2] = torch.tensor([0.09, 0.11, -0.2])
+    true_state = state(made, [0.0] * WORLDS)
+    true_state.end_effector_position_b[:, 2] = torch.tensor([0.09, 0.11, -0.2])
     still = torch.zeros(WORLDS, 7)
-    verdict = made.judge(truth, still, still, torch.ones(WORLDS))
+    verdict = made.evaluate(true_state, still, still, torch.ones(WORLDS))
     assert verdict.terminated.tolist() == [True, False, True]
 
 
@@ -103,7 +103,7 @@ def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_lim
     config = ReachConfig(start_position=3.0)
     made = task(config, worlds=2000)
     start = made.start(
-        Rows(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
+        EnvSelection(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
     ).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
@@ -119,7 +119,7 @@ def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_lim
 def test_only_worlds_that_begin_get_another_goal() -> None:
     made = task()
     before = made.goal[GOAL].clone()
-    made.start(Rows(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
+    made.start(EnvSelection(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
     assert (made.goal[GOAL] != before).any(-1).tolist() == [False, True, False]
 
 
@@ -127,8 +127,8 @@ def test_the_actor_sees_the_way_from_the_goal_as_the_encoders_tell_it() -> None:
     env = arm_worlds(4, noise=False)
     obs = env.reset(seed=0)
     error = obs["actor"][:, 14:17]  # joint_position 7, joint_velocity 7
-    truth = env.simulation.truth.end_effector_position_b - env.task.goal[GOAL]
-    torch.testing.assert_close(error, truth)
+    true_state = env.simulation.true_state.end_effector_position_b - env.task.goal[GOAL]
+    torch.testing.assert_close(error, true_state)
 
 
 def test_a_robot_that_does_not_know_its_end_effector_is_refused() -> None:

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.course import CourseConfig, Courses
 
 CPU = torch.device("cpu")
@@ -70,7 +70,7 @@ def test_corners_lie_around_the_opening_and_the_waiting_place_behind_the_last_ga
 def test_gates_stand_within_their_ranges_of_each_other():
     config = CourseConfig(gates=6, spacing=[1.0, 1.5], turn_deg=40.0, climb=0.2, skew_deg=10.0)
     courses = Courses(config, 400, robot_radius=RADIUS, device=CPU)
-    courses.draw(Rows(torch.ones(400, dtype=torch.bool)), torch.Generator().manual_seed(1))
+    courses.draw(EnvSelection(torch.ones(400, dtype=torch.bool)), torch.Generator().manual_seed(1))
     first = torch.zeros(400, 1, 3)
     way = torch.cat([first, courses.centre], dim=1).diff(dim=1)
     level = way[..., :2].norm(dim=-1)
@@ -89,7 +89,7 @@ def test_new_courses_leave_the_others_alone():
     courses = one_gate()
     wide = Courses(CONFIG, 2, robot_radius=RADIUS, device=CPU)
     wide.load_state_dict({k: v.expand(2, -1, -1) for k, v in courses.state_dict().items()})
-    wide.draw(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(0))
+    wide.draw(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(0))
     assert torch.equal(wide.centre[1], courses.centre[0])
     assert not torch.equal(wide.centre[0], courses.centre[0])
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.curves import CurveConfig, Curves
 
 CPU = torch.device("cpu")
@@ -15,7 +15,7 @@ ALL = torch.ones(64, dtype=torch.bool)
 
 def drawn(share: float, count: int = 64, **config: float) -> Curves:
     curves = Curves(CurveConfig(lemniscate_share=share, **config), count, CPU)
-    curves.draw(Rows(ALL[:count]), torch.Generator().manual_seed(0))
+    curves.draw(EnvSelection(ALL[:count]), torch.Generator().manual_seed(0))
     return curves
 
 
@@ -72,7 +72,7 @@ def test_drawing_for_some_worlds_leaves_the_others():
     before = curves.position(time)
     mask = torch.zeros(64, dtype=torch.bool)
     mask[5] = True
-    curves.draw(Rows(mask), torch.Generator().manual_seed(9))
+    curves.draw(EnvSelection(mask), torch.Generator().manual_seed(9))
     after = curves.position(time)
     assert torch.equal(before[~mask], after[~mask])
     assert not torch.equal(before[mask], after[mask])

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.task import Judgement
+from sim.task import StepOutcome
 from sim.tasks.flights.course import CourseConfig
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import REWARD_NAMES, GatesConfig, GatesTask
@@ -30,11 +30,13 @@ def make_task(num_worlds: int = 1, **config) -> GatesTask:
         device=CPU,
         evaluation=False,
     )
-    task.start(Rows(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    task.start(
+        EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
+    )
     return task
 
 
-def move(task: GatesTask, *place: float, rate: float = 0.0) -> Judgement:
+def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
     """The verdict on a step that ends there, in every world."""
     count = len(task.goal["position_w"])
     state = RobotState(
@@ -47,10 +49,10 @@ def move(task: GatesTask, *place: float, rate: float = 0.0) -> Judgement:
     )
     steps = torch.ones(count, dtype=torch.int64)
     task.advance(steps)
-    return task.judge(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
+    return task.evaluate(state, torch.zeros(count, 4), torch.zeros(count, 4), steps)
 
 
-def term(verdict: Judgement, name: str) -> float:
+def term(verdict: StepOutcome, name: str) -> float:
     return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
 
 
@@ -131,7 +133,7 @@ def test_flight_ends_in_a_frame_far_away_or_tumbling(place, rate, ends):
 def test_new_episodes_begin_with_the_first_gate_and_the_others_go_on():
     task = make_task(2, pace=10.0)
     move(task, 1.1, 0.0, 0.0)
-    task.start(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(4))
+    task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
     assert task.goal["position_w"].tolist() == [[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]]
     # The first world was put back to the origin: 0.3 m are 3 m/s, not a jump from behind the gate.
     assert term(move(task, 0.3, 0.0, 0.0), "progress") == pytest.approx(3.0)

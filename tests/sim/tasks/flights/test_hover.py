@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.flight import (
     CLOSE,
     REWARD_NAMES,
@@ -44,20 +44,20 @@ def state(position=(0.0, 0.0, 0.0), velocity=(0.0, 0.0, 0.0), **other) -> RobotS
     return RobotState({name: torch.tensor([value]) for name, value in fields.items()})
 
 
-def judge(task: HoverTask, truth: RobotState, step: int, action=HOVER, last=HOVER):
-    return task.judge(
-        truth, torch.full((1, 4), action), torch.full((1, 4), last), torch.tensor([step])
+def evaluate(task: HoverTask, true_state: RobotState, step: int, action=HOVER, last=HOVER):
+    return task.evaluate(
+        true_state, torch.full((1, 4), action), torch.full((1, 4), last), torch.tensor([step])
     )
 
 
 def test_reward_terms_by_hand():
-    truth = state(
+    true_state = state(
         position=(0.3, 0.0, 0.4),
         velocity=(1.0, 2.0, 2.0),
         attitude=(math.cos(math.pi / 6), 0.5, 0.0, 0.0),  # leans 60 deg
         rates=(0.1, 0.2, 0.2),
     )
-    verdict = judge(make_task(), truth, 1, action=HOVER + 0.1, last=HOVER - 0.1)
+    verdict = evaluate(make_task(), true_state, 1, action=HOVER + 0.1, last=HOVER - 0.1)
     terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
     expected = {
         "alive": 1.0,
@@ -76,7 +76,7 @@ def test_reward_terms_by_hand():
 def test_closeness_is_one_on_the_goal_and_a_half_at_its_distance():
     closeness = REWARD_NAMES.index("closeness")
     values = [
-        float(judge(make_task(), state(position=(x, 0.0, 0.0)), 1).reward_terms[0, closeness])
+        float(evaluate(make_task(), state(position=(x, 0.0, 0.0)), 1).reward_terms[0, closeness])
         for x in (0.0, CLOSE)
     ]
     assert values == pytest.approx([1.0, 0.5])
@@ -84,17 +84,17 @@ def test_closeness_is_one_on_the_goal_and_a_half_at_its_distance():
 
 def test_episode_terminates_beyond_the_radius_only():
     task = make_task(radius=0.5)
-    assert not judge(task, state(position=(0.0, 0.0, 0.4999)), 1).terminated
-    assert judge(task, state(position=(0.0, 0.4, 0.4)), 1).terminated
-    assert judge(task, state(position=(0.0, 0.0, -0.5001)), 1).terminated
+    assert not evaluate(task, state(position=(0.0, 0.0, 0.4999)), 1).terminated
+    assert evaluate(task, state(position=(0.0, 0.4, 0.4)), 1).terminated
+    assert evaluate(task, state(position=(0.0, 0.0, -0.5001)), 1).terminated
 
 
 def test_evaluation_has_its_own_radius():
     far = state(position=(0.0, 0.0, 0.7))
     training = make_task(radius=0.5, evaluation_radius=1.0)
     evaluation = make_task(evaluation=True, radius=0.5, evaluation_radius=1.0)
-    assert judge(training, far, 1).terminated
-    assert not judge(evaluation, far, 1).terminated
+    assert evaluate(training, far, 1).terminated
+    assert not evaluate(evaluation, far, 1).terminated
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_evaluation_has_its_own_radius():
 )
 def test_success_needs_both_closeness_and_calm(distance, speed, success):
     task = make_task()
-    truth = state(position=(0.0, distance, 0.0), velocity=(0.0, 0.0, -speed))
-    verdicts = [judge(task, truth, step).success for step in range(301, 501)]
+    true_state = state(position=(0.0, distance, 0.0), velocity=(0.0, 0.0, -speed))
+    verdicts = [evaluate(task, true_state, step).success for step in range(301, 501)]
     assert bool(verdicts[-1]) is success
 
 
@@ -112,10 +112,10 @@ def test_only_the_window_counts():
     # 5 s at 100 Hz with a window of 2 s: steps 301 to 500.
     task = make_task()
     far, near = state(position=(1.0, 0.0, 0.0)), state()
-    verdict = [judge(task, far, step) for step in range(1, 301)][-1]
+    verdict = [evaluate(task, far, step) for step in range(1, 301)][-1]
     assert not verdict.success  # nothing was counted yet: no success by an empty mean
     assert verdict.metrics["mean_distance"].isnan()
-    verdict = [judge(task, far if step == 301 else near, step) for step in range(301, 501)][-1]
+    verdict = [evaluate(task, far if step == 301 else near, step) for step in range(301, 501)][-1]
     assert float(verdict.metrics["mean_distance"]) == pytest.approx(1 / 200)
     assert verdict.success
 
@@ -123,7 +123,7 @@ def test_only_the_window_counts():
 def test_mean_distance_is_a_mean_of_distances_by_hand():
     task = make_task(episode_length=0.05, success_window=0.02)  # steps 4 and 5
     path = enumerate((9.0, 9.0, 9.0, 0.06, 0.12), start=1)
-    verdict = [judge(task, state(position=(x, 0.0, 0.0)), step) for step, x in path][-1]
+    verdict = [evaluate(task, state(position=(x, 0.0, 0.0)), step) for step, x in path][-1]
     assert float(verdict.metrics["mean_distance"]) == pytest.approx(0.09)
     assert verdict.success
 
@@ -132,18 +132,18 @@ def test_a_new_episode_forgets_the_old_one():
     task = make_task(num_worlds=2, episode_length=0.05, success_window=0.02)
     far = RobotState({name: v.repeat(2, 1) for name, v in state((1.0, 0, 0)).fields.items()})
     actions = torch.zeros(2, 4)
-    task.judge(far, actions, actions, torch.tensor([5, 5]))
-    task.start(Rows(torch.tensor([False, True])), torch.Generator().manual_seed(0))
+    task.evaluate(far, actions, actions, torch.tensor([5, 5]))
+    task.start(EnvSelection(torch.tensor([False, True])), torch.Generator().manual_seed(0))
     near = RobotState({name: v.repeat(2, 1) for name, v in state().fields.items()})
-    verdict = task.judge(near, actions, actions, torch.tensor([5, 5]))
+    verdict = task.evaluate(near, actions, actions, torch.tensor([5, 5]))
     torch.testing.assert_close(verdict.metrics["mean_distance"], torch.tensor([0.5, 0.0]))
 
 
 def test_saved_sums_go_on():
     task, other = make_task(), make_task()
-    judge(task, state(position=(0.5, 0.0, 0.0)), 400)
+    evaluate(task, state(position=(0.5, 0.0, 0.0)), 400)
     other.load_state_dict(task.state_dict())
-    means = [judge(t, state(), 401).metrics["mean_distance"] for t in (task, other)]
+    means = [evaluate(t, state(), 401).metrics["mean_distance"] for t in (task, other)]
     assert float(means[0]) == float(means[1]) == pytest.approx(0.25)
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
 from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import REWARD_NAMES, FlightStartConfig
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
@@ -28,7 +28,9 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
         device=CPU,
         evaluation=False,
     )
-    task.start(Rows(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    task.start(
+        EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
+    )
     return task
 
 
@@ -45,11 +47,11 @@ def on_goal(task: TrackingTask, offset=(0.0, 0.0, 0.0)) -> RobotState:
     )
 
 
-def judge(task: TrackingTask, step: int, offset=(0.0, 0.0, 0.0)):
+def evaluate(task: TrackingTask, step: int, offset=(0.0, 0.0, 0.0)):
     steps = torch.full((len(task.goal["position_w"]),), step)
     task.advance(steps)
     actions = torch.zeros(len(steps), 4)
-    return task.judge(on_goal(task, offset), actions, actions, steps)
+    return task.evaluate(on_goal(task, offset), actions, actions, steps)
 
 
 def lemniscate(time: float) -> list[float]:
@@ -69,7 +71,7 @@ def test_the_goal_and_its_preview_are_points_of_the_curve():
 
 def test_errors_are_relative_to_the_moving_goal():
     task = make_task()
-    verdict = judge(task, 200, offset=(0.0, 0.3, 0.4))
+    verdict = evaluate(task, 200, offset=(0.0, 0.3, 0.4))
     terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
     assert terms["distance"] == pytest.approx(0.5, abs=1e-6)
     assert terms["position"] == pytest.approx(0.25, abs=1e-6)
@@ -79,28 +81,28 @@ def test_errors_are_relative_to_the_moving_goal():
 
 def test_success_is_a_root_mean_square_by_hand():
     task = make_task(success_distance=0.15)
-    judge(task, 1, offset=(0.1, 0.0, 0.0))
-    verdict = judge(task, 2, offset=(0.0, 0.0, -0.2))
+    evaluate(task, 1, offset=(0.1, 0.0, 0.0))
+    verdict = evaluate(task, 2, offset=(0.0, 0.0, -0.2))
     assert float(verdict.metrics["rms_distance"]) == pytest.approx(math.sqrt(0.025), abs=1e-6)
     assert not verdict.success  # 0.158 m, although the mean of 0.15 m alone would pass
-    assert judge(task, 3).success
+    assert evaluate(task, 3).success
 
 
 def test_settling_time_is_not_counted():
     task = make_task(settling_time=0.05)  # steps 1 to 5
-    verdict = [judge(task, step, offset=(1.0, 0.0, 0.0)) for step in range(1, 6)][-1]
+    verdict = [evaluate(task, step, offset=(1.0, 0.0, 0.0)) for step in range(1, 6)][-1]
     assert verdict.metrics["rms_distance"].isnan()
     assert not verdict.success
-    assert float(judge(task, 6, offset=(0.1, 0.0, 0.0)).metrics["rms_distance"]) == pytest.approx(
-        0.1, abs=1e-6
-    )
+    assert float(
+        evaluate(task, 6, offset=(0.1, 0.0, 0.0)).metrics["rms_distance"]
+    ) == pytest.approx(0.1, abs=1e-6)
 
 
 def test_episode_terminates_far_from_the_goal_not_from_the_origin():
     task = make_task(radius=0.5)
     quarter = 138  # the goal is 1 m away from the origin
-    assert not judge(task, quarter, offset=(0.4, 0.0, 0.0)).terminated
-    assert judge(task, quarter, offset=(-0.51, 0.0, 0.0)).terminated
+    assert not evaluate(task, quarter, offset=(0.4, 0.0, 0.0)).terminated
+    assert evaluate(task, quarter, offset=(-0.51, 0.0, 0.0)).terminated
 
 
 @pytest.mark.parametrize(("rate", "ends"), [(39.9, False), (40.1, True), (-40.1, True)])
@@ -111,13 +113,13 @@ def test_episode_terminates_where_the_robot_tumbles(rate, ends):
     fields = dict(on_goal(task, (0.0, 0.0, 0.0)).fields)
     fields["angular_velocity_b"] = torch.tensor([[0.0, rate, 0.0]])
     actions = torch.zeros(1, 4)
-    verdict = task.judge(RobotState(fields), actions, actions, torch.tensor([10]))
+    verdict = task.evaluate(RobotState(fields), actions, actions, torch.tensor([10]))
     assert bool(verdict.terminated) is ends
 
 
 def test_starts_move_with_the_curve():
     task = make_task(num_worlds=3)
-    rows = Rows(torch.tensor([True, False, True]))
+    rows = EnvSelection(torch.tensor([True, False, True]))
     start = task.start(rows, torch.Generator().manual_seed(4)).robot
     w = 2 * math.pi / 5.5
     expected = torch.tensor([[w, w, 0.0]] * 2)  # both sines begin with slope w
@@ -127,22 +129,22 @@ def test_starts_move_with_the_curve():
 
 def test_a_new_episode_gets_a_new_goal_and_the_others_keep_theirs():
     task = make_task(num_worlds=2)
-    judge(task, 100, offset=(1.0, 0.0, 0.0))
+    evaluate(task, 100, offset=(1.0, 0.0, 0.0))
     old = task.goal["position_w"].clone()
-    task.start(Rows(torch.tensor([True, False])), torch.Generator().manual_seed(4))
+    task.start(EnvSelection(torch.tensor([True, False])), torch.Generator().manual_seed(4))
     assert task.goal["position_w"][0].abs().max() < 1e-6
     assert torch.equal(task.goal["position_w"][1], old[1])
-    rms = judge(task, 101).metrics["rms_distance"]
+    rms = evaluate(task, 101).metrics["rms_distance"]
     torch.testing.assert_close(rms, torch.tensor([0.0, math.sqrt(0.5)]), atol=1e-6, rtol=0)
 
 
 def test_saved_curves_goals_and_sums_go_on():
     task, other = make_task(), make_task()
-    judge(task, 50, offset=(0.2, 0.0, 0.0))
+    evaluate(task, 50, offset=(0.2, 0.0, 0.0))
     other.load_state_dict(task.state_dict())
     for name, value in task.goal.items():
         assert torch.equal(value, other.goal[name])
-    first, second = judge(task, 51), judge(other, 51)
+    first, second = evaluate(task, 51), evaluate(other, 51)
     assert torch.equal(first.metrics["rms_distance"], second.metrics["rms_distance"])
 
 

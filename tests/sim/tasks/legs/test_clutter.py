@@ -11,19 +11,18 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_state import FIELD_KINDS, RobotState
-from robot_rl.core.rows import Rows
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
-from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import JointRandomization
 from sim.scenes.clutter.corridor import FieldConfig, FieldPoint
 from sim.scenes.clutter.field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
-from sim.task import Judgement, Start
+from sim.task import InitialState, StepOutcome
 from sim.tasks.legs.clutter import CLOCK, PLACE, REWARD_NAMES, TRAVERSE, ClutterConfig, ClutterTask
 from tests.compositions import composed
 from tests.sim.legs import CORRIDOR, CPU, clutter_config, clutter_worlds, go2
@@ -49,7 +48,7 @@ def task(**changes: Any) -> ClutterTask:
         ClutterConfig(**(values | changes)), num_worlds=1, control_dt=0.1, robot=SPEC,
         sensors=sensors, device=CPU, evaluation=False,
     )  # fmt: skip
-    made.start(Rows(torch.ones(1, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(1, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made
 
 
@@ -72,23 +71,25 @@ def state(
     )
 
 
-def judge(made: ClutterTask, truth: RobotState, step: int = 1) -> Judgement:
+def evaluate(made: ClutterTask, true_state: RobotState, step: int = 1) -> StepOutcome:
     still = torch.zeros(1, 12)
-    return made.judge(truth, still, still, torch.tensor([step]))
+    return made.evaluate(true_state, still, still, torch.tensor([step]))
 
 
-def term(verdict: Judgement, name: str) -> float:
+def term(verdict: StepOutcome, name: str) -> float:
     return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
 
 
 def test_progress_is_the_speed_towards_the_next_passage_up_to_the_pace() -> None:
     made = task(pace=0.5)
-    assert term(judge(made, state(velocity=(0.2, 0.1))), "progress") == pytest.approx(0.05**0.5)
-    assert term(judge(made, state(velocity=(-0.1, 0.2))), "progress") == pytest.approx(0, abs=1e-6)
-    assert term(judge(made, state(velocity=(2.0, 1.0))), "progress") == pytest.approx(0.5)
-    assert term(judge(made, state(velocity=(-2.0, -1.0))), "progress") == pytest.approx(-0.5)
+    assert term(evaluate(made, state(velocity=(0.2, 0.1))), "progress") == pytest.approx(0.05**0.5)
+    assert term(evaluate(made, state(velocity=(-0.1, 0.2))), "progress") == pytest.approx(
+        0, abs=1e-6
+    )
+    assert term(evaluate(made, state(velocity=(2.0, 1.0))), "progress") == pytest.approx(0.5)
+    assert term(evaluate(made, state(velocity=(-2.0, -1.0))), "progress") == pytest.approx(-0.5)
     assert made.goal[PLACE].tolist() == [[1.0, 0.5, 0.0]]
-    passed = judge(made, state(1.2, 0.3, velocity=(0.1, -0.1)))  # on to (2, -0.5): at 45 degrees
+    passed = evaluate(made, state(1.2, 0.3, velocity=(0.1, -0.1)))  # on to (2, -0.5): at 45 degrees
     assert term(passed, "progress") == pytest.approx(0.1 * math.sqrt(2))
     assert made.goal[PLACE].tolist() == [[2.0, -0.5, 0.0]]
 
@@ -96,29 +97,29 @@ def test_progress_is_the_speed_towards_the_next_passage_up_to_the_pace() -> None
 def test_way_left_and_progress_are_told() -> None:
     made = task()
     whole = float(made.state_dict()["whole_way"])
-    told = judge(made, state()).metrics
+    told = evaluate(made, state()).metrics
     assert float(told["way_left"]) == pytest.approx(LEFT, abs=1e-5)
     assert float(told["progress"]) == pytest.approx(1 - LEFT / whole, abs=1e-5)
-    assert float(judge(made, state(6.4)).metrics["progress"]) == pytest.approx(1.0)
+    assert float(evaluate(made, state(6.4)).metrics["progress"]) == pytest.approx(1.0)
 
 
 def test_who_stands_at_the_goal_at_the_end_succeeds() -> None:
     made = task(radius=0.4)
     for step in range(1, 6):
-        judge(made, state(5.0), step)  # not within the window
-    assert bool(judge(made, state(6.4, 0.1), 6).success)
-    assert bool(judge(made, state(6.4, 0.6), 7).success)  # mean of 0.35 m
-    assert not bool(judge(made, state(6.4, 0.6), 8).success)  # 0.433 m
-    assert term(judge(made, state(6.4, 0.5)), "arrived") == pytest.approx(0.5)
+        evaluate(made, state(5.0), step)  # not within the window
+    assert bool(evaluate(made, state(6.4, 0.1), 6).success)
+    assert bool(evaluate(made, state(6.4, 0.6), 7).success)  # mean of 0.35 m
+    assert not bool(evaluate(made, state(6.4, 0.6), 8).success)  # 0.433 m
+    assert term(evaluate(made, state(6.4, 0.5)), "arrived") == pytest.approx(0.5)
 
 
 def test_near_the_goal_the_clock_asks_to_stand() -> None:
     made = task(radius=0.4)
-    judge(made, state(6.1))
+    evaluate(made, state(6.1))
     made.advance(torch.tensor([1]))
     assert made.goal[TRAVERSE].tolist() == [[1.0]]
     assert float(made.goal[CLOCK].norm()) == pytest.approx(1.0)
-    judge(made, state(6.25))
+    evaluate(made, state(6.25))
     assert made.goal[TRAVERSE].tolist() == [[0.0]]
     assert made.goal[CLOCK].tolist() == [[0.0, 0.0]]
 
@@ -129,30 +130,30 @@ def test_a_touch_costs_by_its_force_and_is_counted_once() -> None:
     forces = made._sensors[FORCES]  # pyright: ignore
     forces[0, :3] = torch.tensor([30.0, 0.0, -40.0])
     forces[0, 9:12] = torch.tensor([0.0, 10.0, 0.0])
-    verdict = judge(made, state(3.0))
+    verdict = evaluate(made, state(3.0))
     assert term(verdict, "collision") == pytest.approx(0.6)
     covered = whole - 3.4
     assert float(verdict.metrics["collisions_per_metre"]) == pytest.approx(1 / covered, abs=1e-5)
-    judge(made, state(3.0))
+    evaluate(made, state(3.0))
     forces.zero_()
-    verdict = judge(made, state(3.0))
+    verdict = evaluate(made, state(3.0))
     assert float(verdict.metrics["collisions_per_metre"]) == pytest.approx(1 / covered, abs=1e-5)
     assert float(verdict.metrics["touching"]) == 0.0
     forces[0, 0] = 999.0
-    verdict = judge(made, state(3.0))
+    verdict = evaluate(made, state(3.0))
     assert term(verdict, "collision") == 1.0
     assert float(verdict.metrics["collisions_per_metre"]) == pytest.approx(2 / covered, abs=1e-5)
 
 
 def test_nearness_is_the_mean_over_places_of_the_body() -> None:
-    assert term(judge(task(), state()), "near") == pytest.approx(0.5 * 0.5**2)  # 0.2 of 0.4 m
+    assert term(evaluate(task(), state()), "near") == pytest.approx(0.5 * 0.5**2)  # 0.2 of 0.4 m
 
 
 def test_falling_or_lying_ends_the_episode() -> None:
     made = task(max_tilt=1.0, lowest_height=0.14)
-    assert not bool(judge(made, state(height=0.15, tilt=0.9)).terminated)
-    assert bool(judge(made, state(tilt=1.1)).terminated)
-    assert bool(judge(made, state(height=0.13)).terminated)
+    assert not bool(evaluate(made, state(height=0.15, tilt=0.9)).terminated)
+    assert bool(evaluate(made, state(tilt=1.1)).terminated)
+    assert bool(evaluate(made, state(height=0.13)).terminated)
 
 
 def test_levels_follow_success_in_training() -> None:
@@ -161,7 +162,7 @@ def test_levels_follow_success_in_training() -> None:
     made.curriculum.follow(yes, yes)
     made.curriculum.follow(yes, yes)
     made.curriculum.follow(yes, no)
-    assert float(judge(made, state()).metrics["level"]) == 1.0
+    assert float(evaluate(made, state()).metrics["level"]) == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -169,18 +170,18 @@ def env() -> SimEnv:
     return clutter_worlds(2, noise=False, randomization=JointRandomization())
 
 
-def begin(env: SimEnv, start: Start) -> None:
-    everyone = Rows(torch.ones(env.spec.num_envs, dtype=torch.bool))
+def begin(env: SimEnv, start: InitialState) -> None:
+    everyone = EnvSelection(torch.ones(env.spec.num_envs, dtype=torch.bool))
     env.simulation.reset(everyone, start, torch.Generator())
 
 
-def standing(scene: dict[str, Tensor], height: float = 0.3) -> Start:
+def standing(scene: dict[str, Tensor], height: float = 0.3) -> InitialState:
     """Two robots that look along x at the origin."""
     fields = state(height=height).fields
     names = ("position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b",
              "joint_position", "joint_velocity")  # fmt: skip
     robot = RobotState({name: fields[name].repeat(2, 1) for name in names})
-    return Start(robot=robot, scene=scene)
+    return InitialState(robot=robot, scene=scene)
 
 
 def pose(*places: Sequence[float]) -> Tensor:

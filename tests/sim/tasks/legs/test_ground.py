@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from configs.compose import from_plain, to_plain
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
 from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
@@ -32,8 +32,8 @@ def hills(worlds: int, *, evaluation: bool = False, config: TerrainConfig = GROU
     return Hills(config, scan, num_worlds=worlds, device=CPU, evaluation=evaluation)
 
 
-def everybody(worlds: int) -> Rows:
-    return Rows(torch.ones(worlds, dtype=torch.bool))
+def everybody(worlds: int) -> EnvSelection:
+    return EnvSelection(torch.ones(worlds, dtype=torch.bool))
 
 
 def at(x: float, y: float, z: float) -> RobotState:
@@ -112,9 +112,9 @@ def test_robots_stand_on_every_tile_as_on_the_floor() -> None:
         step = env.step(torch.zeros(8, 12))
         floor.step(torch.zeros(1, 12))
         assert not step.terminated.any()
-    truth = env.simulation.truth
-    expected = float(floor.simulation.truth.position_w[0, 2])
-    heights = truth.position_w[:, 2]
+    true_state = env.simulation.true_state
+    expected = float(floor.simulation.true_state.position_w[0, 2])
+    heights = true_state.position_w[:, 2]
     assert heights.max() - heights.min() > 0.4  # they stand in pits and on hills
     altitude = -env.simulation.privileged["height_scan"].unflatten(-1, (9, 5))[:, 4, 2]
     torch.testing.assert_close(altitude, torch.full((8,), expected), atol=5e-3, rtol=0.0)

@@ -14,7 +14,7 @@ from sim.motions.body_errors import angle
 from sim.motions.reference import BODY_FIELDS
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
-from sim.task import Judgement
+from sim.task import StepOutcome
 from sim.tasks.legs.motion import REWARD_NAMES, MotionTask, WidthsConfig
 from tests.sim.legs import BODIES, motion_config, motion_worlds
 from tests.sim.viewing.shown import worlds
@@ -29,7 +29,7 @@ def env() -> SimEnv:
     return one
 
 
-def judged(env: SimEnv, **changes: Any) -> Judgement:
+def judged(env: SimEnv, **changes: Any) -> StepOutcome:
     """The verdict on robots that are on the motion but for the changes.
 
     Args:
@@ -63,10 +63,10 @@ def judged(env: SimEnv, **changes: Any) -> Judgement:
     fields["linear_velocity_w"][:, 0] += float(changes.get("faster", 0.0))
     fields["orientation_w"] = quaternion.multiply(turn, asked["orientation_w"])
     actions = torch.zeros(COUNT, 12)
-    return task.judge(RobotState(fields), actions, actions, torch.ones(COUNT, dtype=torch.int64))
+    return task.evaluate(RobotState(fields), actions, actions, torch.ones(COUNT, dtype=torch.int64))
 
 
-def terms(verdict: Judgement) -> dict[str, float]:
+def terms(verdict: StepOutcome) -> dict[str, float]:
     assert torch.allclose(verdict.reward_terms, verdict.reward_terms[:1], atol=1e-3)
     return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
 
@@ -141,9 +141,9 @@ def test_angle_between_quaternions_does_not_care_about_their_sign():
 
 
 def test_episodes_begin_on_the_motion(env):
-    truth, asked = env.simulation.truth, env.task._asked()  # pyright: ignore
-    torch.testing.assert_close(truth.position_w, asked["position_w"], atol=1e-5, rtol=0)
-    away = (truth.joint_position - asked["joint_position"]).abs().max()
+    true_state, asked = env.simulation.true_state, env.task._asked()  # pyright: ignore
+    torch.testing.assert_close(true_state.position_w, asked["position_w"], atol=1e-5, rtol=0)
+    away = (true_state.joint_position - asked["joint_position"]).abs().max()
     assert 0.05 < away <= 0.1 + 1e-5
     assert len(set(env.task.state_dict()["first"].tolist())) > 1
 

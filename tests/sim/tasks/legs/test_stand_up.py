@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.joints.fallen import FallenConfig, dropped
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import FallenConfig, JointRandomization, dropped
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
-from sim.task import Judgement
+from sim.task import StepOutcome
 from sim.tasks.legs.stand_up import REWARD_NAMES, StandUpConfig, StandUpTask
 from tests.compositions import composed
 from tests.sim.arms import panda
@@ -62,17 +61,17 @@ def state(
     )
 
 
-def judge(made: StandUpTask, truth: RobotState, step: int = 1) -> Judgement:
+def evaluate(made: StandUpTask, true_state: RobotState, step: int = 1) -> StepOutcome:
     action, last = torch.full((1, 12), 0.5), torch.full((1, 12), 0.3)
-    return made.judge(truth, action, last, torch.tensor([step]))
+    return made.evaluate(true_state, action, last, torch.tensor([step]))
 
 
-def terms(verdict: Judgement) -> dict[str, float]:
+def terms(verdict: StepOutcome) -> dict[str, float]:
     return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
 
 
 def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joints() -> None:
-    paid = terms(judge(task(), state(speed=0.4)))
+    paid = terms(evaluate(task(), state(speed=0.4)))
     assert paid == pytest.approx(
         {
             "upright": 1.0, "height": 1.0, "pose": 1.0, "stand": 0.5 + 0.5 / 1.64,
@@ -83,11 +82,11 @@ def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joi
 
 
 def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
-    half = terms(judge(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
+    half = terms(evaluate(task(close=0.5), state(tilt=math.pi / 2, height=0.14, bent=0.5)))
     assert half["upright"] == pytest.approx(0.5)
     assert half["height"] == pytest.approx(0.5**4 * 0.5**2)
     assert half["pose"] == pytest.approx(0.5**4 * 0.5)
-    on_its_back = terms(judge(task(), state(tilt=math.pi, height=0.28)))
+    on_its_back = terms(evaluate(task(), state(tilt=math.pi, height=0.28)))
     for name in ("upright", "height", "pose"):
         assert on_its_back[name] == pytest.approx(0.0, abs=1e-6)
     assert on_its_back["stand"] < 0.01
@@ -102,41 +101,41 @@ def test_height_and_pose_pay_as_far_as_the_robot_is_upright() -> None:
     ],
 )  # fmt: skip
 def test_standing_is_upright_high_and_calm(changes: dict[str, float], stands: bool) -> None:
-    assert (float(judge(task(), state(**changes)).metrics["stood"]) > 0) is stands
+    assert (float(evaluate(task(), state(**changes)).metrics["stood"]) > 0) is stands
 
 
 def test_success_is_standing_through_the_whole_window() -> None:
     made = task()
-    found = [bool(judge(made, state()).success) for _ in range(4)]
+    found = [bool(evaluate(made, state()).success) for _ in range(4)]
     assert found == [False, False, True, True]
-    assert not bool(judge(made, state(tilt=0.3)).success)  # a stumble begins the window anew
-    assert [bool(judge(made, state()).success) for _ in range(3)] == [False, False, True]
-    made.start(Rows(torch.tensor([True])), torch.Generator().manual_seed(0))
-    assert not bool(judge(made, state()).success)
-    assert not bool(judge(made, state(tilt=math.pi)).terminated)
+    assert not bool(evaluate(made, state(tilt=0.3)).success)  # a stumble begins the window anew
+    assert [bool(evaluate(made, state()).success) for _ in range(3)] == [False, False, True]
+    made.start(EnvSelection(torch.tensor([True])), torch.Generator().manual_seed(0))
+    assert not bool(evaluate(made, state()).success)
+    assert not bool(evaluate(made, state(tilt=math.pi)).terminated)
 
 
 def test_nearly_standing_pays_by_how_near_it_is() -> None:
     made = task(max_tilt=0.2, height_tolerance=0.05, calm=0.5)
-    assert terms(judge(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
+    assert terms(evaluate(made, state()))["stand"] == pytest.approx(1.0, abs=1e-5)
     for changes, paid in (
         ({"tilt": 0.2}, 0.5), ({"height": 0.33}, 0.5), ({"tilt": 0.4, "height": 0.23}, 0.2 * 0.5),
         ({"speed": 0.5}, 0.75), ({"tilt": 0.2, "speed": 1.0}, 0.5 * 0.6),
     ):  # fmt: skip
-        assert terms(judge(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
+        assert terms(evaluate(made, state(**changes)))["stand"] == pytest.approx(paid, abs=1e-4)
 
 
 def test_metrics_of_a_step_stay_when_the_worlds_move_on() -> None:
-    truth = state(height=0.2)
-    verdict = judge(task(), truth)
-    truth.position_w[:] = 9.0
+    true_state = state(height=0.2)
+    verdict = evaluate(task(), true_state)
+    true_state.position_w[:] = 9.0
     assert float(verdict.metrics["height"]) == pytest.approx(0.2)
 
 
 def test_episodes_begin_lying_at_any_heading_and_evaluation_has_robots_of_its_own() -> None:
     seen: dict[bool, set[int]] = {}
     for evaluation in (False, True):
-        rows = Rows(torch.ones(500, dtype=torch.bool))
+        rows = EnvSelection(torch.ones(500, dtype=torch.bool))
         start = task(500, evaluation=evaluation).start(rows, torch.Generator().manual_seed(0))
         robot = start.robot
         seen[evaluation] = set((robot.joint_position[:, 0] * 100).round().int().tolist())

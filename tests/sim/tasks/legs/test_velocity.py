@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import Rows
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.pushes import PushConfig
-from sim.task import Judgement
+from sim.randomization import PushConfig
+from sim.robots.joint_robot import JointRandomization
+from sim.task import StepOutcome
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityConfig, VelocityTask
 from tests.sim.arms import arms, panda
@@ -39,7 +39,7 @@ def task(worlds: int = 1, **changes: Any) -> VelocityTask:
         config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors=sensors, device=CPU,
         evaluation=True,
     )  # fmt: skip
-    made.start(Rows(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
+    made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made
 
 
@@ -64,24 +64,24 @@ def state(
     )
 
 
-def judge(made: VelocityTask, truth: RobotState, step: int = 1) -> Judgement:
+def evaluate(made: VelocityTask, true_state: RobotState, step: int = 1) -> StepOutcome:
     still = torch.zeros(1, 12)
-    return made.judge(truth, still, still, torch.tensor([step]))
+    return made.evaluate(true_state, still, still, torch.tensor([step]))
 
 
-def term(verdict: Judgement, name: str) -> float:
+def term(verdict: StepOutcome, name: str) -> float:
     return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
 
 
 def test_a_perfect_walk_pays_fully_and_an_error_of_close_pays_half() -> None:
     made = task()
     made.goal[GOAL][:] = torch.tensor([[0.4, -0.2, 0.3]])
-    perfect = judge(made, state((0.4, -0.2), turn=0.3))
+    perfect = evaluate(made, state((0.4, -0.2), turn=0.3))
     assert term(perfect, "velocity") == pytest.approx(1.0)
     assert term(perfect, "turn") == pytest.approx(1.0)
     for name in REWARD_NAMES[5:]:
         assert term(perfect, name) == pytest.approx(0.0, abs=1e-6)
-    half = judge(made, state((0.4 + 0.15, -0.2 + 0.2), turn=0.3 - 0.25))  # errors 0.25 and 0.25
+    half = evaluate(made, state((0.4 + 0.15, -0.2 + 0.2), turn=0.3 - 0.25))  # errors 0.25 and 0.25
     assert term(half, "velocity") == pytest.approx(0.5)
     assert term(half, "turn") == pytest.approx(0.5)
 
@@ -97,16 +97,16 @@ def test_velocities_are_those_of_the_heading_and_leaning_changes_nothing() -> No
 def test_success_is_the_mean_error_over_the_whole_episode() -> None:
     made = task(success_error=0.15, success_turn_error=0.2)
     made.goal[GOAL].zero_()
-    verdict = judge(made, state((0.1, 0.0)), 1)
+    verdict = evaluate(made, state((0.1, 0.0)), 1)
     for step in range(2, 10):
-        verdict = judge(made, state((0.1, 0.0)), step)
+        verdict = evaluate(made, state((0.1, 0.0)), step)
     assert bool(verdict.success)
     # (9 * 0.1 + 0.7) / 10 = 0.16
-    assert not bool(judge(made, state((0.7, 0.0)), 10).success)
+    assert not bool(evaluate(made, state((0.7, 0.0)), 10).success)
     turning = task(success_error=0.15, success_turn_error=0.2)
     turning.goal[GOAL].zero_()
-    assert not bool(judge(turning, state(turn=0.21)).success)
-    assert bool(judge(turning, state(turn=0.15), 2).success)  # the mean is 0.18
+    assert not bool(evaluate(turning, state(turn=0.21)).success)
+    assert bool(evaluate(turning, state(turn=0.15), 2).success)  # the mean is 0.18
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_success_is_the_mean_error_over_the_whole_episode() -> None:
 )
 def test_a_fall_is_a_tilt_or_a_low_base(tilt: float, height: float, fallen: bool) -> None:
     lean = quaternion.from_rotation_vector(torch.tensor([[tilt, 0.0, 0.0]]))
-    verdict = judge(task(), state(height=height, attitude=lean))
+    verdict = evaluate(task(), state(height=height, attitude=lean))
     assert bool(verdict.terminated) is fallen
     assert term(verdict, "tilt") == pytest.approx(math.sin(tilt) ** 2, abs=1e-6)
 
 
 def test_costs_by_hand() -> None:
     made = task()
-    truth = state((0.0, 0.0), height=0.25)
-    truth.fields["linear_velocity_w"][0, 2] = -0.5
-    truth.fields["angular_velocity_b"][0, :2] = torch.tensor([0.3, 0.4])
-    truth.fields["joint_effort"][0, 2] = 45.43 / 2  # a calf
-    truth.fields["joint_position"][0, 0] += 0.2
+    true_state = state((0.0, 0.0), height=0.25)
+    true_state.fields["linear_velocity_w"][0, 2] = -0.5
+    true_state.fields["angular_velocity_b"][0, :2] = torch.tensor([0.3, 0.4])
+    true_state.fields["joint_effort"][0, 2] = 45.43 / 2  # a calf
+    true_state.fields["joint_position"][0, 0] += 0.2
     made._sensors["body_contact"][0, :2] = 1.0  # pyright: ignore[reportPrivateUsage]
     made._sensors["foot_velocity_w"][0, 3] = 0.6  # pyright: ignore[reportPrivateUsage]
     action, last = torch.full((1, 12), 0.5), torch.zeros(1, 12)
-    verdict = made.judge(truth, action, last, torch.tensor([1]))
+    verdict = made.evaluate(true_state, action, last, torch.tensor([1]))
     expected = {
         "bounce": 0.25, "sway": 0.25, "height": 0.03**2, "effort": 0.25, "smoothness": 3.0,
         "slip": 0.36, "pose": 0.04, "collision": 2.0, "alive": 1.0,
@@ -143,7 +143,7 @@ def test_who_stands_still_keeps_all_feet_down_and_sees_no_clock() -> None:
     made = task(standing=1.0)
     made.advance(torch.tensor([3]))
     assert not made.goal[CLOCK].any()
-    verdict = judge(made, state())
+    verdict = evaluate(made, state())
     assert term(verdict, "gait") == 1.0
     assert term(verdict, "swing") == 0.0
 
@@ -165,7 +165,7 @@ def test_the_clock_goes_round_once_a_period_and_pays_for_the_feet_it_asks_for() 
     paid = []
     for step in range(1, 6):
         made.advance(torch.tensor([step]))
-        paid.append(term(judge(made, state(), step), "gait"))
+        paid.append(term(evaluate(made, state(), step), "gait"))
     # All feet are down; with a duty of 0.55 in five steps a pair should be up in two or three.
     assert set(paid) <= {0.5, 1.0}
     assert 4 <= paid.count(0.5) <= 5
@@ -209,7 +209,7 @@ def test_pushed_robots_move_and_the_others_do_not() -> None:
         fastest = torch.zeros(16)
         for _ in range(60):
             env.step(torch.zeros(16, 12))
-            velocity = env.simulation.truth.linear_velocity_w[:, :2].norm(dim=-1)
+            velocity = env.simulation.true_state.linear_velocity_w[:, :2].norm(dim=-1)
             fastest = torch.maximum(fastest, velocity)
         return fastest
 

@@ -1,0 +1,289 @@
+"""Steps of all worlds from blocks: order, seams, ratio, weights, resume."""
+
+import importlib
+from functools import partial
+
+import pytest
+import torch
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.cluster.async_collector import ORDERS, AsyncCollector
+from robot_rl.training.cluster.fleet import remote_env
+from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
+from robot_rl.training.config import ClusterConfig, TrainerConfig
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer
+from tests.fakes import LinearWorld, ToyEnv, small_sac
+from tests.robot_rl.training.cluster.local_fleet import LocalFleet
+
+SHARE, COLLECTORS, STEPS = 2, 2, 3
+WORLD = LinearWorld(bound=0.9, reward_names=("first", "second"))
+
+
+def remote_collector(number, learner=small_sac):
+    env = ToyEnv(WORLD, SHARE, limit=7, truncation_rate=0.1, seed=10 + number)
+    return RemoteCollector(env, lambda seed: learner(env.spec, seed=seed))
+
+
+def gathered(fleet, learner, *, random_steps=0, capacity=400):
+    worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * fleet.count, fleet)
+    replay = ReplayBuffer(worlds.spec, ("actor",), capacity=capacity, gamma=0.9, n_step=3, seed=0)
+    return AsyncCollector(
+        worlds, learner, replay, random_steps=random_steps, seed=0, block_steps=STEPS
+    ), replay
+
+
+@pytest.fixture
+def fleet():
+    return LocalFleet(remote_collector, COLLECTORS)
+
+
+@pytest.fixture
+def learner():
+    return small_sac(ToyEnv(WORLD, SHARE * COLLECTORS).spec)
+
+
+def rows_of(replay):
+    held = replay.total_steps
+    return {name: part[:held] for name, part in replay.layout.split(replay._rows).items()}
+
+
+def test_rows_of_a_world_follow_each_other_in_time(fleet):
+    collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE * COLLECTORS).spec))
+    collector.start(0)
+    for _ in range(12):
+        collector.collect()
+    assert (replay.total_steps, collector.world_steps) == (12, 48)
+    for number in range(COLLECTORS):
+        worlds = slice(number * SHARE, (number + 1) * SHARE)
+        blocks = [block for who, block in fleet.taken if who == number]
+        told = torch.cat([torch.tensor(block.obs["actor"][:-1]) for block in blocks])
+        after = torch.cat([torch.tensor(block.next_obs["actor"]) for block in blocks])
+        paid = torch.cat([torch.tensor(block.fields["reward_terms"]) for block in blocks])
+        rows = rows_of(replay)
+        assert torch.equal(rows["obs/actor"][:, worlds], told[:12])
+        assert torch.equal(rows["next_obs/actor"][:, worlds], after[:12])
+        assert torch.equal(rows["reward"][:, worlds], paid[:12])
+        starts = [torch.tensor(block.obs["actor"][0]) for block in blocks]
+        ends = [torch.tensor(block.obs["actor"][-1]) for block in blocks]
+        assert all(map(torch.equal, ends, starts[1:])), "a block goes on where the last one ended"
+
+
+def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
+    collector, _ = gathered(fleet, learner)
+    collector.start(0)
+    assert fleet.given == [], "nobody works before the first step is asked for"
+    for steps in range(1, 20):
+        collector.collect()
+        ahead = len(fleet.given) * STEPS * SHARE - collector.world_steps
+        assert ahead <= COLLECTORS * (ORDERS * STEPS * SHARE + STEPS * SHARE), steps
+    assert fleet.most_waiting == ORDERS
+
+
+def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
+    collector, _ = gathered(fleet, learner, random_steps=2 * STEPS * SHARE * COLLECTORS)
+    collector.start(0)
+    for _ in range(4 * STEPS):
+        collector.collect()
+    at_random = [order.at_random for _, order in fleet.given]
+    assert at_random == [True] * 4 + [False] * (len(at_random) - 4)
+    assert len(at_random) > 6
+
+
+def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
+    told = []
+
+    class Told(ToyEnv):
+        def set_global_step(self, world_steps):
+            told.append(world_steps)
+
+    def build(number):
+        env = Told(WORLD, SHARE, seed=number)
+        return RemoteCollector(env, lambda seed: small_sac(env.spec, seed=seed))
+
+    collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
+    collector.start(0)
+    for _ in range(4 * STEPS):
+        collector.collect()
+    block = STEPS * SHARE * COLLECTORS
+    assert told == sorted(told)
+    assert told[-1] >= block, "steps of all collectors, not of one"
+
+
+def test_newer_weights_act_and_are_named(fleet, learner):
+    collector, replay = gathered(fleet, learner)
+    collector.start(0)
+    for version in range(12):
+        collector.policy_version = version
+        with torch.no_grad():
+            for parameter in learner.policy().parameters():
+                parameter.fill_(0.01 * version)
+        collector.collect()
+    versions = replay._stamps[:12, 1].tolist()
+    assert versions == sorted(versions)
+    assert 0 < versions[-1] <= 11
+    assert versions[-1] >= 11 - (ORDERS + 1) * STEPS
+    newest = fleet._collectors[0]
+    used = fleet.taken[-1][1].version
+    acting = next(newest._learner.policy().parameters())
+    assert torch.allclose(acting, torch.full_like(acting, 0.01 * used))
+    lag = collector.statistics()["rollout/updates_behind"]
+    assert 0 < lag <= (ORDERS + 1) * STEPS
+
+
+def test_weights_that_are_sent_do_not_change_with_the_learner(learner):
+    sent = weights_of(learner)
+    name = next(iter(sent))
+    before = sent[name].copy()
+    with torch.no_grad():
+        learner.policy().state_dict()[name].add_(1.0)
+    assert (sent[name] == before).all()
+
+
+def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
+    collector, replay = gathered(fleet, learner)
+    collector.start(0)
+    for _ in range(5):
+        collector.collect()
+    before = replay.total_steps
+    fleet.lose(1, looks=4)
+    for _ in range(6):
+        collector.collect()
+    assert collector.world_steps == 11 * SHARE * COLLECTORS
+    valid = rows_of(replay)["valid"][..., 0] > 0
+    assert valid[:before].all()
+    assert valid[before:, :SHARE].all(), "the other one goes on"
+    away = ~valid[before:, SHARE:].any(1)
+    assert away.sum() == 4
+    assert not (valid[:, SHARE:].any(1) ^ valid[:, SHARE:].all(1)).any()
+    of_use = int(valid.sum())
+    assert of_use - collector.world_steps == collector._surplus < SHARE * COLLECTORS
+    told = collector.statistics()
+    assert told["rollout/lost_collectors"] == 1
+    assert told["rollout/collectors"] == COLLECTORS
+    assert told["rollout/invalid_steps"] == 0, "steps that nobody took were not dropped"
+    batch = replay.sample(64)
+    assert (batch.weight.isfinite()).all()
+
+
+def test_a_collector_that_begins_anew_explores_in_another_way(learner):
+    """What took the place of a lost one drew the same noise again, from its beginning."""
+    worlds, acted = remote_collector(0), []
+    order = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
+    for seed in (5, 6, 5):
+        worlds.begin(5, None)
+        worlds.begin(seed, None)
+        worlds._obs = {n: torch.zeros(SHARE, *WORLD.groups[n].shape) for n in worlds._groups}
+        acted.append(torch.tensor(worlds.collect(order, weights_of(learner)).fields["action"][0]))
+    assert torch.equal(acted[0], acted[2])
+    assert not torch.isclose(acted[0], acted[1]).any()
+
+
+def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner):
+    fleet = LocalFleet(remote_collector, 1)
+    collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE).spec))
+    collector.start(0)
+    for _ in range(STEPS):
+        collector.collect()
+    fleet.lose(0, looks=2)
+    collector.collect()
+    valid = rows_of(replay)["valid"][..., 0] > 0
+    assert valid.all(1).tolist() == [True] * STEPS + [False, True]
+    assert collector.world_steps == (STEPS + 1) * SHARE
+
+
+SETTINGS = {
+    "total_steps": 160, "random_steps": 24, "updates_per_step": 2, "replay_capacity": 400,
+    "evaluation_interval": 80, "evaluation_episodes": 4,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+class TestWithTheTrainer:
+    def trainer(self, folder, fleet, **settings):
+        worlds = remote_env(ToyEnv(WORLD, 1, limit=7), SHARE * COLLECTORS, fleet)
+        segments = SegmentStore(folder / "segments")
+        self.records = []
+        self.learner = small_sac(worlds.spec, n_step=3)
+        return Trainer(
+            TrainerConfig(**{**SETTINGS, **settings}), env=worlds,
+            evaluation_env=ToyEnv(WORLD, 4, limit=7, seed=1), learner=self.learner,
+            checkpoints=CheckpointStore(folder / "checkpoints", keep_last=9, segments=segments),
+            segments=segments, record=self.records.append, interval_seconds=1e9, seed=0,
+            make_collector=partial(AsyncCollector, block_steps=STEPS),
+        )  # fmt: skip
+
+    def test_learns_as_often_as_asked_and_goes_on_from_its_checkpoint(self, tmp_path, fleet):
+        trainer = self.trainer(tmp_path, fleet)
+        assert trainer.run()
+        updates = trainer.collector.policy_version
+        assert updates == 2 * (160 - 24) // 4 + 2, "two per step, from the last random one on"
+        assert [record["step"] for record in self.records] == [80, 160]
+        assert all("rollout/return" in record for record in self.records)
+        worlds = trainer.env
+        with pytest.raises(ConfigError, match=r"cannot be stepped by the learner"):
+            worlds.step(torch.zeros(4, 1))
+
+        store = CheckpointStore(tmp_path / "checkpoints", read_only=True)
+        again = LocalFleet(remote_collector, COLLECTORS)
+        longer = self.trainer(tmp_path, again, total_steps=240)
+        longer.load_state_dict(store.load().state)
+        assert longer.collector.policy_version == updates
+        began = again._collectors[0]._env
+        assert isinstance(began, ToyEnv)
+        assert began.steps > 0, "worlds go on from what was saved of them"
+        before = longer.replay.total_steps
+        assert longer.run()
+        valid = rows_of(longer.replay)["valid"][..., 0] > 0
+        assert not valid[before - 1].any(), "an invalid row lies between old and new episodes"
+        assert longer.collector.world_steps == 240
+        assert not again.given[0][1].at_random
+        assert again.given[0][1].version == updates
+        worlds.close()
+        assert fleet.closed
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"collectors": -1}, "at least 0, got -1"),
+        ({"rows": 31}, "cluster.rows must be at least 32"),
+        ({"device": "tpu"}, "must be cpu or cuda, got 'tpu'"),
+        ({"cpus": 0.0}, "cluster.cpus must be above 0"),
+        ({"answer_seconds": float("nan")}, "cluster.answer_seconds must be above 0"),
+    ],
+)
+def test_a_cluster_that_cannot_work_is_refused(fields, told):
+    with pytest.raises(ConfigError, match=told):
+        ClusterConfig(**fields)
+
+
+def test_shares_are_equal_and_blocks_large_enough():
+    config = ClusterConfig(collectors=3, rows=100)
+    assert (config.share(24), config.steps(24)) == (8, 13)
+    assert config.steps(3000) == 1
+    with pytest.raises(ConfigError, match=r"num_envs=25 was asked of 3 collectors.*such as 24"):
+        config.share(25)
+
+
+@pytest.mark.slow
+def test_more_collectors_than_fit_are_refused(monkeypatch):
+    module = importlib.import_module("robot_rl.training.cluster.ray_fleet")  # takes a second
+    monkeypatch.setattr(module.ray, "cluster_resources", lambda: {"CPU": 3.0})
+    module.check_room(ClusterConfig(collectors=3))
+    module.check_room(ClusterConfig(collectors=6, cpus=0.5))
+    with pytest.raises(ConfigError, match=r"collectors=4 need 4 CPU, and the cluster has 3; take"):
+        module.check_room(ClusterConfig(collectors=4))
+    with pytest.raises(ConfigError, match=r"need 1 GPU, and the cluster has 0"):
+        module.check_room(ClusterConfig(collectors=1, device="cuda"))
+
+
+@pytest.mark.slow
+def test_of_an_error_elsewhere_the_cause_is_told():
+    module = importlib.import_module("robot_rl.training.cluster.ray_fleet")
+    assert (
+        module.last_line(RuntimeError("ray::x()\n  File y\nKeyError: 'z'\n\n")) == "KeyError: 'z'"
+    )
+    assert module.last_line(RuntimeError()) == "RuntimeError"

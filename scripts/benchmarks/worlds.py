@@ -20,7 +20,7 @@ BAR, BAR_SIZE = 1.5, 4096
 def measure_worlds(sizes: Sequence[int], *, rounds: int, world_steps: int) -> list[Section]:
     """Physics alone, and the task with an action that crashes and a controller that does not.
 
-    Only the worlds' own time counts, not that of whoever acts.
+    Only the worlds' own time counts, not that of whoever requests.
 
     Args:
         sizes: Numbers of worlds.

@@ -12,7 +12,7 @@ from deploying.options import DeployOptions
 from deploying.parts import LOOP_NODE, DeploymentParts
 from deploying.plan import Deployment
 from deploying.processes import run_bridge, run_link, run_policy, run_robot
-from hardware.control.ipc import StatusReceiver, ToldStatus
+from hardware.control.ipc import PublishedStatus, StatusSubscriber
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
@@ -59,7 +59,7 @@ class Operator:
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
         )
-        self._status = StatusReceiver(self.plan.mailboxes.status)
+        self._status = StatusSubscriber(self.plan.channels.status)
         self._since = time.monotonic()
         self._wanted = SafetyState.READY
         context = multiprocessing.get_context("spawn")
@@ -80,7 +80,7 @@ class Operator:
                 signal.signal(number, handler)
 
     @property
-    def status(self) -> ToldStatus | None:
+    def status(self) -> PublishedStatus | None:
         """What the loop told last; None before it has ticked, or of a process that died before."""
         status = self._status.newest()
         return status if status is not None and status.time >= self._since else None
@@ -251,7 +251,7 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     return {"recorder": (run_recorder, what), **processes}
 
 
-def line_of(status: ToldStatus) -> str:
+def line_of(status: PublishedStatus) -> str:
     """One line of the terminal."""
     lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
     late = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hardware.drivers.fake import Habits
+from hardware.drivers.fake_driver import FaultInjection
 from hardware.ros.foreign_commands import Wiring, absolute_name
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
@@ -63,9 +63,9 @@ class DriverOptions:
             )
 
     @property
-    def habits(self) -> Habits:
+    def faults(self) -> FaultInjection:
         """Of a fake robot."""
-        return Habits(delay=self.delay, noise=self.noise, dropout=self.dropout)
+        return FaultInjection(delay=self.delay, noise=self.noise, dropout=self.dropout)
 
     def wiring(self, robot: RobotSpec, ours: str) -> Wiring:
         """Of somebody else's node.
@@ -186,7 +186,7 @@ class DeployOptions(RobotOptions):
     seconds: float = 0.0
     """How long the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
-    """Of the twin's start, goals and noise, and of a fake robot's habits."""
+    """Of the twin's start, goals and noise, and of a fake robot's faults."""
     goal: dict[str, Any] = field(default_factory=dict)
     """Goals that hold until a message changes them: name -> numbers."""
     record: str = ""

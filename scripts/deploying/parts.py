@@ -12,8 +12,8 @@ import numpy as np
 from deploying.options import DeployOptions
 from hardware.control.limits import BodyRateLimiter
 from hardware.control.monitors import SafetyLimits
-from hardware.control.pipeline import Laws
-from hardware.control.process import Mailboxes
+from hardware.control.pipeline import ControllerSet
+from hardware.control.process import RobotChannels
 from hardware.control.stopping import StopConfig
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from hardware.ros.command_messages import Gains
@@ -29,7 +29,7 @@ LOOP_NODE = "loop"
 
 @dataclass(frozen=True, kw_only=True)
 class RotorLaws:
-    """What the laws of a drone need to know of it."""
+    """What the controllers of a drone need to know of it."""
 
     layout: RotorLayout
     gains: BodyRatesConfig
@@ -52,7 +52,7 @@ class DeploymentParts:
     """Of all topics."""
     domain: int
     """ROS_DOMAIN_ID."""
-    mailboxes: Mailboxes
+    channels: RobotChannels
     """Of the robot process."""
     gain_sets: Mapping[str, Gains]
     """Sets of gains that the robot and the policy agree on."""
@@ -80,25 +80,29 @@ class DeploymentParts:
 
     @property
     def gain_names(self) -> list[str]:
-        """Names of the gain sets, in the order of the mailboxes; one empty name where none are."""
+        """Names of the gain sets, in the order of the channels; one empty name where none are."""
         return [*self.gain_sets] or [""]
 
     def load_policy(self) -> PolicyRunner:
         """The policy; a bundle of another robot is refused."""
         return load_bundle(self.options.bundle, robot=self.robot, control_dt=self.control_dt)
 
-    def laws(self, hear: Callable[[RobotCommand], None] | None = None) -> Laws:
+    def controllers(
+        self, on_setpoint: Callable[[RobotCommand], None] | None = None
+    ) -> ControllerSet:
         """Controllers that stop the robot, and those between the policy and its driver.
 
         Args:
-            hear: Is told each setpoint of the policy.
+            on_setpoint: Is told each setpoint of the policy.
         """
         if self.rotors is None:
-            return Laws(hear=hear)
+            return ControllerSet(on_setpoint=on_setpoint)
         rotors, gains = self.rotors.layout, self.rotors.gains
         # No blending: a mixture of a policy's command with one of before would fly nobody's law.
-        laws = Laws(stop=BodyRates(rotors, gains), blend_time=0.0, hear=hear)
+        controllers = ControllerSet(
+            stop=BodyRates(rotors, gains), blend_time=0.0, on_setpoint=on_setpoint
+        )
         if self.setpoint is not self.robot.command:
-            laws.controllers = {self.setpoint: BodyRates(rotors, gains)}
-            laws.limiters = {self.setpoint: BodyRateLimiter()}
-        return laws
+            controllers.by_kind = {self.setpoint: BodyRates(rotors, gains)}
+            controllers.limiters = {self.setpoint: BodyRateLimiter()}
+        return controllers

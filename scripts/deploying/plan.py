@@ -14,7 +14,7 @@ from configs.twin_builder import build_twin
 from deploying.options import DeployOptions, PolicyOptions, RobotOptions
 from deploying.parts import DeploymentParts, RotorLaws
 from hardware.control.monitors import SafetyLimits
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.controllers.body_rates import BodyRatesConfig, RotorLayout
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
@@ -95,9 +95,9 @@ class Deployment(Generic[_Options]):
         return absolute_name("namespace", self.options.namespace or self.robot.name)
 
     @property
-    def mailboxes(self) -> Mailboxes:
+    def channels(self) -> RobotChannels:
         """Of the robot process; robots in other ROS domains do not meet."""
-        return Mailboxes(f"{self.namespace.strip('/').replace('/', '.')}.{self.domain}")
+        return RobotChannels(f"{self.namespace.strip('/').replace('/', '.')}.{self.domain}")
 
     @property
     def wiring(self: "Deployment[RobotOptions]") -> Wiring:
@@ -185,7 +185,7 @@ class Deployment(Generic[_Options]):
 
     @property
     def rotors(self) -> RotorLaws | None:
-        """What the laws of a drone need to know; None for joints."""
+        """What the controllers of a drone need to know; None for joints."""
         if not self.robot.rotors:
             return None
         plant = self.config.robot.model
@@ -205,7 +205,7 @@ class Deployment(Generic[_Options]):
         return DeploymentParts(
             options=self.options, robot=self.robot, period=self.period,
             control_dt=self.runner.spec.control_dt, namespace=self.namespace, domain=self.domain,
-            mailboxes=self.mailboxes, gain_sets=self.gain_sets, setpoint=self.setpoint,
+            channels=self.channels, gain_sets=self.gain_sets, setpoint=self.setpoint,
             world_widths=self.world_widths, goals=self.goals, limits=self.limits(),
             wiring=self.wiring if self.options.driver == "ros2" else Wiring(), rotors=self.rotors,
             arming_pose=self.arming_pose,

@@ -13,9 +13,9 @@ from hardware.control.process import RobotProcess
 from hardware.control.realtime import (
     BRIDGE_PRIORITY,
     POLICY_PRIORITY,
+    freeze_existing_objects,
+    request_priority,
     request_realtime,
-    request_turn,
-    settle_memory,
 )
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
@@ -53,13 +53,14 @@ def run_robot(
     clock = MonotonicClock()
     with make_driver(parts, clock, leaving) as driver:
         process = RobotProcess(
-            driver.robot, name=parts.mailboxes.robot, clock=clock, period=parts.period,
-            gain_sets=parts.gain_names, laws=parts.laws(driver.hear), limits=parts.limits,
+            driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
+            gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
+            limits=parts.limits,
             setpoint=parts.setpoint, stop=parts.stop,
         )  # fmt: skip
 
         def between_ticks() -> bool:
-            driver.between_ticks(process.loop.acts)
+            driver.between_ticks(process.loop.requests)
             return leaving()
 
         request_realtime()
@@ -71,10 +72,10 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
     """The robot's topics and services; may die at any time."""
     clock = MonotonicClock()
     leaving.with_care()
-    request_turn(BRIDGE_PRIORITY)
+    request_priority(BRIDGE_PRIORITY)
     session = RosSession(LOOP_NODE, namespace=parts.namespace, domain=parts.domain)
     bridge = RobotBridge(
-        session, parts.robot, name=parts.mailboxes.robot, clock=clock, gain_sets=parts.gain_sets,
+        session, parts.robot, name=parts.channels.robot, clock=clock, gain_sets=parts.gain_sets,
         period=parts.period, world=parts.world_widths, setpoint=parts.setpoint,
     )  # fmt: skip
 
@@ -86,7 +87,7 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
         return status is None or clock.now() - status.time > _ROBOT_SILENCE
 
     try:
-        _attend(lambda asked: bridge.look(asked=asked), session, bridge.rest, over)
+        _attend(lambda asked: bridge.poll(asked=asked), session, bridge.rest, over)
     finally:
         bridge.close()
         session.close()
@@ -97,18 +98,18 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
     """What talks to somebody else's node; outlives the robot process that it speaks for."""
     clock = MonotonicClock()
     leaving.with_care()
-    request_turn(BRIDGE_PRIORITY)
+    request_priority(BRIDGE_PRIORITY)
     session = RosSession("link", namespace=parts.namespace, domain=parts.domain)
     link = RobotLink(
-        session, parts.robot, name=parts.mailboxes.robot, clock=clock, wiring=parts.wiring,
+        session, parts.robot, name=parts.channels.robot, clock=clock, wiring=parts.wiring,
         period=parts.period, gain_sets=parts.gain_sets, silence=parts.limits.command_lost,
     )  # fmt: skip
     told, begin = _Told(shadow=False), clock.now()
     rest = min(parts.period / _LOOKS_PER_PERIOD, _LONGEST_REST)
 
-    def look(asked: bool) -> None:
+    def poll(asked: bool) -> None:
         del asked  # the link has no services
-        link.look()
+        link.poll()
         if link.heard:
             told.say(f"the robot is not heard: {link.trouble}" if link.trouble else "")
         elif link.others:
@@ -120,7 +121,7 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
             raise SpecMismatchError(f"the robot's topics do not serve: {link.trouble}")
 
     try:
-        _attend(look, session, lambda: rest, lambda: leaving() and not link.driving)
+        _attend(poll, session, lambda: rest, lambda: leaving() and not link.driving)
     finally:
         link.close()
         session.close()
@@ -139,14 +140,14 @@ def run_policy(
     """
     clock = MonotonicClock()
     leaving.with_care()
-    request_turn(POLICY_PRIORITY)
+    request_priority(POLICY_PRIORITY)
     session = RosSession("policy", namespace=parts.namespace, domain=parts.domain)
     shadow = parts.options.mode == "shadow"
     told, heard = _Told(shadow), not parts.options.record
     try:
         node = PolicyNode(session, parts.load_policy(), goals=parts.goals, shadow=shadow)
         decide = watched(node)
-        settle_memory()
+        freeze_existing_objects()
 
         def tick() -> None:
             nonlocal heard
@@ -198,6 +199,6 @@ def _attend(
     over: Callable[[], bool],
 ) -> None:  # fmt: skip
     """Look after every rest, and at once when a message or a call comes, until it is over."""
-    settle_memory()
+    freeze_existing_objects()
     while not over():
         look(session.wait(rest()))

@@ -96,7 +96,7 @@ def _keep_looking(
 ) -> None:
     begin = say_at = time.monotonic()
     while not over() and not (seconds and time.monotonic() > begin + seconds):
-        recorder.look()
+        recorder.poll()
         if time.monotonic() >= say_at:
             say(recorder.line)
             say_at = time.monotonic() + _LINE_SECONDS

@@ -9,10 +9,10 @@ import numpy as np
 from deploying.leaving import Leaving
 from deploying.parts import DeploymentParts
 from hardware.control.clock import Clock
-from hardware.control.ipc import FieldsSender
-from hardware.control.robot_loop import Acts, StampedDriver
-from hardware.drivers.fake import FakeDriver
-from hardware.drivers.ipc_driver import NeighbourDriver
+from hardware.control.ipc import ArrayPublisher
+from hardware.control.robot_loop import OperatorRequests, StampedDriver
+from hardware.drivers.fake_driver import FakeDriver
+from hardware.drivers.ipc_driver import IpcDriver
 from robot_rl.core.robot_command import RobotCommand
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Driven:
     def __init__(
         self, parts: DeploymentParts, robot: StampedDriver, twin: "Twin | None" = None
     ) -> None:
-        """Open the mailbox of the world, where the robot lives in one of ours.
+        """Open the channel of the world, where the robot lives in one of ours.
 
         Args:
             parts: Of the deployment.
@@ -41,25 +41,25 @@ class Driven:
         """What the loop drives."""
         self._twin = twin
         widths = parts.world_widths
-        self._world = FieldsSender(parts.mailboxes.world, widths) if widths else None
+        self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
         self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
         given = {f"goal/{name}": value for name, value in parts.goals.items()}
         self._still |= {name: value for name, value in given.items() if name in widths}
 
-    def between_ticks(self, acts: Acts) -> None:
+    def between_ticks(self, requests: OperatorRequests) -> None:
         """Tell the neighbours of the world, and the loop of who else commands the robot."""
-        if isinstance(self.robot, NeighbourDriver):
-            acts.publishers = max(acts.publishers, self.robot.publishers)
+        if isinstance(self.robot, IpcDriver):
+            requests.publishers = max(requests.publishers, self.robot.publishers)
         if self._world is not None:
             self._world.send(self._values(), self.robot.stamp)
 
-    def hear(self, setpoint: RobotCommand) -> None:
+    def on_setpoint(self, setpoint: RobotCommand) -> None:
         """What the policy asks for: a simulated world's rewards look at it."""
         if self._twin is not None:
-            self._twin.hear(setpoint)
+            self._twin.on_setpoint(setpoint)
 
     def close(self) -> None:
-        """Let go of the robot, where its process has not come to that, and remove the mailbox."""
+        """Let go of the robot, where its process has not come to that, and remove the channel."""
         self.robot.close()
         if self._world is not None:
             self._world.close()
@@ -79,7 +79,7 @@ def make_driver(parts: DeploymentParts, clock: Clock, leaving: Leaving) -> Itera
     Args:
         parts: Of the deployment.
         clock: Of the loop.
-        leaving: SIGTERM only asks as soon as mailboxes are open.
+        leaving: SIGTERM only asks as soon as channels are open.
     """
     options = parts.options
     max_age = _MAX_AGE * options.patience
@@ -89,11 +89,11 @@ def make_driver(parts: DeploymentParts, clock: Clock, leaving: Leaving) -> Itera
         robot: StampedDriver = twin
     elif options.driver == "fake":
         robot = FakeDriver(
-            parts.robot, clock, habits=options.habits, max_age=max_age, seed=options.seed
+            parts.robot, clock, faults=options.faults, max_age=max_age, seed=options.seed
         )
     else:
-        robot = NeighbourDriver(
-            parts.robot, clock, measured=parts.mailboxes.measured, sent=parts.mailboxes.sent,
+        robot = IpcDriver(
+            parts.robot, clock, measured=parts.channels.measured, sent=parts.channels.sent,
             max_age=max_age, patience=_NODE_SECONDS * options.patience, waiting=leaving.give_up,
         )  # fmt: skip
     driven = Driven(parts, robot, twin)

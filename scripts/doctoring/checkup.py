@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from deploying.plan import Deployment
 from doctoring.findings import Finding, Level
 from doctoring.graph import examine_graph
-from hardware.control.ipc import StatusReceiver, mailbox_path
+from hardware.control.ipc import StatusSubscriber, channel_path
 from hardware.control.realtime import release_realtime, request_realtime
-from hardware.ros.compat import judge, look_around
+from hardware.ros.compat import choose_installation, inspect_environment
 from robot_rl.core.errors import RobotRLError
 
 
@@ -38,7 +38,7 @@ def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
 
 
 def _ros() -> str:
-    found = judge(look_around())
+    found = choose_installation(inspect_environment())
     rmw = found.rmw or (found.implementations or ["unknown"])[0]
     return f"ROS 2 {found.distro} from {found.origin.value} in {found.rclpy.parent}, {rmw}"
 
@@ -77,7 +77,7 @@ def _rights() -> Iterator[Finding]:
 
 def _process(plan: Deployment) -> Finding:
     """Whether another robot process has the robot."""
-    receiver = StatusReceiver(plan.mailboxes.status)
+    receiver = StatusSubscriber(plan.channels.status)
     try:
         status = receiver.newest()
     finally:
@@ -92,5 +92,5 @@ def _process(plan: Deployment) -> Finding:
         )  # fmt: skip
     return Finding(
         Level.warning, f"a robot process died {age:.0f} s ago without tidying up",
-        f"nothing needs to be done; the next one takes over {mailbox_path(plan.mailboxes.status)}",
+        f"nothing needs to be done; the next one takes over {channel_path(plan.channels.status)}",
     )  # fmt: skip

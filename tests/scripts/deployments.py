@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from hardware.control.ipc import (
+    ArraySubscriber,
     CommandLayout,
-    CommandReceiver,
-    FieldsReceiver,
-    StatusReceiver,
-    ToldStatus,
+    CommandSubscriber,
+    PublishedStatus,
+    StatusSubscriber,
 )
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.control.safety import SafetyState
 from robot_rl.core.robot import RobotSpec
 
@@ -24,7 +24,7 @@ PATIENT = 40.0
 
 
 def left_behind(domain: int) -> list[str]:
-    """Mailboxes of a domain's deployments."""
+    """Channels of a domain's deployments."""
     return [name for name in os.listdir("/dev/shm") if f".{domain}." in name]
 
 
@@ -42,22 +42,24 @@ class Witness:
     """Sees every state and status that it can, from its own thread, and remembers the worst."""
 
     def __init__(
-        self, spec: RobotSpec, boxes: Mailboxes, gain_sets: list[str], slack: float
+        self, spec: RobotSpec, boxes: RobotChannels, gain_sets: list[str], slack: float
     ) -> None:
-        """Watch; `slack` is how far a robot that lies presses into its stops [rad]."""
+        """Wait; `slack` is how far a robot that lies presses into its stops [rad]."""
         self.spec, self._slack = spec, slack
-        self.statuses: list[ToldStatus] = []
+        self.statuses: list[PublishedStatus] = []
         """One of each tick that was seen since the state of the machine changed last."""
         self.excess: dict[str, float] = {}
         """By how much a limit was exceeded at worst."""
-        self._status = StatusReceiver(boxes.status)
-        self._states = FieldsReceiver(boxes.state, spec.state_widths)
-        self._commands = CommandReceiver(boxes.policy, CommandLayout(spec, spec.command, gain_sets))
+        self._status = StatusSubscriber(boxes.status)
+        self._states = ArraySubscriber(boxes.state, spec.state_widths)
+        self._commands = CommandSubscriber(
+            boxes.policy, CommandLayout(spec, spec.command, gain_sets)
+        )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def entered(self, safety: SafetyState) -> ToldStatus | None:
+    def entered(self, safety: SafetyState) -> PublishedStatus | None:
         """The first status that was seen in a state since the policy was in charge."""
         seen = [*self.statuses]
         states = [one.safety for one in seen]

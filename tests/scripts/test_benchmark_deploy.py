@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardware.ros.compat import look_around
+from hardware.ros.compat import inspect_environment
 from tests.scripts.tiny_run import SCRIPTS
 
-needs_ros = pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed")
+needs_ros = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
 PATIENT = "40"
 """Nobody promises a test machine that a policy is on time."""
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.control.ipc import StatusReceiver
+from hardware.control.ipc import StatusSubscriber
 from hardware.control.safety import SafetyState
-from hardware.ros.compat import look_around, message
+from hardware.ros.compat import inspect_environment, message
 from hardware.ros.session import RosSession
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import clean_environ
@@ -24,7 +24,7 @@ from tests.scripts.linear_policies import write_holding_policy
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
-    pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
 ]
 
 
@@ -212,7 +212,7 @@ def test_robot_holds_when_somebody_else_commands_too(deploying, deployed, domain
 def test_ctrl_c_and_a_closed_terminal_stop_softly(deploying, go2_bundle, domain, closed):
     """They reach the children too; and nobody can write to a terminal that is gone."""
     options = deploying.plan.DeployOptions(bundle=str(go2_bundle), domain=domain)
-    status = StatusReceiver(deploying.plan.Deployment(options).mailboxes.status)
+    status = StatusSubscriber(deploying.plan.Deployment(options).channels.status)
     arguments = [f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}"]
     ours, theirs = os.openpty()
     os.set_blocking(ours, False)
@@ -278,7 +278,7 @@ def test_what_cannot_be_deployed_is_refused_in_a_sentence(refused, here, argumen
 
 
 def test_domain_of_the_environment_is_the_same_as_one_that_is_given(deploying, monkeypatch):
-    """Of two deployments in one domain the second finds the mailboxes of the first busy."""
+    """Of two deployments in one domain the second finds the channels of the first busy."""
 
     def plan(domain: int) -> Any:
         return deploying.plan.Deployment(
@@ -287,7 +287,7 @@ def test_domain_of_the_environment_is_the_same_as_one_that_is_given(deploying, m
 
     for around, number in (("", 0), ("0", 0), ("7", 7)):
         monkeypatch.setenv("ROS_DOMAIN_ID", around)
-        assert plan(-1).mailboxes == plan(number).mailboxes
+        assert plan(-1).channels == plan(number).channels
         assert plan(-1).domain == number
     monkeypatch.setenv("ROS_DOMAIN_ID", "seven")
     with pytest.raises(ConfigError, match="ROS_DOMAIN_ID=seven stands in the environment"):

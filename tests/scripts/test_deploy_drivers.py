@@ -10,14 +10,14 @@ import pytest
 
 from configs.compose import compose
 from hardware.control.safety import SafetyState
-from hardware.ros.compat import look_around, message
+from hardware.ros.compat import inspect_environment, message
 from hardware.ros.session import RosSession
 from robot_rl.core.process import clean_environ
 from tests.scripts import vendor_node
 from tests.scripts.deployments import PATIENT, left_behind, within
 
 pytestmark = [
-    pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
     pytest.mark.slow,
     pytest.mark.timeout(400),
 ]

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from hardware.control.ipc import StatusReceiver
+from hardware.control.ipc import StatusSubscriber
 from hardware.control.monitors import SafetyLimits
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.control.safety import SafetyState
-from hardware.ros.compat import look_around, message
+from hardware.ros.compat import inspect_environment, message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
 from robot_rl.core.process import clean_environ
@@ -26,7 +26,7 @@ from tests.scripts.deployments import Witness, left_behind, within
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
-    pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
     pytest.mark.slow,
     pytest.mark.timeout(400),
 ]
@@ -48,7 +48,7 @@ def witnessed(deployed) -> Iterator[Callable[[], tuple[Any, Witness]]]:
         operator = deployed(patience=FACTOR)
         parts = operator.parts
         slack = parts.limits.range_tolerance
-        made.append(Witness(parts.robot, parts.mailboxes, parts.gain_names, slack))
+        made.append(Witness(parts.robot, parts.channels, parts.gain_names, slack))
         operator.arm()
         operator.hand_over()
         return operator, made[-1]
@@ -204,8 +204,8 @@ def test_nobody_takes_over_with_garbled_commands(deployed, domain):
 def test_operator_who_is_killed_leaves_a_robot_that_stops_softly(deploying, go2_bundle, domain):
     """As when somebody closes the lid of a laptop, or its memory is used up."""
     options = deploying.plan.DeployOptions(bundle=str(go2_bundle), domain=domain)
-    boxes: Mailboxes = deploying.plan.Deployment(options).mailboxes
-    status = StatusReceiver(boxes.status)
+    boxes: RobotChannels = deploying.plan.Deployment(options).channels
+    status = StatusSubscriber(boxes.status)
     process = subprocess.Popen(
         [sys.executable, str(SCRIPTS / "deploy.py"), f"bundle={go2_bundle}",
          f"patience={FACTOR}", f"domain={domain}"],

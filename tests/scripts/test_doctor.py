@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hardware.ros.compat import look_around, message
+from hardware.ros.compat import inspect_environment, message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
 from tests.compositions import composed
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
-    pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
 ]
 
 

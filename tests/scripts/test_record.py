@@ -15,7 +15,7 @@ import pytest
 
 from hardware.recording.bag import Bag
 from hardware.recording.repair import repair
-from hardware.ros.compat import look_around, message
+from hardware.ros.compat import inspect_environment, message
 from hardware.ros.session import RosSession
 from robot_rl.core.process import clean_environ
 from tests.hardware.recording.edited import edited
@@ -23,7 +23,7 @@ from tests.scripts.standing_policy import write_standing_policy
 from tests.scripts.tiny_run import SCRIPTS
 
 pytestmark = [
-    pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
 ]
 PATIENT = 100.0
 """Nobody promises a test machine that a policy is on time."""

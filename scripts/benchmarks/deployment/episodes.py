@@ -127,7 +127,7 @@ class EpisodeHost:
 
     def _begin(self, seed: int) -> None:
         self._twin.begin(seed)
-        self._loop.begin_anew()  # else its limits would lead from where the robot was
+        self._loop.restart()  # else its limits would lead from where the robot was
 
     def _pause(self, now: float) -> None:
         if self._gave_up():

@@ -59,7 +59,7 @@ class TimedRobot:
             if loop.safety is not wanted:
                 since = clock.now()
                 if self.alone:
-                    loop.acts.ask(Condition.ARM)
+                    loop.requests.ask(Condition.ARM)
             if clock.now() - since < _SETTLE_SECONDS:
                 return False
             pairs = compare_lateness(
@@ -98,7 +98,7 @@ class TimedPolicy:
 
         def watched(node: PolicyNode) -> Callable[[], PolicyTick]:
             node.runner.act = _timed(node.runner.act, acts)
-            node.inputs.look = _timed(node.inputs.look, looks := [])
+            node.inputs.poll = _timed(node.inputs.poll, looks := [])
             tick = _timed(node.tick, every := [])
 
             def look() -> PolicyTick:

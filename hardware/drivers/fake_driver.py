@@ -175,7 +175,7 @@ class FlyingBody:
 
 
 @dataclass(kw_only=True)
-class Habits:
+class FaultInjection:
     """What goes wrong; may be changed at any time."""
 
     delay: float = 0.0
@@ -198,7 +198,7 @@ class FakeDriver:
     """A `StampedDriver` without a robot. The body moves when somebody reads or writes."""
 
     def __init__(
-        self, spec: RobotSpec, clock: Clock, *, habits: Habits | None = None,
+        self, spec: RobotSpec, clock: Clock, *, faults: FaultInjection | None = None,
         max_age: float = 0.2, body: Body | None = None, seed: int = 0,
     ) -> None:  # fmt: skip
         """Make a robot.
@@ -206,7 +206,7 @@ class FakeDriver:
         Args:
             spec: What it is; measured fields that its body does not have are zero.
             clock: Of the loop.
-            habits: What goes wrong.
+            faults: What goes wrong.
             max_age: Of the newest sample, beyond which reading raises [s].
             body: What moves; by the spec's command if None.
             seed: Of noise and dropout.
@@ -218,7 +218,7 @@ class FakeDriver:
                 f"follows; known: {', '.join(kind.value for kind in kinds)}"
             )
         self.spec = spec
-        self.habits = habits or Habits()
+        self.faults = faults or FaultInjection()
         jointed = spec.command is CommandKind.joint
         self.body: Body = body or (JointBody(spec) if jointed else FlyingBody(spec))
         self.connected = False
@@ -242,26 +242,26 @@ class FakeDriver:
 
     def read(self) -> RobotState:
         """Newest sample that has arrived."""
-        if self.habits.read_error:
-            raise OSError(self.habits.read_error)
+        if self.faults.read_error:
+            raise OSError(self.faults.read_error)
         now = self._catch_up()
-        lost = self.habits.frozen or self._rng.random() < self.habits.dropout
+        lost = self.faults.frozen or self._rng.random() < self.faults.dropout
         if self.connected and not lost:
             self._underway.append((now, self._sample()))
-        while self._underway and self._underway[0][0] + self.habits.delay <= now:
+        while self._underway and self._underway[0][0] + self.faults.delay <= now:
             self._newest = self._underway.popleft()
         age = now - self.stamp
         if not self.connected or self._newest is None or age > self._max_age:
             raise StaleStateError(
                 f"a sample of robot '{self.spec.name}' was asked for; the newest is {age:.3f} s "
-                f"old, at most {self._max_age} s are allowed; connect it, or look at its habits"
+                f"old, at most {self._max_age} s are allowed; connect it, or look at its faults"
             )
         return self._newest[1]
 
     def write(self, command: RobotCommand) -> RobotCommand:
         """Follow a command from now on."""
-        if self.habits.write_error:
-            raise OSError(self.habits.write_error)
+        if self.faults.write_error:
+            raise OSError(self.faults.write_error)
         self._catch_up()
         return self.body.accept(command)
 
@@ -292,8 +292,8 @@ class FakeDriver:
             true = fields.get(name)
             if true is None:  # an attitude that nobody models is none
                 true = np.eye(1, width) if width == 4 else np.zeros((1, width))
-            noise = self.habits.noise * self.spec.sensors[name].noise
+            noise = self.faults.noise * self.spec.sensors[name].noise
             values[name] = true + noise * self._rng.standard_normal((1, width))
-            if self.habits.no_number and index == 0:
+            if self.faults.no_number and index == 0:
                 values[name] = np.full((1, width), np.nan)
         return RobotState(values)

@@ -7,7 +7,7 @@ import pytest
 
 from hardware.control.clock import LogicalClock
 from hardware.control.robot_loop import StampedDriver
-from hardware.drivers.fake import FakeDriver, Habits
+from hardware.drivers.fake_driver import FakeDriver, FaultInjection
 from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
@@ -18,9 +18,9 @@ from tests.hardware.control.robots import multirotor, two_joints
 class WithClock(FakeDriver):
     """A fake whose clock a test moves."""
 
-    def __init__(self, spec, **habits):
+    def __init__(self, spec, **faults):
         self.clock = LogicalClock()
-        super().__init__(spec, self.clock, habits=Habits(**habits))
+        super().__init__(spec, self.clock, faults=FaultInjection(**faults))
         self.connect()
 
     def after(self, seconds):
@@ -28,26 +28,26 @@ class WithClock(FakeDriver):
         return self.read()
 
 
-def unconnected(**habits):
-    driver = WithClock(multirotor(CommandKind.rotors), **habits)
+def unconnected(**faults):
+    driver = WithClock(multirotor(CommandKind.rotors), **faults)
     driver.close()
     return driver
 
 
 def silence(driver):
-    driver.habits.frozen = True
+    driver.faults.frozen = True
     driver.clock.advance(1.0)
 
 
 CASES = tuple(
     DriverCase(
         name,
-        make=lambda habits=habits: unconnected(**habits),
+        make=lambda faults=faults: unconnected(**faults),
         advance=lambda driver: driver.clock.advance(0.01),
         silence=silence,
         command=lambda value: RotorCommand(speed=np.full((1, 4), value)),
     )
-    for name, habits in (("prompt", {}), ("delayed", {"delay": 0.01}), ("noisy", {"noise": 1.0}))
+    for name, faults in (("prompt", {}), ("delayed", {"delay": 0.01}), ("noisy", {"noise": 1.0}))
 )
 
 
@@ -129,7 +129,7 @@ class TestHabits:
     def test_frozen_it_repeats_then_goes_stale(self):
         driver = WithClock(two_joints())
         first = driver.after(0.01)
-        driver.habits.frozen = True
+        driver.faults.frozen = True
         assert driver.after(0.1) is first
         with pytest.raises(StaleStateError, match=r"0\.210 s old"):
             driver.after(0.11)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.process import Mailboxes
-from hardware.drivers.ipc_driver import NeighbourDriver
+from hardware.control.process import RobotChannels
+from hardware.drivers.ipc_driver import IpcDriver
 from robot_rl.core.errors import SpecMismatchError, StaleStateError
 from robot_rl.core.robot_command import RotorCommand
 from tests.compositions import composed
@@ -15,8 +15,8 @@ from tests.compositions import composed
 
 def test_mailbox_takes_only_the_robots_kind_of_command():
     spec = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    boxes = Mailboxes(f"kind.{os.getpid()}")
-    driver = NeighbourDriver(spec, MonotonicClock(), measured=boxes.measured, sent=boxes.sent)
+    boxes = RobotChannels(f"kind.{os.getpid()}")
+    driver = IpcDriver(spec, MonotonicClock(), measured=boxes.measured, sent=boxes.sent)
     try:
         with pytest.raises(SpecMismatchError, match="takes JointCommand, got RotorCommand"):
             driver.write(RotorCommand(speed=np.zeros((1, 4))))
@@ -26,8 +26,8 @@ def test_mailbox_takes_only_the_robots_kind_of_command():
 
 def test_driver_waits_for_a_first_sample_and_not_for_ever():
     spec = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    boxes = Mailboxes(f"wait.{os.getpid()}")
-    driver = NeighbourDriver(
+    boxes = RobotChannels(f"wait.{os.getpid()}")
+    driver = IpcDriver(
         spec, MonotonicClock(), measured=boxes.measured, sent=boxes.sent, patience=0.05
     )
     try:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 

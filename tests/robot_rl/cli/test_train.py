@@ -234,10 +234,10 @@ def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
     """A dead stdout turned the exit code into 0."""
     process = subprocess.Popen(
         [
-            sys.executable, str(SCRIPTS / "train.py"), *TINY, "training.total_steps=1e6",
+            sys.executable, "-m", "robot_rl.cli", "train", *TINY, "training.total_steps=1e6",
             "training.evaluation_interval=1e6", "logging.interval_seconds=0.1",
         ],
-        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent)}),
+        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout is not None

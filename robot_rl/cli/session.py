@@ -21,7 +21,7 @@ from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
-from robot_rl.training.reporting.metrics import MetricLog, open_sinks
+from robot_rl.training.reporting.metrics import MetricLog, open_sinks, set_aside
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
@@ -106,13 +106,20 @@ class _Session:
                 )
             )
         step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
+        if begins_again := checkpoint is None and run.metrics_path.exists():
+            kept = set_aside(run.metrics_path)
+            self._console.message(
+                f"warning: {run.path} has no checkpoint to resume from: it was stopped before the "
+                f"first one. It begins again at step 0; the metrics so far are kept in {kept.name}",
+                style="yellow",
+            )
         sinks = open_sinks(
             config.logging,
             run.path,
             name=run.path.name,
             group="_".join(str(named[part]) for part in ("task", "robot", "learner")),
             run_config=to_plain(config),
-            resume_step=step if self._going_on else None,
+            resume_step=step if self._going_on or begins_again else None,
         )
         self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
         segments = SegmentStore(run.replay)
@@ -148,6 +155,8 @@ class _Session:
                     self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
                 self._console.close()
                 self._say_how_to_go_on("what was saved is intact")
+                if isinstance(error, BrokenPipeError):  # by itself it says: the reader has enough
+                    raise RuntimeError(f"the training failed: {error}") from error
                 raise
             if code == 0:
                 summary = report_outcome(

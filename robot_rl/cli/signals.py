@@ -44,7 +44,8 @@ def stop_on_signals(trainer: Stoppable, ranks: Ranks) -> Iterator[list[int]]:
         caught.append(number)
         trainer.stop()
         # Not through the console: the signal may have interrupted it in the middle of a line.
-        os.write(2, b"\nstopping after this step, then saving; once more aborts\n")
+        with contextlib.suppress(OSError):  # the signal may have ended the reader of stderr too
+            os.write(2, b"\nstopping after this step, then saving; press Ctrl-C again to abort\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught  # only the main thread may listen

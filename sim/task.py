@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
-from sim.curriculum import FollowsSuccess
+from sim.randomization import FollowsSuccess
 
 if TYPE_CHECKING:
     from sim.motions.reference import Reference

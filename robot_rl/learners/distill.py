@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.fast_products import FastProducts, worthwhile
+from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import (
@@ -139,9 +139,7 @@ class Distill:
         self.updates = 0
         """Updates done."""
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
-        self.products = FastProducts(
-            device.type == "cpu" and worthwhile(config.batch_size, largest)
-        )
+        self.products = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
         self._rows_meet = rows_meet(actor)
         self._optimizer = Optimizer(

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.fast_products import FastProducts
 from robot_rl.core.learner import (
     Learner,
     MonteCarloReturns,
@@ -20,6 +19,7 @@ from robot_rl.core.learner import (
     OfflineLearner,
     Phase,
 )
+from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
 from robot_rl.learners.optimization import Optimizer, Reduce
@@ -66,7 +66,7 @@ class Estimator(Protocol):
 class Algorithm(Learner, Protocol):
     """A learner of the family."""
 
-    products: FastProducts
+    products: OneDnnMatmul
     """Entered by every update."""
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.fast_products import FastProducts, worthwhile
+from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Outcome, Step
@@ -63,9 +63,7 @@ class OffPolicyLearner:
         self.reward_scale = make_reward_scale(config, device)
         """What sampled rewards are divided by."""
         largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
-        self.products = FastProducts(
-            device.type == "cpu" and worthwhile(config.batch_size, largest)
-        )
+        self.products = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
         self._frozen = config.freeze_normalizers
         self._actor_interval = config.actor_interval

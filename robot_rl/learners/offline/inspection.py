@@ -1,7 +1,7 @@
 """What critics think of stored actions and of others: figures by which offline learning is read.
 
 After Kumar et al. 2021, "A Workflow for Offline Model-Free Robotic Reinforcement Learning"
-(arXiv:2109.10813): what they mean is said by `robot_rl/training/phases/workflow.py`.
+(arXiv:2109.10813): what they mean is said by `robot_rl/training/schedule.py`.
 """
 
 from collections.abc import Callable

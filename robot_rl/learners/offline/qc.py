@@ -13,9 +13,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import Obs
-from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch

@@ -8,8 +8,7 @@ from torch import Tensor
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from sim.joints.motors.joint_action import JointActionConfig
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext
 from sim.tasks import checks

@@ -19,7 +19,6 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.randomization import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
 from sim.scenes.clutter.layouts import Corridors
@@ -114,7 +113,7 @@ class ClutterTask(Task):
         self._corridors = Corridors(
             corridor, num_envs=count, device=device, evaluation=context.evaluation
         )
-        self.curriculum: FollowsSuccess = self._corridors.levels
+        self.curriculum = self._corridors.levels
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
         self._phase_step = context.control_dt / config.gait.period
         window = round(config.success_window / context.control_dt)

@@ -14,7 +14,6 @@ from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.randomization import FollowsSuccess
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
@@ -95,7 +94,7 @@ class VelocityTask(Task):
         self._goal_steps = round(config.goal_time / context.control_dt)
         self._sensors = context.sensors
         self.ground = make_ground(config.scene.terrain, context)
-        self.curriculum: FollowsSuccess = self.ground
+        self.curriculum = self.ground
         self._legs = Legs(robot, device)
         ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
         self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]

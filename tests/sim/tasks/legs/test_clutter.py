@@ -160,6 +160,7 @@ def test_falling_or_lying_ends_the_episode() -> None:
 def test_levels_follow_success_in_training() -> None:
     made = task()
     yes, no = torch.tensor([True]), torch.tensor([False])
+    assert made.curriculum is not None
     made.curriculum.follow(yes, yes)
     made.curriculum.follow(yes, yes)
     made.curriculum.follow(yes, no)

@@ -10,9 +10,9 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.flights.plots import plot_flight
-from sim.flights.recording import FlightRecorder, FlightRecording
-from sim.flights.video import render_flight
+from sim.rendering.flight_recording import FlightRecorder, FlightRecording
+from sim.rendering.plots import plot_flight
+from sim.rendering.video import render_video
 from sim.tasks.flights.hover import HoverTask
 from sim.tasks.flights.tracking import TrackingTask
 
@@ -60,7 +60,7 @@ def report_flight(
         )
     }
     if video:
-        jobs["video"] = lambda: render_flight(
+        jobs["video"] = lambda: render_video(
             recording, folder / "videos" / "flight.mp4", title=title, near=near
         )
     return {name: _say(name, job) for name, job in jobs.items()}

@@ -12,10 +12,10 @@ from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
+from sim.rendering.player import Player
+from sim.rendering.plots import plot_walk
+from sim.rendering.walk_recording import WalkRecorder
 from sim.tasks.legs.velocity import GOAL
-from sim.viewing.player import Player
-from sim.walks.plots import plot_walk
-from sim.walks.recording import WalkRecorder
 
 _LOG = logging.getLogger(__name__)
 FILMED, SECONDS = 2, 6.0

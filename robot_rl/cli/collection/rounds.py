@@ -19,7 +19,7 @@ from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.recorder import EpisodeRecorder, spec_of
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 _SEEDS = 2**31
 """Foreign environments take no larger seeds."""

@@ -13,7 +13,7 @@ from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
 from sim.experts.catalog import Expert, scripted_expert
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 SIMPLE = ("zero", "random", "scripted")
 """Agents that need no training."""

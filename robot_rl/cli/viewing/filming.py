@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sim.viewing.player import Player
+from sim.rendering.player import Player
 
 
 def film(
@@ -22,13 +22,13 @@ def film(
         RenderUnavailableError: Nothing can be drawn on this machine.
         StorageError: A file cannot be written.
     """
-    from sim.film.recording import record_worlds  # drawing is not for all
-    from sim.film.worlds_film import contact_sheet, render_film
+    from sim.rendering.recording import record_envs  # drawing is not for all
+    from sim.rendering.video import contact_sheet, render_video
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
     seen = min(worlds, player.env.spec.num_envs)
-    recording = record_worlds(player, worlds=seen, seconds=length)
+    recording = record_envs(player, envs=seen, seconds=length)
     return {
-        "video": str(render_film(recording, path, title=title)),
+        "video": str(render_video(recording, path, title=title)),
         "contact sheet": str(contact_sheet(recording, path.with_suffix(".png"), title=title)),
     }

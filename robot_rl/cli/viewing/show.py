@@ -15,7 +15,7 @@ from configs.schema import RunConfig, component_of, make_env
 from robot_rl.cli.viewing.agents import SIMPLE, make_agent
 from robot_rl.core.errors import BundleError, ConfigError
 from sim.env import SimEnv
-from sim.viewing.player import Player
+from sim.rendering.player import Player
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
 
@@ -75,7 +75,7 @@ def show(player: Player, title: str, port: int) -> None:
     Raises:
         ConfigError: The port is taken.
     """
-    from sim.browser.viewer import BrowserViewer
+    from sim.rendering.browser import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored

@@ -152,7 +152,8 @@ def contact_sheet(
         RenderUnavailableError, MissingExtraError, DrawingError, StorageError: As `render_video`.
     """
     if times is None:  # the last moment may be the first of another episode
-        times = np.linspace(0.0, recording.duration - recording.control_dt, 5).tolist()
+        last = recording.duration - recording.control_dt
+        times = [float(time) for time in np.linspace(0.0, last, 5)]
     if not times or min(cell_width, cell_height) < 16:
         raise ConfigError(
             f"a contact sheet needs times and cells of 16 pixels or more; "

@@ -453,10 +453,7 @@ def make_mujoco_worlds(
     with warnings_unsaid():  # what is old in Gymnasium's files, nobody here can mend
         model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))
     engine = MujocoEngine(
-        model,
-        num_envs,
-        decimation=world.frame_skip,
-        threads=config.physics_threads,
+        model, num_envs, decimation=world.frame_skip, threads=config.physics_threads
     )
     return MujocoWorldsEnv(
         world,

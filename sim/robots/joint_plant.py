@@ -378,10 +378,7 @@ _GAINS = ("stiffness", "damping")
 
 
 def mirror_drawn(
-    widths: Mapping[str, int],
-    bodies: list[str],
-    centre_of_mass: list[float],
-    robot: RobotMirror,
+    widths: Mapping[str, int], bodies: list[str], centre_of_mass: list[float], robot: RobotMirror
 ) -> SignedPermutation:
     """Of drawn parameters, each column in [-1, 1] over its range.
 

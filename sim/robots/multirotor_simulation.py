@@ -10,11 +10,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    RobotCommand,
-    RotorCommand,
-)
+from robot_rl.core.robot_command import BodyRateCommand, RobotCommand, RotorCommand
 from robot_rl.core.robot_state import Mirrored, RobotState
 from robot_rl.core.seeding import derive_seed
 from sim import draws

@@ -58,11 +58,8 @@ class SimEnv:
         """Join the parts; `reset` starts the first episodes.
 
         Args:
-            simulation: The worlds.
-            task: What is asked of the robot.
             actor_terms: What the policy sees.
             critic_terms: What the critic sees; empty for none.
-            action_map: From actions to commands.
             initial_action: Every entry of the "last action" at an episode's start.
             seed: Seed of starts, goals and drawn parameters.
             stagger: End the very first episodes at different times, so that the worlds do not
@@ -319,7 +316,6 @@ class Observer:
 
         Args:
             simulation: The worlds; actors see what it measures, critics its true state.
-            task: Sets the goals.
             last_action: (N, A); only shape and device matter.
             actor_terms: What the policy sees.
             critic_terms: What the critic sees; empty for none.
@@ -444,10 +440,7 @@ def mirror_worlds(
     """How observations and actions look in the mirror.
 
     Args:
-        robot: Who has a left and a right.
         simulation: Its worlds, asked where they know their mirror.
-        task: What it does, asked likewise.
-        action_map: From actions to commands.
         layouts: `ObservationMap.layout` of each group.
 
     Raises:

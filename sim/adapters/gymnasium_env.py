@@ -180,8 +180,6 @@ class GymnasiumEnv:
         Args:
             worlds: A vector environment, or a single one.
             config: How to read it; `id` and `kwargs` are the maker's business.
-            device: Where the tensors live.
-            seed: Of the worlds.
 
         Raises:
             ConfigError: Its actions or observations cannot be learned from, or have no bounds.

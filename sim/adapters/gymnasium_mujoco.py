@@ -192,10 +192,7 @@ class MujocoWorldsEnv:
         """Describe the worlds and begin their first episodes.
 
         Args:
-            world: Its rules.
             engine: Its physics, N worlds with `world.frame_skip` steps per action.
-            device: Where the tensors live.
-            seed: Of the starts.
             episode_steps: Actions until time is up.
             metrics: Names of `world.infos` to tell; empty for all.
             control_dt: What the spec says of the time between actions [s]; 0 for the engine's.
@@ -423,12 +420,6 @@ def make_mujoco_worlds(
     config: GymnasiumConfig, *, num_envs: int, device: torch.device, seed: int
 ) -> MujocoWorldsEnv:
     """N worlds of one of `WORLDS`.
-
-    Args:
-        config: Which one, and what is changed.
-        num_envs: N.
-        device: Where the tensors live.
-        seed: Of the starts.
 
     Raises:
         ConfigError: The id is none of `WORLDS`, or a setting is not understood here.

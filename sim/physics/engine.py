@@ -104,9 +104,6 @@ def make_engine(
 
     Args:
         kind: Which engine.
-        model: Of one world.
-        num_worlds: N.
-        decimation: Integration steps of a control period.
         threads: CPU threads of the engine `batch`; 0 for one per core.
         contacts: Room of the engine `warp` for contacts of a world; 0 for what falls of the
             model suggest.

@@ -62,7 +62,6 @@ class MujocoEngine:
 
         Args:
             model: Copied; its `opt.timestep` is the integration step.
-            num_worlds: N.
             decimation: Integration steps per `step`.
             threads: CPU threads; 0 for one per core.
 
@@ -157,7 +156,6 @@ class MujocoEngine:
         """Place the picked worlds and lower their flags; nothing of their past remains.
 
         Args:
-            rows: Worlds to place.
             qpos: (count, nq).
             qvel: (count, nv).
             control: (count, nu), what the first forces and accelerations are felt with, and what
@@ -226,7 +224,6 @@ class MujocoEngine:
         """Copy one world, for drawing: its model with its own fields, and its state, all computed.
 
         Args:
-            world: Which.
             model: Written; a copy of `model` before.
             data: Written: poses, contacts and forces of the present state.
         """
@@ -314,12 +311,7 @@ class MujocoStepper:
     """Steps all worlds of a batch by a control period."""
 
     def __init__(self, batch: Batch, decimation: int) -> None:
-        """Look at the model's sensors.
-
-        Args:
-            batch: The worlds.
-            decimation: Integration steps of a control period.
-        """
+        """Look at the model's sensors."""
         self._batch, self._decimation = batch, decimation
         model = batch.model
         self._stage = stage_of_sensors(model)

@@ -56,9 +56,7 @@ class MujocoWarpEngine:
 
         Args:
             model: Its `opt.timestep` is the integration step.
-            num_worlds: N.
             decimation: Integration steps per `step`.
-            device: Where worlds live.
             contacts: Contacts that a world has room for, on average over all; 0 for what falls
                 of the model suggest.
 
@@ -137,7 +135,6 @@ class MujocoWarpEngine:
         """Place the picked worlds and lower their flags; nothing of their past remains.
 
         Args:
-            rows: Worlds to place.
             qpos: (count, nq).
             qvel: (count, nv).
             control: (count, nu), what the first forces and accelerations are felt with, and what
@@ -228,7 +225,6 @@ class MujocoWarpEngine:
         """Copy one world, for drawing: its model with its own fields, and its state, all computed.
 
         Args:
-            world: Which.
             model: Written; a copy of `model` before.
             data: Written: poses, contacts and forces of the present state.
         """

@@ -55,13 +55,7 @@ class Placement:
     """Puts robot and scene where a start says, and all else where the model has it."""
 
     def __init__(self, engine: Engine, layout: JointLayout, gripper: Gripper | None) -> None:
-        """Remember the model's own pose.
-
-        Args:
-            engine: The worlds; they are not touched.
-            layout: Where robot and scene stand in their positions and velocities.
-            gripper: Where there is one.
-        """
+        """Remember the model's own pose."""
         self._reference = torch.tensor(engine.model.qpos0).to(engine.qpos)[None]
         self._velocities = engine.qvel.shape[1]
         self._layout, self._gripper = layout, gripper
@@ -173,12 +167,7 @@ class MujocoSimulation:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
-            config: Robot and model.
-            randomization: Ranges drawn at every reset.
-            num_worlds: N.
-            device: Where the worlds live.
             seed: Seed of sensor noise and pushes.
-            scene: What stands around the robot.
             curriculum: How the ranges widen; None draws from all of them.
 
         Raises:
@@ -314,7 +303,6 @@ class MujocoSimulation:
         """Change a robot's velocity at once: a person's push.
 
         Args:
-            world: Which one.
             velocity: Added to the base's linear (world axes) and angular velocity where it floats,
                 (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
         """

@@ -41,9 +41,7 @@ class CommandDelay:
         """Hold zeros.
 
         Args:
-            num_worlds: N.
             longest: Delay that is possible [steps].
-            device: Where the worlds live.
         """
         self._kept = torch.zeros(longest + 1, num_worlds, 4, device=device)  # rates, thrust
         self._worlds = torch.arange(num_worlds, device=device)
@@ -59,7 +57,6 @@ class CommandDelay:
         """Take what is said in this step; returns what each world hears in it.
 
         Args:
-            command: For all worlds.
             delay: Of each world, (N,), [steps], at most the longest.
         """
         depth = len(self._kept)
@@ -102,10 +99,6 @@ class MultirotorSimulation:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
-            config: Robot and plant.
-            randomization: Ranges drawn at every reset.
-            num_worlds: N.
-            device: Where the worlds live.
             seed: Seed of the sensor noise.
             curriculum: How the ranges widen; None draws from all of them.
         """

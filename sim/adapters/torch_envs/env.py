@@ -176,7 +176,6 @@ class ActionRange:
             space: Actions of one world.
             low: What -1 means: one number, one per entry, or none for the task's, else -1.
             high: What 1 means, likewise, else 1.
-            device: Where actions live.
 
         Raises:
             ConfigError: Actions are not continuous, or the bounds do not fit.
@@ -314,11 +313,7 @@ class TorchWorldsEnv:
         """Describe the worlds and begin their first episodes.
 
         Args:
-            worlds: The package's.
-            layout: Which observation goes where.
             config: How to read the rest; `id` and `settings` are the maker's business.
-            device: Where the worlds live.
-            seed: Of starts and noise.
             stagger: End first episodes at different times, so that the worlds do not reset
                 all at once.
             streams: Random generators that the worlds were made with.

@@ -94,7 +94,7 @@ class SimEnv:
         )  # fmt: skip
         self._flags = FaultFlags(count, device)
         self._given_up = torch.zeros((), dtype=torch.int64, device=device)
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups=self._observer.specs,
@@ -104,11 +104,6 @@ class SimEnv:
             metric_names=(*task.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
 
     @property
     def reward_weights(self) -> Tensor:
@@ -127,7 +122,7 @@ class SimEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
             self.simulation.reseed(seed)
@@ -141,7 +136,7 @@ class SimEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the worlds whose episode ended."""
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))

@@ -216,7 +216,7 @@ class MujocoWorldsEnv:
         self._weights = torch.tensor(list(world.weights.values()))
         self._metric_names = tuple(metrics) or world.infos
         width = model.nq - world.hidden + model.nv
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups={"actor": GroupSpec(shape=(width,))},
@@ -246,11 +246,6 @@ class MujocoWorldsEnv:
         self._generator = torch.Generator()
         self.reset(seed=seed)
 
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
-
     def reset(
         self,
         seed: int | None = None,
@@ -258,7 +253,7 @@ class MujocoWorldsEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
         if state is not None:
@@ -270,7 +265,7 @@ class MujocoWorldsEnv:
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
         engine, world, device = self.engine, self._world, self._device
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action.cpu()
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         native = torch.addcmul(self._middle, action, self._reach)
@@ -319,7 +314,7 @@ class MujocoWorldsEnv:
             {
                 "actor": [f"observation[{i}]" for i in range(self._obs.shape[1])],
                 "reward": list(self._world.weights),
-                "action": [f"entry {i}" for i in range(self._spec.action_size)],
+                "action": [f"entry {i}" for i in range(self.spec.action_size)],
             }
         )
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.timing import Bar, Section, interleave
-from configs.learner_builders import SACLearnerConfig, build_sac
 from policies.gaussian_actor import GaussianActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
@@ -25,8 +24,8 @@ from robot_rl.core.fast_products import FastProducts
 from robot_rl.core.learner import Learner
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
-from robot_rl.learners.off_policy import Precision
-from robot_rl.learners.optimization import BF16_UNITS
+from robot_rl.learners.optimization import BF16_UNITS, Precision
+from robot_rl.learners.sac import SAC, SACConfig
 
 OBS, ACTION = 17, 6
 """Those of HalfCheetah-v5."""
@@ -115,14 +114,14 @@ def own_learner(
         action_size=ACTION, control_dt=0.05,
     )  # fmt: skip
     hidden = [size.width, size.width]
-    config = SACLearnerConfig(
+    config = SACConfig(
         batch_size=size.batch,
         precision=precision,
         capture=capture,
         actor=GaussianActorConfig(hidden=hidden, normalize=False),
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
     )
-    return build_sac(config, spec, seed=0)
+    return SAC(config, spec, seed=0)
 
 
 def own_updates(size: Size, precision: Precision) -> Callable[[], float]:

@@ -15,7 +15,7 @@ from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, OfflineLearner
-from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
+from robot_rl.learners.cloning import Cloning, CloningConfig
 from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.cluster.remote_env import RemoteEnv
 from robot_rl.training.collector import Collector

@@ -19,7 +19,7 @@ from robot_rl.training.ranks.joined_steps import pack_step, unpack_step
 from robot_rl.training.ranks.parallel import Ranks, join_ranks
 from robot_rl.training.ranks.rank_shares import check_same, seed_of, share_of
 from tests.equality import assert_same
-from tests.fakes import CPU, LinearWorld, ToyEnv, random_batch
+from tests.fakes import LinearWorld, ToyEnv, random_batch
 from tests.robot_rl.training.forked_ranks import on_ranks
 
 WORLD = LinearWorld(bound=0.9)
@@ -53,10 +53,7 @@ def learner(ranks: Ranks, **settings: Any) -> tuple[SAC, ToyEnv]:
         QEnsembleConfig(hidden=[16]), "critic", spec.groups["critic"].shape[0], spec.action_size
     )
     config = SACConfig(batch_size=ROWS, actor_lr=1e-3, critic_lr=1e-3, **settings)
-    sac = SAC(
-        config, actor, critic, action_size=spec.action_size, device=CPU, seed=0,
-        reduce=ranks.reduce,
-    )  # fmt: skip
+    sac = SAC(config, spec, seed=0, reduce=ranks.reduce, networks=(actor, critic))
     return sac, env
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from robot_rl.core.fast_products import FastProducts
+from robot_rl.core.onednn import OneDnnMatmul
 
 
 def usable(x: Tensor) -> bool:
@@ -42,7 +42,7 @@ def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
         computed in its number format; the output is float32 nevertheless.
     """
     if not torch.is_autocast_enabled("cpu"):
-        with FastProducts():
+        with OneDnnMatmul():
             return _chain(x, params, torch.float32)
     with torch.autocast("cpu", enabled=False):
         return _chain(x, params, torch.get_autocast_dtype("cpu"))

@@ -28,6 +28,7 @@ from policies.bundle import DRAFT_SUFFIX, SEALED_FILES, read_bundle, seal
 from policies.golden import draw_inputs, first_inputs, planned, record
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.action import ActionMap
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import (
     BundleError,
     ConfigError,
@@ -35,7 +36,6 @@ from robot_rl.core.errors import (
     ShapeError,
     StorageError,
 )
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from policies.bundle import command_arrays
 from policies.runner import PolicySpec
 from robot_rl.core import quaternion
-from robot_rl.core.chunk_queue import ChunkQueue
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 
 GOLDEN_STEPS = 24
 """T: steps of a sequence; longer than usual histories, on both sides of the reset."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.dense import chain, usable
-from robot_rl.core.fast_products import worthwhile
+from robot_rl.core.onednn import is_faster
 
 
 class Activation(Enum):
@@ -83,7 +83,7 @@ class Dense(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) or (E, B, in) -> (B, out) or (E, B, out)."""
-        if self._chained and usable(input) and worthwhile(input.shape[-2], self._largest):
+        if self._chained and usable(input) and is_faster(input.shape[-2], self._largest):
             return chain(input, _params(self._linear))
         if torch.is_autocast_enabled(input.device.type):
             return self._mixed(input)

@@ -8,14 +8,13 @@ import numpy as np
 import onnxruntime
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.chunk_queue import ChunkQueue
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ChunkQueue, ClockSpec
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import counting_is_free
 from robot_rl.core.errors import NonFiniteError
-from robot_rl.core.rows import counting_is_free
 
 
 class FaultFlags:

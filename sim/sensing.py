@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.robot_parts import SensorSpec
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.robot import SensorSpec
 
 
 class SimulatedSensors:

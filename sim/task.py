@@ -7,9 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from robot_rl.core.goal_clock import ClockSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 
 
 class Task(Protocol):

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
-from robot_rl.core.safe_command import safe_command
 from robot_rl.core.seeding import derive_seed
 from sim.simulation import Simulation
 from sim.task import Task
@@ -198,7 +198,7 @@ class Twin:
             self._judge(applied)
         return applied
 
-    def hear(self, setpoint: RobotCommand) -> None:
+    def on_setpoint(self, setpoint: RobotCommand) -> None:
         """What the policy asks for, before limits and laws make another command of it.
 
         Rewards of this control step look at it; without it they look at what is written.

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from hardware.recording.bag import BagTopic, BagWriter
 from hardware.ros.compat import message
-from hardware.ros.messages.state_messages import state_topics
-from hardware.ros.policy.policy_node import command_messages
-from hardware.ros.policy.policy_step import STEP_TOPIC, STEP_TYPE
-from hardware.ros.policy.robot_inputs import GOAL_TYPE, SENSED_TYPE
-from hardware.ros.session import RosSession
-from hardware.ros.subscriptions import Every
+from hardware.ros.policy_node import command_messages
+from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE
+from hardware.ros.robot_inputs import GOAL_TYPE, SENSED_TYPE
+from hardware.ros.session import Every, RosSession
+from hardware.ros.state_messages import state_topics
 from policies.runner import PolicySpec
 
 FLUSH_SECONDS = 0.25
@@ -75,7 +74,7 @@ class Recorder:
         self._flush_at = 0
         self._first = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Keep what has come; call it often: 512 messages of a topic may wait.
 
         Raises:
@@ -123,7 +122,7 @@ class Recorder:
         Raises:
             RecordingError: The disk is full, or went away.
         """
-        self.look()
+        self.poll()
         if not self.count:
             self._writer.discard()
             return False

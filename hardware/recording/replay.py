@@ -1,26 +1,27 @@
-"""Runs a policy again over a recording: the same messages through the same code, step by step.
+"""Replay of a policy over a recording: the same messages through the same code, step by step.
 
 The policy said on `policy/step` which messages and goals it used, so nothing depends on when they
 came. Replay begins where an episode began. After a gap (a lost message, a recorder that came late)
 histories are filled again with recorded states and actions, and that many steps are not compared.
+`Comparison` sums up how far the replay is from what was recorded.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from hardware.recording.bag import Bag, RecordingError
-from hardware.ros.command_streams import numbers_of
-from hardware.ros.messages.state_messages import StateTopic
-from hardware.ros.messages.stencil import Fields
-from hardware.ros.policy.policy_node import command_messages
-from hardware.ros.policy.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
-from hardware.ros.policy.robot_inputs import RobotInputs
-from policies.runner import PolicyRunner
+from hardware.ros.message_parts import Fields
+from hardware.ros.policy_node import command_messages
+from hardware.ros.policy_step import STEP_TOPIC, PolicyStep, decide, unpack_step
+from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.state_messages import StateTopic
+from hardware.ros.streams import numbers_of
+from policies.runner import PolicyRunner, PolicySpec
 from robot_rl.core.robot_command import RobotCommand
 
 
@@ -87,7 +88,7 @@ class Replay:
             frames = memory if step.starts else frames + 1 if follows else 0
             if before is not None and not compared:
                 self._runner.remember(before.action[np.newaxis])
-            inputs.look()
+            inputs.poll()
             starts = step.starts or not follows
             command = decide(self._runner, inputs, now=inputs.stamp, starts=starts)
             before, compared = step, frames >= memory
@@ -222,7 +223,7 @@ def _namespace(bag: Bag) -> str:
     if len(found) != 1:
         raise RecordingError(
             f"{bag.folder} has {len(found)} topics {ending}, on which a policy says what it used; "
-            f"expected one, as scripts/record.py records it; recorded: {_told(bag.topics)}"
+            f"expected one, as robot-rl record records it; recorded: {_told(bag.topics)}"
         )
     return found[0]
 
@@ -241,3 +242,99 @@ def _values(command: RobotCommand) -> dict[str, np.ndarray]:
 
 def _told(topics: Iterable[str]) -> str:
     return ", ".join(sorted(topics)) or "nothing"
+
+
+TOLERANCE = 1e-6
+"""Largest difference, per entry of magnitude up to 1: about eight roundings of a float32."""
+
+
+@dataclass
+class Comparison:
+    """Largest differences so far, by what differs."""
+
+    spec: PolicySpec
+    steps: int = 0
+    """Compared."""
+    episodes: int = 0
+    """That began and went on: until a policy is in charge, every step of it is a first one."""
+    waiting: int = 0
+    """First steps that no other followed: of a policy that was not in charge."""
+    filling: int = 0
+    """Steps that were not compared: histories were filled again after a gap."""
+    without_command: int = 0
+    """Compared steps whose command was not recorded."""
+    differing: int = 0
+    """Steps with a difference above the tolerance."""
+    first: ReplayedStep | None = None
+    """The first of them."""
+    _before: PolicyStep | None = field(default=None, init=False)
+    largest: dict[str, float] = field(default_factory=dict)
+    """`observation/<term>`, `action/<name>`, `<field>/<name>` of the command -> difference."""
+
+    def add(self, step: ReplayedStep) -> None:
+        """Compare a step."""
+        self._count(step.recorded)
+        if not step.compared:
+            self.filling += 1
+            return
+        self.steps += 1
+        self.without_command += step.recorded_command is None
+        apart = False
+        for name, got, expected in self._pairs(step):
+            # NaN against a number differs without end; NaN against NaN does not.
+            gap = np.abs(np.where(np.isnan(got) & np.isnan(expected), 0.0, got - expected))
+            gap[np.isnan(gap)] = np.inf
+            self.largest[name] = max(self.largest.get(name, 0.0), float(gap.max(initial=0.0)))
+            apart |= bool((gap > TOLERANCE * np.fmax(1.0, np.abs(expected))).any())
+        self.differing += apart
+        if apart and self.first is None:
+            self.first = step
+
+    def _count(self, step: PolicyStep) -> None:
+        if step.starts:
+            self.waiting += 1
+        elif self._before is not None and self._before.starts:
+            self.waiting -= 1
+            self.episodes += 1
+        self._before = step
+
+    @property
+    def same(self) -> bool:
+        """Whether everything that was compared is the same, and anything was."""
+        return self.steps > 0 and self.differing == 0
+
+    def _pairs(self, step: ReplayedStep) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        for name, part in observation_parts(self.spec):
+            yield f"observation/{name}", step.observation[part], step.recorded.observation[part]
+        yield from _each("action", action_names(self.spec), step.action, step.recorded.action)
+        sent: Mapping[str, np.ndarray] = step.recorded_command or {}
+        for entry, values in step.command.items():
+            if entry in sent:
+                yield from _each(entry, action_names(self.spec), values, sent[entry])
+
+
+def observation_parts(spec: PolicySpec) -> list[tuple[str, slice]]:
+    """Terms of an observation, with the place of each; a term that comes twice is numbered."""
+    parts: list[tuple[str, slice]] = []
+    start = 0
+    seen: dict[str, int] = {}
+    for config, width in zip(spec.terms, spec.widths, strict=True):
+        seen[config.term] = seen.get(config.term, 0) + 1
+        twice = f"#{seen[config.term]}" if seen[config.term] > 1 else ""
+        stop = start + width * config.history
+        parts.append((f"{config.term}{twice}", slice(start, stop)))
+        start = stop
+    return parts
+
+
+def action_names(spec: PolicySpec) -> Sequence[str]:
+    """Names for the entries of an action or a command, as far as the robot has any."""
+    return spec.robot.joint_names or spec.robot.rotors
+
+
+def _each(
+    what: str, names: Sequence[str], got: np.ndarray, expected: np.ndarray
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    for index, (a, b) in enumerate(zip(got, expected, strict=True)):
+        name = names[index] if index < len(names) else str(index)
+        yield f"{what}/{name}", np.array([a], np.float64), np.array([b], np.float64)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from policies.bundle import bundle_digest, read_bundle
 from policies.runner import PolicySpec, open_network
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 
@@ -167,7 +167,7 @@ def read_base(
     if not config.paths:
         raise ConfigError(
             "a residual learner corrects a base policy, and none was named; expected "
-            "learner.base.paths=[<folder of a bundle>] (docs/prior_data.md)"
+            'learner.base.paths=[<folder of a bundle>] (see "Prior data")'
         )
     weights = config.weights or [1.0] * len(config.paths)
     return [

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import Obs
+from robot_rl.core.episodic import ChunkQueue
 
 
 class QueuedPolicy(nn.Module):

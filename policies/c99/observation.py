@@ -1,4 +1,4 @@
-"""The observation terms of a bundle as C99: `robot_rl.core.observation_terms`, entry by entry.
+"""The observation terms of a bundle as C99: `robot_rl.core.observation`, entry by entry.
 
 The observation of an instance is its memory too: a term's frames lie in it, oldest first, and move
 up by one in every step.

@@ -1,26 +1,80 @@
-"""Between replay and learner: as many minibatches as there are updates, drawn at the right time.
+"""Minibatches for the learner: as many as there are updates, drawn at the right time.
 
-With experience of before, every minibatch holds its share of it, evenly spread: in every part of a
+With prior experience, every minibatch holds its share of it, evenly spread: in every part of a
 minibatch too, should a learner divide it further (Ball et al. 2023, RLPD, draws and interleaves
 alike). Own rows that are drawn by priority are weighed to a mean of 1, so that the share is one of
-the loss as well. With mirror images every minibatch is half of them, and so is every even part.
+the loss as well.
+
+With symmetric augmentation half of every minibatch, and of every even part of it, are the mirror
+images of the other half. A learner knows nothing of it: left and right are data of the `RobotSpec`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.mirror_images import MirrorImages
 from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.mirror import EnvMirror, Mirrorable, SignedPermutation
 from robot_rl.core.transition import Batch
 
 
+class MirrorImages:
+    """Makes mirror images of batches; rewards and ends are the same there."""
+
+    def __init__(self, mirror: EnvMirror, device: torch.device) -> None:
+        """Bring the mirror to a device.
+
+        Args:
+            mirror: Of the environment.
+            device: Where batches live.
+        """
+        self._groups = {name: _Columns(one, device) for name, one in mirror.groups.items()}
+        self._action = _Columns(mirror.action, device)
+
+    def beside(self, batch: Batch) -> Batch:
+        """Every transition, followed by its mirror image: B become 2 B."""
+        return Batch(
+            obs=self._obs(batch.obs),
+            action=_side_by_side(batch.action, self._action(batch.action)),
+            reward=batch.reward.repeat_interleave(2),
+            discount=batch.discount.repeat_interleave(2),
+            next_obs=self._obs(batch.next_obs),
+            weight=batch.weight.repeat_interleave(2),
+            extra={
+                name: _side_by_side(value, self._action(value))
+                if name == "chunk"
+                else value.repeat_interleave(2, 0)
+                for name, value in batch.extra.items()
+            },
+        )
+
+    def _obs(self, obs: Mapping[str, Tensor]) -> Obs:
+        return {
+            name: _side_by_side(group, self._groups[name](group)) for name, group in obs.items()
+        }
+
+
+def mirror_images_of(env: BatchEnv) -> MirrorImages:
+    """For an environment that knows its left and right.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if not isinstance(env, Mirrorable):
+        raise ConfigError(
+            "training.symmetry=augment needs an environment that knows its left and right, such as "
+            "task=velocity robot=go2; this one describes none: choose training.symmetry=none"
+        )
+    return MirrorImages(env.mirror(), env.spec.device)
+
+
 class Minibatches:
-    """Draws what a learner eats, and hears how wrong it was."""
+    """Draws minibatches for a learner, and hands its errors on to the priorities."""
 
     def __init__(
         self,
@@ -155,3 +209,16 @@ def _combined(one: Batch, two: Batch, join: Callable[[Tensor, Tensor], Tensor]) 
         weight=join(one.weight, two.weight),
         extra={name: join(value, two.extra[name]) for name, value in one.extra.items()},
     )
+
+
+class _Columns:
+    def __init__(self, mirror: SignedPermutation, device: torch.device) -> None:
+        self._source = torch.tensor(mirror.source, device=device)
+        self._sign = torch.tensor(mirror.sign, device=device)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return values.index_select(-1, self._source) * self._sign
+
+
+def _side_by_side(one: Tensor, two: Tensor) -> Tensor:
+    return torch.stack([one, two], dim=1).flatten(0, 1)

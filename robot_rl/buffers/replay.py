@@ -9,8 +9,7 @@ from torch import Tensor
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
 from robot_rl.buffers.returns import Returns
-from robot_rl.buffers.row_description import describe_rows
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.row_layout import RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs

@@ -1,27 +1,50 @@
 """From what a robot measures to what a policy sees: the same lines in simulation and on the robot.
 
-An observation is a list of terms (`observation_terms.py`), each with a scale, a clip and a history.
-Histories are term-major, oldest frame first: a term of width w and history H takes H * w
-consecutive entries. At an episode's start a history is filled with the first frame.
+An observation is a list of terms, each with a scale, a clip and a history. Histories are
+term-major, oldest frame first: a term of width w and history H takes H * w consecutive entries. At
+an episode's start a history is filled with the first frame.
+
+A term is a function of `ObservationInputs`, at the end of this file. A task may add terms of its
+own to `TERMS` when its module is imported; a bundle names the terms it needs, so those must not
+live in `sim`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from array_api_compat import array_namespace
 
-from robot_rl.core.array import Array
-from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
-from robot_rl.core.observation_terms import (
-    TERMS,
-    ObservationInputs,
-    Term,
-    end_effector_offset,
-    entry,
-    goal_entry,
-)
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core import quaternion
+from robot_rl.core.env_selection import Array, EnvSelection, SelectedRows
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from robot_rl.core.robot_state import Mirrored, RobotState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationInputs:
+    """Everything that an actor's term may read: only what a robot has too."""
+
+    state: RobotState
+    """What the robot measured."""
+    goal: Mapping[str, Array]
+    """What the task asks for, by name, each (N, width), world frame unless named otherwise."""
+    last_action: Array
+    """Action accepted in the previous step, (N, A), in [-1, 1]."""
+    sensed: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    """Further inputs by name, each (N, width): an object's pose, a height scan, a base action."""
+
+    def take(self, rows: EnvSelection) -> "ObservationInputs":
+        """The same inputs for the picked worlds only."""
+        return ObservationInputs(
+            state=RobotState(SelectedRows(rows, self.state.fields)),
+            goal=SelectedRows(rows, self.goal),
+            last_action=rows.take(self.last_action),
+            sensed=SelectedRows(rows, self.sensed),
+        )
+
+
+Term = Callable[[ObservationInputs], Array]
 
 SENSED_PREFIX = "sensed/"
 """A term named `sensed/<name>` is the input `<name>` of `ObservationInputs.sensed` as it is."""
@@ -250,3 +273,179 @@ def _scaled(value: Array, config: TermConfig) -> Array:
     if config.clip is None:
         return value
     return array_namespace(value).clip(value, -config.clip, config.clip)
+
+
+TERM_KINDS: dict[str, Mirrored] = {}
+"""What a mirror does to observation terms, by name; those that are not here have no mirror."""
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def mirrored(kind: Mirrored) -> Callable[[_Function], _Function]:
+    """Declare what a mirror does to an observation term, above its function."""
+
+    def declare(function: _Function) -> _Function:
+        TERM_KINDS[function.__name__] = kind
+        return function
+
+    return declare
+
+
+@mirrored(Mirrored.vector)
+def position_error_w(inputs: ObservationInputs) -> Array:
+    """Way from the goal to the base, (N, 3), [m], world axes."""
+    return inputs.state.position_w - goal_entry(inputs, "position_w")
+
+
+@mirrored(Mirrored.vector)
+def velocity_error_w(inputs: ObservationInputs) -> Array:
+    """Velocity of the base relative to the goal's, (N, 3), [m/s], world axes."""
+    return inputs.state.linear_velocity_w - goal_entry(inputs, "linear_velocity_w")
+
+
+@mirrored(Mirrored.vector)
+def preview_w(inputs: ObservationInputs) -> Array:
+    """Future goal positions as seen from the base, (N, K * 3), [m], world axes, soonest first."""
+    points = goal_entry(inputs, "preview_w")  # (N, K * 3)
+    xp = array_namespace(points)
+    count = points.shape[-1] // 3
+    return points - xp.tile(inputs.state.position_w, (1, count))
+
+
+@mirrored(Mirrored.vector)
+def gate_offsets(inputs: ObservationInputs) -> Array:
+    """Place of the base as seen from the next two gates, (N, 6), [m]: ahead, left, above of each.
+
+    Ahead is where the gate is left when it is flown through. Without a gate, where the goal's
+    normal is zero, ahead and left are zero.
+    """
+    position, normals = inputs.state.position_w, goal_entry(inputs, "gate_normals_w")
+    xp = array_namespace(position)
+    columns: list[Array] = []
+    for i, name in enumerate(("position_w", "preview_w")):
+        way = position - goal_entry(inputs, name)[:, :3]
+        x, y = normals[:, 3 * i], normals[:, 3 * i + 1]
+        columns += [way[:, 0] * x + way[:, 1] * y, way[:, 1] * x - way[:, 0] * y, way[:, 2]]
+    return xp.stack(columns, axis=-1)
+
+
+@mirrored(Mirrored.rotation)
+def orientation_matrix(inputs: ObservationInputs) -> Array:
+    """Rotation matrix body to world, row-major, (N, 9)."""
+    return quaternion.rotation_matrix(inputs.state.orientation_w)
+
+
+@mirrored(Mirrored.rotation)
+def goal_orientation_b(inputs: ObservationInputs) -> Array:
+    """Rotation matrix from the base to where it should look, row-major, (N, 9).
+
+    It reads the goal `orientation_matrix_w`, body to world, row-major.
+    """
+    base = quaternion.rotation_matrix(inputs.state.orientation_w)
+    goal = goal_entry(inputs, "orientation_matrix_w")
+    xp = array_namespace(base)
+    back = xp.permute_dims(xp.reshape(base, (-1, 3, 3)), (0, 2, 1))
+    return xp.reshape(xp.matmul(back, xp.reshape(goal, (-1, 3, 3))), (-1, 9))
+
+
+@mirrored(Mirrored.vector)
+def linear_velocity_w(inputs: ObservationInputs) -> Array:
+    """Velocity of the base, (N, 3), [m/s], world axes."""
+    return inputs.state.linear_velocity_w
+
+
+@mirrored(Mirrored.vector)
+def linear_velocity_b(inputs: ObservationInputs) -> Array:
+    """Velocity of the base, (N, 3), [m/s], body axes."""
+    state = inputs.state
+    return quaternion.rotate_inverse(state.orientation_w, state.linear_velocity_w)
+
+
+@mirrored(Mirrored.vector)
+def projected_gravity_b(inputs: ObservationInputs) -> Array:
+    """Direction of gravity, unit vector, (N, 3), body axes: (0, 0, -1) when upright."""
+    return -quaternion.rotation_matrix(inputs.state.orientation_w)[:, 6:9]
+
+
+@mirrored(Mirrored.pseudovector)
+def angular_velocity_b(inputs: ObservationInputs) -> Array:
+    """Angular velocity of the base, (N, 3), [rad/s], body axes."""
+    return inputs.state.angular_velocity_b
+
+
+@mirrored(Mirrored.joints)
+def joint_position(inputs: ObservationInputs) -> Array:
+    """Joint positions, (N, J), [rad] or [m], joint order of the spec."""
+    return inputs.state.joint_position
+
+
+@mirrored(Mirrored.joints)
+def joint_velocity(inputs: ObservationInputs) -> Array:
+    """Joint velocities, (N, J), [rad/s] or [m/s], joint order of the spec."""
+    return inputs.state.joint_velocity
+
+
+@mirrored(Mirrored.vector)
+def end_effector_error_b(inputs: ObservationInputs) -> Array:
+    """Way from the goal to the end effector, (N, 3), [m], base axes."""
+    goal = goal_entry(inputs, "end_effector_position_b")
+    return inputs.state.end_effector_position_b - goal
+
+
+@mirrored(Mirrored.action)
+def last_action(inputs: ObservationInputs) -> Array:
+    """Action accepted in the previous step, (N, A), in [-1, 1]."""
+    return inputs.last_action
+
+
+TERMS: dict[str, Term] = {
+    term.__name__: term
+    for term in (
+        position_error_w,
+        velocity_error_w,
+        preview_w,
+        gate_offsets,
+        orientation_matrix,
+        goal_orientation_b,
+        projected_gravity_b,
+        linear_velocity_w,
+        linear_velocity_b,
+        angular_velocity_b,
+        joint_position,
+        joint_velocity,
+        end_effector_error_b,
+        last_action,
+    )
+}
+"""All known actor terms by name."""
+
+
+def end_effector_offset(inputs: ObservationInputs, name: str) -> Array:
+    """Way from a sensed place to the end effector, (N, 3), [m], base axes.
+
+    Raises:
+        SpecMismatchError: It is not sensed, or no place.
+    """
+    place, here = entry(inputs.sensed, name, "sensed input"), inputs.state.end_effector_position_b
+    if place.shape[-1] != 3:
+        raise SpecMismatchError(
+            f"an observation term reads the way to the sensed input '{name}', which has "
+            f"{place.shape[-1]} entries; a place has 3"
+        )
+    return here - place
+
+
+def goal_entry(inputs: ObservationInputs, name: str) -> Array:
+    """A goal by its name; SpecMismatchError where the task does not set it."""
+    return entry(inputs.goal, name, "goal")
+
+
+def entry(values: Mapping[str, Array], name: str, kind: str) -> Array:
+    """An input by its name; SpecMismatchError where it is not given."""
+    try:
+        return values[name]
+    except KeyError:
+        raise SpecMismatchError(
+            f"an observation term reads the {kind} '{name}', which is not given here; "
+            f"given: {sorted(values)}"
+        ) from None

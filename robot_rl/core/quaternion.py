@@ -9,7 +9,7 @@ from typing import Any
 
 from array_api_compat import array_namespace, is_torch_array
 
-from robot_rl.core.array import Array
+from robot_rl.core.env_selection import Array
 
 
 def normalize(q: Array) -> Array:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from robot_rl.core.array import Array
+from robot_rl.core.env_selection import Array
 
 
 class CommandKind(Enum):

@@ -1,10 +1,38 @@
 """What a robot can measure: the fields of a state and the measured state itself."""
 
 from collections.abc import Mapping
+from enum import Enum
 
-from robot_rl.core.array import Array
+from robot_rl.core.env_selection import Array
 from robot_rl.core.errors import SpecMismatchError, unknown_name
-from robot_rl.core.mirrored import Mirrored
+
+
+class Mirrored(Enum):
+    """What exchanging left and right does to columns; the first six may be repeated."""
+
+    vector = "vector"
+    """(x, y, z): y flips."""
+    pseudovector = "pseudovector"
+    """(x, y, z) of a rotation, an angular velocity, a torque: x and z flip."""
+    quaternion = "quaternion"
+    """wxyz: x and z flip."""
+    rotation = "rotation"
+    """Matrix, row-major: entries with one y in row or column flip."""
+    wrench = "wrench"
+    """A force, then a torque."""
+    ground_motion = "ground motion"
+    """(forward, to the left, turning to the left): the last two flip."""
+    same = "same"
+    """Any number of columns that stay."""
+    opposite = "opposite"
+    """Any number of columns that flip, such as a clock that is half a cycle ahead there."""
+    joints = "joints"
+    """One per joint."""
+    action = "action"
+    """One action, as the robot's action map makes commands of it."""
+    feet = "feet"
+    """One per foot, without a direction."""
+
 
 STATE_FIELDS = {
     "position_w": "position of the base, (N, 3), [m]",

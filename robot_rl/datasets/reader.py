@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, from_columns
-from robot_rl.datasets.files.checks import check_file, read_settled
-from robot_rl.datasets.files.manifest import Addition
+from robot_rl.datasets.files.manifest import Addition, check_file, read_settled
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.spec import DatasetSpec
 

@@ -12,14 +12,12 @@ from typing import Any
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode, from_columns
-from robot_rl.datasets.files.checks import faults, file_sha256, strays
-from robot_rl.datasets.files.manifest import Manifest, read_manifest
+from robot_rl.datasets.files.manifest import Manifest, faults, file_sha256, read_manifest, strays
 from robot_rl.datasets.files.parquet import ParquetTables
 from robot_rl.datasets.reader import read_images
 from robot_rl.datasets.spec import IMAGES, DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, write_new
-from robot_rl.training.storage.durable import replace_file, storage_errors
-from robot_rl.training.storage.lock import is_locked
+from robot_rl.training.storage.durable import is_locked, replace_file, storage_errors
 
 COLLECTED = "collected_{}.json"
 """Notes beside the tables of `meta`: what a digest in the sources of episodes stands for."""

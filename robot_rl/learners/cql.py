@@ -196,9 +196,7 @@ class CQLPenalty:
         """Rows count as they were drawn."""
         return batch.weight
 
-    def loss(
-        self, batch: Batch, view: CriticView, coef: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Weight times the gap, summed over members as the temporal difference is."""
         gap, metrics = self._gap(batch, view)  # (M,)
         alpha = coef * self._weight()

@@ -23,7 +23,7 @@ from policies.deterministic_actor import DeterministicActor
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.fast_products import FastProducts, worthwhile
+from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
@@ -134,9 +134,7 @@ class Distill:
         self.updates = 0
         """Updates done."""
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
-        self.onednn = FastProducts(
-            device.type == "cpu" and worthwhile(config.batch_size, largest)
-        )
+        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
         self._uses_batch_norm = uses_batch_norm(actor)
         self._optimizer = Optimizer(

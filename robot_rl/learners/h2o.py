@@ -158,9 +158,7 @@ class H2OPenalty:
         share = torch.where(real, real.sum(), (~real).sum()) / len(real)  # (B,)
         return batch.weight * torch.where(real, 1.0, ratio) / share
 
-    def loss(
-        self, batch: Batch, view: CriticView, coef: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft maximum of simulated values, weighed by the gap, less the mean of real ones."""
         real, valid = _is_real(batch), batch.weight > 0
         simulated = ~real & valid

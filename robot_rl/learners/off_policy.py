@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
-from robot_rl.core.fast_products import FastProducts, worthwhile
+from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, UpdateResult
@@ -128,7 +128,7 @@ class OffPolicyLearner:
         self.estimation: Estimation | None = None
         """Loss of an encoder beside the algorithm's."""
         largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
-        self.onednn = FastProducts(device.type == "cpu" and worthwhile(config.batch_size, largest))
+        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
         self.actor_interval = config.actor_interval
         """The actor steps in the last of every so many updates."""

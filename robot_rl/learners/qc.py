@@ -17,9 +17,8 @@ from policies.bases.best_chunk import BestChunk
 from policies.bases.flow import FlowPolicy, FlowPolicyConfig
 from policies.bases.queued import QueuedPolicy
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
-from robot_rl.core.chunk_queue import ChunkQueue
 from robot_rl.core.env import EnvSpec, Obs
-from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch

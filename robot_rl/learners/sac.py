@@ -148,9 +148,7 @@ class CriticPenalty(Protocol):
         """Importance of the rows in the temporal difference, (B,); may learn from the batch."""
         ...
 
-    def loss(
-        self, batch: Batch, view: CriticView, coef: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Addition to the critics' loss, 0-dim, and detached metrics.
 
         Args:
@@ -201,9 +199,7 @@ class SAC(OffPolicyLearner):
                 make_critic(config.critic, spec, self.values.width),
             )
         self.actor, self.critic = networks
-        super().__init__(
-            config, spec, *networks, seed=seed, stream_seed=stream_seed, reduce=reduce
-        )
+        super().__init__(config, spec, *networks, seed=seed, stream_seed=stream_seed, reduce=reduce)
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
             config, action_size=spec.action_size, device=spec.device, reduce=reduce,

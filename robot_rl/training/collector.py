@@ -9,7 +9,7 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, FollowsGlobalStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 
 
 class Collector:

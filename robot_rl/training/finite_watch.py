@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.transition import Batch
-from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.storage.checkpoint import CheckpointStore
 
 _SHOWN = 5
 """Names that a sentence tells of one look."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from robot_rl.core.robot_parts import SensorSpec
+from robot_rl.core.robot import SensorSpec
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.terrain import TerrainConfig
 

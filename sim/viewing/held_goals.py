@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.task import InitialState, StepOutcome, Task
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from robot_rl.core import fast_products
+from robot_rl.core import onednn
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
 from robot_rl.core.learner import ChunkLearner, Learner, ObservesStoredData, OfflineLearner
 from robot_rl.core.transition import Batch
@@ -230,7 +230,7 @@ class LearnerContract:
         self, case: LearnerCase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """On the CPU by a tape, on a GPU by graphs; steps, actions and another state between."""
-        monkeypatch.setattr(fast_products, "digits_are_kept", lambda: False)  # a tape knows no mode
+        monkeypatch.setattr(onednn, "is_exact", lambda: False)  # a tape knows no mode
         learner, spec = self.make(case)
         plain, _ = self.make(case)
         if not (isinstance(learner, OffPolicyLearner) and isinstance(plain, OffPolicyLearner)):

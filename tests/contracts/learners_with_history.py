@@ -63,9 +63,7 @@ def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
 
 
 def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = DistillConfig(
-        **{"batch_size": 8, "actor": actor(), "mixture_share": 0.5, **settings}
-    )
+    config = DistillConfig(**{"batch_size": 8, "actor": actor(), "mixture_share": 0.5, **settings})
 
     def make(spec: EnvSpec, seed: int) -> Learner:
         torch.manual_seed(99)  # there is one teacher, whatever the student's seed

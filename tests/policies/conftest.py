@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from policies.export import export_bundle
 from robot_rl.core.action import ActionMap
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 
 
 class SmallPolicy(nn.Module):

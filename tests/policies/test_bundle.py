@@ -15,9 +15,8 @@ import pytest
 
 from policies.bundle import SEALED_FILES, load_bundle, replay, seal
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import RobotState
 
 ROOT = Path(__file__).parents[2]

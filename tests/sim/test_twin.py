@@ -10,13 +10,12 @@ import torch
 
 from configs.schema import RunConfig, make_env
 from configs.twin_builder import build_twin, exactly_measured
-from hardware.control.limits.limiter import JointLimiter, JointLimits
-from hardware.controllers.flight.body_rates import BodyRates, BodyRatesConfig
-from hardware.controllers.flight.mixer import RotorLayout
+from hardware.control.limits import JointLimiter, JointLimits
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from sim.env import SimEnv
-from sim.multirotors.multirotor_robot import FlightAction
+from sim.robots.multirotor_robot import FlightAction
 from sim.twin import Twin
 from tests.compositions import composed
 
@@ -58,7 +57,7 @@ def loop_of(config: RunConfig, twin: Twin) -> Callable[[RobotCommand], RobotComm
         limited = robot.limit_target_speed
 
         def limit(command: RobotCommand) -> RobotCommand:
-            twin.hear(command)
+            twin.on_setpoint(command)
             return limiter.limit(command, twin.read(), twin.period).command if limited else command
 
         return limit
@@ -73,7 +72,7 @@ def loop_of(config: RunConfig, twin: Twin) -> Callable[[RobotCommand], RobotComm
     law.start(twin.read(), None)
 
     def follow(command: RobotCommand) -> RobotCommand:
-        twin.hear(command)
+        twin.on_setpoint(command)
         return law.update(command, twin.read(), twin.period)
 
     return follow

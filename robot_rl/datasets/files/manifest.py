@@ -3,12 +3,13 @@
 One line per addition, `<digest> <JSON>`, where the digest covers the line and the digest of the
 line before: no line can change, go or come unseen. An addition is in the data set once its line is
 whole; what a killed process left behind it belongs to nobody. The first line holds the spec.
+Readers, the writer and the repair compare the files on the disk with it.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from robot_rl.training.storage.durable import storage_errors
 MANIFEST = Path("meta/manifest.jsonl")
 FORMAT = 1
 """Of the manifest; a reader refuses later ones."""
+_READ_ATTEMPTS = 100
+"""How often a writer may be faster than a reader."""
 _BEGIN = hashlib.sha256(b"robot_rl episodes").hexdigest()
 
 
@@ -127,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
     content = _content(folder)
     *lines, rest = content.split(b"\n")
     if not lines:
-        raise DatasetError(f"the manifest {path} is cut off in its first line; {_REPAIR} {folder}")
+        raise DatasetError(f"the manifest {path} is cut off in its first line; {_repair(folder)}")
     digest, entries = _BEGIN, []
     for number, line in enumerate(lines, 1):
         digest, text = _checked(line, digest, f"{path}, line {number}", folder)
@@ -177,16 +180,13 @@ def append(folder: Path, manifest: Manifest, entry: Addition | Mapping[str, Any]
         manifest.additions.append(entry)
 
 
-_REPAIR = "save what is whole with: python scripts/data.py repair"
-
-
 def _content(folder: Path) -> bytes:
     path = folder / MANIFEST
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise DatasetError(
             f"{folder} {what}; expected the folder of a data set of episodes (data of others are "
-            "imported with: python scripts/data.py convert)"
+            "imported with: robot-rl data convert)"
         )
     try:
         return path.read_bytes()
@@ -197,11 +197,11 @@ def _content(folder: Path) -> bytes:
     if not (folder / "meta").is_dir():
         raise DatasetError(
             f"{folder} is no data set of episodes: it has no {MANIFEST}; data of others is "
-            "imported with: python scripts/data.py convert"
+            "imported with: robot-rl data convert"
         )
     raise DatasetError(
         f"{folder} has no {MANIFEST}; a data set of LeRobot is imported with: python "
-        f"scripts/data.py convert {folder} <folder>; if ours lost it, {_REPAIR} {folder}"
+        f"robot-rl data convert {folder} <folder>; if ours lost it, {_repair(folder)}"
     )
 
 
@@ -211,7 +211,7 @@ def _checked(line: bytes, before: str, where: str, folder: Path) -> tuple[str, s
     except ValueError:  # UnicodeDecodeError is one, too
         told = text = ""
     if not told or told != _chained(before, text):
-        raise DatasetError(f"the manifest {where}, is damaged; {_REPAIR} {folder}")
+        raise DatasetError(f"the manifest {where}, is damaged; {_repair(folder)}")
     return told, text
 
 
@@ -224,3 +224,104 @@ def _addition(entry: Mapping[str, Any]) -> Addition:
     unsaid = {"sources": [""] * len(entry["lengths"])}
     videos = {name: FileEntry(**one) for name, one in entry.get("videos", {}).items()}
     return Addition(**{**unsaid, **entry, **files, "videos": videos})
+
+
+def read_settled(folder: Path) -> Manifest:
+    """The manifest, with the files that follow from others; read again where a writer was faster.
+
+    Raises:
+        DatasetError: There is no data set, or one of them is damaged.
+    """
+    manifest = read_manifest(folder)
+    for _ in range(_READ_ATTEMPTS):
+        try:
+            check_derived(folder, manifest)
+        except DatasetError:
+            again = read_manifest(folder)
+            if again.digest == manifest.digest:
+                raise
+            manifest = again
+        else:
+            return manifest
+    raise DatasetError(
+        f"{folder} changed {_READ_ATTEMPTS} times while it was read; wait for its writer"
+    )
+
+
+def check_derived(folder: Path, manifest: Manifest) -> None:
+    """Compare the files that follow from others with what was written last.
+
+    A writer that is killed, or still writes, has replaced some of them and others not yet: each may
+    be of the last line of the manifest or of the one before.
+
+    Raises:
+        DatasetError: One is missing or something else.
+    """
+    for path in manifest.derived[-1]:
+        known = {one[path] for one in manifest.derived[-2:] if path in one}
+        try:
+            found = file_sha256(folder / path)
+        except OSError as error:
+            raise DatasetError(
+                f"the file {folder / path} cannot be read: {error.strerror}; {_repair(folder)}"
+            ) from None
+        if found not in known:
+            raise DatasetError(
+                f"the file {folder / path} is not the one that the manifest names: one of both "
+                f"was changed; {_repair(folder)}"
+            )
+
+
+def check_file(folder: Path, entry: FileEntry) -> None:
+    """Compare a file with the manifest.
+
+    Raises:
+        DatasetError: It is missing, cut off or changed.
+    """
+    path = folder / entry.path
+    try:
+        size, digest = path.stat().st_size, file_sha256(path)
+    except FileNotFoundError:
+        raise DatasetError(f"the file {path} is missing; {_repair(folder)}") from None
+    except OSError as error:
+        raise DatasetError(f"the file {path} cannot be read: {error.strerror}") from None
+    if size != entry.bytes:
+        raise DatasetError(
+            f"the file {path} has {size} bytes instead of {entry.bytes}; {_repair(folder)}"
+        )
+    if digest != entry.sha256:
+        raise DatasetError(
+            f"the file {path} is damaged: its SHA-256 is not the manifest's; {_repair(folder)}"
+        )
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, of which little is in memory at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Sentences about every file that is not what the manifest says."""
+    files = [file for one in manifest.additions for file in one.files]
+    for file in files:
+        try:
+            check_file(folder, file)
+        except DatasetError as error:
+            yield str(error)
+    try:
+        check_derived(folder, manifest)
+    except DatasetError as error:
+        yield str(error)
+
+
+def strays(folder: Path, manifest: Manifest) -> list[Path]:
+    """Tables and videos that no line of the manifest names: a writer was killed before it."""
+    named = {file.path for one in manifest.additions for file in one.files}
+    kinds = ("data/*/*.parquet", "meta/episodes/*/*.parquet", "videos/*/*/*.mp4")
+    found = [path for kind in kinds for path in folder.glob(kind)]
+    return sorted(path for path in found if path.relative_to(folder).as_posix() not in named)
+
+
+def _repair(folder: Path) -> str:
+    return f"save what is whole with: robot-rl data repair {folder}"

@@ -9,10 +9,10 @@ from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files.lerobot_meta import INFO
 from robot_rl.datasets.files.manifest import MANIFEST
-from robot_rl.datasets.foreign.arrays import read_arrays, write_arrays
 from robot_rl.datasets.foreign.assembly import ImportChoices, Source, imported
 from robot_rl.datasets.foreign.lerobot import read_lerobot
 from robot_rl.datasets.foreign.minari import is_minari, read_minari, write_minari
+from robot_rl.datasets.foreign.npz import read_arrays, write_arrays
 from robot_rl.datasets.foreign.robomimic import read_robomimic, write_robomimic
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.spec import DatasetSpec

@@ -15,7 +15,7 @@ import numpy as np
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.foreign.assembly import DIGEST, RawEpisode, Source, check_told
-from robot_rl.datasets.foreign.containers.hdf5 import Hdf5File, Hdf5Writer
+from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import replace_file
 

@@ -25,7 +25,7 @@ from robot_rl.datasets.foreign.assembly import (
     note_done,
     without_successor,
 )
-from robot_rl.datasets.foreign.containers.hdf5 import Hdf5File, Hdf5Writer
+from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
 _FIELDS = ("reward_terms", *FLAGS, "policy_version", "stamp_ns")

@@ -17,11 +17,16 @@ from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block, joined_obs, joined_steps
-from robot_rl.training.cluster.remote_collector import CollectRequest, weights_of
-from robot_rl.training.cluster.remote_env import RemoteEnv
+from robot_rl.training.cluster.fleet import RemoteEnv
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    joined_obs,
+    joined_steps,
+    weights_of,
+)
 from robot_rl.training.collector import Collector, missing_step
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 
 ORDERS = 2
 """Blocks that each collector is ahead, at most: one to work on while the other travels."""

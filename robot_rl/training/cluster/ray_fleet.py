@@ -5,6 +5,7 @@ place of another: Ray restarts none by itself, so that a new one never repeats w
 """
 
 import logging
+import math
 import os
 import socket
 import time
@@ -12,15 +13,76 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from robot_rl.core.errors import NonFiniteError, RankError
+from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block
-from robot_rl.training.cluster.config import ClusterConfig
-from robot_rl.training.cluster.ray_cluster import check_room, connect, last_line, ray
-from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, Weights
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    RemoteCollector,
+    Weights,
+)
+from robot_rl.training.config import ClusterConfig
+
+try:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it calls home
+    import ray
+    import ray.exceptions
+except ModuleNotFoundError as error:
+    raise MissingExtraError("ray", "cluster", "cluster.collectors") from error
+
+_STORE_BYTES = 512 << 20
+"""Shared memory of a cluster that is started here: weights and blocks on their way."""
+
+
+def connect(config: ClusterConfig) -> None:
+    """Join the cluster at an address, or start one that ends with this process.
+
+    Raises:
+        ConfigError: There is none at the address.
+    """
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    here = {
+        "address": "local",  # else it joins whatever runs on this machine
+        "num_cpus": max(os.cpu_count() or 1, math.ceil(config.collectors * config.cpus)),
+        "object_store_memory": _STORE_BYTES,
+        "include_dashboard": False,
+    }
+    place: dict[str, Any] = {"address": config.address} if config.address else here
+    try:
+        ray.init(**quiet, **place)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"cluster.address={config.address or '(started here)'}: {last_line(error)}; expected "
+            "a cluster of Ray (ray start --head), or leave the address out to start one here"
+        ) from error
+
+
+def check_room(config: ClusterConfig) -> None:
+    """Refuse more collectors than fit: one that no machine has room for would wait in silence.
+
+    Raises:
+        ConfigError: The cluster is too small.
+    """
+    there, count = ray.cluster_resources(), config.collectors
+    wanted = {"CPU": config.cpus * count}
+    if config.device == "cuda":
+        wanted["GPU"] = float(count)
+    for kind, number in wanted.items():
+        if there.get(kind, 0.0) < number:
+            raise ConfigError(
+                f"cluster.collectors={count} need {number:g} {kind}, and the cluster has "
+                f"{there.get(kind, 0.0):g}; take fewer collectors, smaller cluster.cpus, or "
+                "add machines (ray start --address=...)"
+            )
+
+
+def last_line(error: BaseException) -> str:
+    """What an error of Ray ends with: the cause, below the traceback of another process."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
 
 _logger = logging.getLogger(__name__)
 _TRIES = 3
@@ -80,19 +142,13 @@ class _Slot:
 class RayFleet:
     """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
 
-    def __init__(
-        self,
-        config: ClusterConfig,
-        build: Callable[[int], RemoteCollector],
-        modules: Sequence[Path],
-    ) -> None:
+    def __init__(self, config: ClusterConfig, build: Callable[[int], RemoteCollector]) -> None:
         """Create the collectors and wait until they are up.
 
         Args:
             config: How many, and where.
             build: Makes a collector by its number, in the collector's process;
                 what it consists of must be importable there.
-            modules: Folders that it is imported from, on every machine.
 
         Raises:
             ConfigError: The cluster is not there, or has no place for so many.
@@ -110,13 +166,7 @@ class RayFleet:
             connect(config)
         try:
             check_room(config)
-            given = [*map(str, modules), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-            path = os.pathsep.join(dict.fromkeys(filter(None, given)))
-            options: dict[str, Any] = {
-                "num_cpus": config.cpus,
-                "max_restarts": 0,
-                "runtime_env": {"env_vars": {"PYTHONPATH": path}},
-            }
+            options: dict[str, Any] = {"num_cpus": config.cpus, "max_restarts": 0}
             if config.device == "cuda":
                 options["num_gpus"] = 1
             self._actors = ray.remote(**options)(_Station)

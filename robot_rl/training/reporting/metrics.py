@@ -7,13 +7,18 @@ read as NaN.
 """
 
 import json
+import logging
 import math
 import os
 import re
+import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from robot_rl.core.errors import ConfigError, MissingExtraError
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 Record: TypeAlias = dict[str, float]
@@ -110,6 +115,20 @@ class MetricLog:
         self.close()
 
 
+def set_aside(path: Path) -> Path:
+    """Rename the records of a run that begins again; returns their new place, which was free.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    number = 1
+    while (kept := path.with_name(f"{path.stem}_before_{number}{path.suffix}")).exists():
+        number += 1
+    with storage_errors("keep the metrics in", kept):
+        path.rename(kept)
+    return kept
+
+
 def read_metrics(path: Path | str) -> list[Record]:
     """All records of a run, also while it is being written; no file is no records.
 
@@ -160,3 +179,198 @@ def share_of_time(records: Sequence[Record], what: str) -> float | None:
             spent += record[f"time/{what}_fraction"] * seconds
             total += seconds
     return spent / total if total > 0 else None
+
+
+_logger = logging.getLogger(__name__)
+_LOGIN_SECONDS = 20  # a forgotten login must not hold up a night's training at a prompt
+
+
+class WandbMode(Enum):
+    """Where wandb writes. In YAML quote "off", which is a boolean there otherwise."""
+
+    off = "off"
+    """Not used."""
+    offline = "offline"
+    """Into the run folder; `wandb sync` uploads it later."""
+    online = "online"
+    """To the server."""
+
+
+@dataclass(kw_only=True)
+class LoggingConfig:
+    """What a run shows and where it is mirrored; metrics.jsonl is always written."""
+
+    interval_seconds: float = 2.0
+    """Wall time between two records and console lines [s]."""
+    quiet: bool = False
+    """True shows nothing on the terminal."""
+    tensorboard: bool = True
+    """Write TensorBoard events into the run folder."""
+    wandb: WandbMode = WandbMode.off
+    """Mirror to Weights & Biases."""
+    wandb_project: str = "robot_rl"
+    """Project there."""
+    wandb_entity: str | None = None
+    """Team or user there; None is the account's default."""
+    wandb_group: str | None = None
+    """Group there; None is the run's name without its seed, so that seeds stand together."""
+
+    def __post_init__(self) -> None:
+        if not self.interval_seconds > 0:
+            raise ConfigError(
+                f"logging.interval_seconds is {self.interval_seconds}; expected more than 0 seconds"
+            )
+
+
+def open_sinks(
+    config: LoggingConfig,
+    folder: Path,
+    *,
+    name: str,
+    group: str,
+    run_config: Mapping[str, Any],
+    resume_step: int | None = None,
+) -> list[Sink]:
+    """Sinks that `config` asks for.
+
+    Args:
+        config: Which ones.
+        folder: The run's; they write into `tensorboard/` and `wandb/` there.
+        name: The run's, as people see it.
+        group: Shared by runs that differ in the seed.
+        run_config: Plain configuration, stored with the wandb run.
+        resume_step: Step that the run goes on from; None for a new one.
+
+    Raises:
+        MissingExtraError: A package that is asked for is not installed.
+    """
+    sinks: list[Sink] = []
+    if config.tensorboard:
+        sinks.append(TensorBoardSink(folder / "tensorboard", resume_step=resume_step))
+    if config.wandb is not WandbMode.off:
+        group = config.wandb_group or group
+        sinks.append(WandbSink(config, folder, name=name, group=group, run_config=run_config))
+    return sinks
+
+
+class TensorBoardSink:
+    """Scalars in a TensorBoard event file; on resume, events after the step are hidden there."""
+
+    def __init__(self, folder: Path, *, resume_step: int | None = None) -> None:
+        """Open a new event file in `folder`."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingExtraError("tensorboard", "train", "logging.tensorboard=true") from None
+        purge_step = None if resume_step is None else resume_step + 1
+        self._writer: SummaryWriter | None = None
+        try:
+            self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """Mirror one record."""
+        if self._writer is None:
+            return
+        try:
+            for name, value in record.items():
+                if name not in ("step", "seconds"):
+                    self._writer.add_scalar(name, value, int(record["step"]))
+        except OSError as error:  # its thread met it; the next call hears of it
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Flush and close."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        reason = error.strerror or error
+        _logger.warning(
+            "TensorBoard is left out from here on: %s; metrics.jsonl has everything", reason
+        )
+
+
+class WandbSink:
+    """One wandb run, or one per session where it is offline.
+
+    wandb.json in the run folder remembers the id, so that an online run goes on under it. An
+    offline run cannot be resumed (wandb starts it again from nothing), so each session is a new
+    segment of the same group. Charts use our `step` as their axis, not wandb's own counter: that
+    one only grows, and would refuse what comes after a resume from an older checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: LoggingConfig,
+        folder: Path,
+        *,
+        name: str,
+        group: str,
+        run_config: Mapping[str, Any],
+    ) -> None:
+        """Start or go on with the run; a failure is a warning."""
+        try:
+            import wandb
+        except ImportError:
+            raise MissingExtraError(
+                "wandb", "train", f"logging.wandb={config.wandb.name}"
+            ) from None
+        self._run: Any = None
+        try:
+            memory = folder / "wandb.json"
+            known = json.loads(memory.read_bytes()) if memory.exists() else {}
+            base = known.get("id") or secrets.token_hex(4)
+            segment = int(known.get("sessions", 0)) + 1
+            offline = config.wandb is WandbMode.offline
+            is_segment = offline and segment > 1
+            self._run = wandb.init(
+                project=config.wandb_project,
+                entity=config.wandb_entity,
+                dir=str(folder),
+                id=f"{base}-{segment}" if is_segment else base,
+                name=f"{name} ({segment})" if is_segment else name,
+                group=group,
+                config=dict(run_config),
+                mode="offline" if offline else "online",
+                resume=None if offline else "allow",
+                settings=wandb.Settings(
+                    console="off", silent=True, login_timeout=_LOGIN_SECONDS, disable_git=True
+                ),
+            )
+            self._run.define_metric("step", hidden=True)
+            self._run.define_metric("*", step_metric="step")
+            replace_file(memory, json.dumps({"id": base, "sessions": segment}).encode())
+        except Exception as error:  # noqa: BLE001 - a mirror never stops training
+            self._give_up(error)
+
+    def write(self, record: Mapping[str, float]) -> None:
+        """Mirror one record; what is not finite is left out."""
+        if self._run is None:
+            return
+        try:
+            self._run.log({name: value for name, value in record.items() if math.isfinite(value)})
+        except Exception as error:  # noqa: BLE001 - a mirror never stops training
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Finish the run; online this waits for the upload."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        try:
+            run.finish()
+        except Exception as error:  # noqa: BLE001 - a mirror never stops training
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._run = None
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        _logger.warning("wandb is left out from here on: %s; metrics.jsonl has everything", reason)

@@ -17,7 +17,7 @@ from robot_rl.buffers.saved_rows import Segments, read_steps
 from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.spec import DatasetSpec
-from robot_rl.training.prior_data.prior import read_saved
+from robot_rl.training.prior import read_saved
 
 Parts = dict[str, NDArray[np.float32]]
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.potential import pull, push, signed_distance
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
 from sim import draws
-from sim.curriculum import WorldLevels
+from sim.randomization import WorldLevels
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, PARKED, CorridorConfig
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim import draws
 from sim.task import InitialState, StepOutcome
 from sim.tasks import checks

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.env_selection import EnvSelection
 from sim import draws
 from sim.tasks import checks
 

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from robot_rl.core.robot_state import Mirrored, RobotState
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.flights.course import CourseConfig, Courses

@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.goal_clock import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import Mirrored
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.curriculum import FollowsSuccess
+from sim.randomization import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
 from sim.scenes.clutter.layouts import Corridors

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim import draws
 from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference

@@ -1,8 +1,7 @@
 """Robots to control in tests: two joints with limits by hand, and a multirotor."""
 
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 
 
 def two_joints() -> RobotSpec:

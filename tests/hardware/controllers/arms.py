@@ -6,7 +6,7 @@
 import mujoco
 import numpy as np
 
-from hardware.controllers.arm.chain import KinematicChain
+from hardware.controllers.chain import KinematicChain
 from tests.hardware.controllers.mujoco_chain import chain_of, panda
 
 READY = np.array([0.0, -0.785398, 0.0, -2.356194, 0.0, 1.570796, 0.785398])

@@ -8,7 +8,7 @@ from importlib import resources
 import mujoco
 import numpy as np
 
-from hardware.controllers.arm.chain import KinematicChain
+from hardware.controllers.chain import KinematicChain
 
 
 def panda() -> mujoco.MjModel:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hardware.recording.bag import Bag, BagTopic, BagWriter
-from hardware.ros.policy.policy_step import STEP_TOPIC
+from hardware.ros.policy_step import STEP_TOPIC
 
 KINDS = {"joint_states": "sensor_msgs/msg/JointState", STEP_TOPIC: "std_msgs/msg/Float64MultiArray"}
 

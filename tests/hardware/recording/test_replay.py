@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hardware.recording.bag import Bag, RecordingError
-from hardware.recording.comparison import Comparison
-from hardware.recording.replay import Replay, ReplayedStep
-from hardware.ros.policy.policy_step import STEP_TOPIC, PolicyStep
+from hardware.recording.replay import Comparison, Replay, ReplayedStep
+from hardware.ros.policy_step import STEP_TOPIC, PolicyStep
 from policies.bundle import load_bundle
 from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap

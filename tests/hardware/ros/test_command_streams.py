@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from rosbags.typesys import Stores, get_typestore
 
-from hardware.ros.command_streams import CommandReader, CommandWriter, numbers_of
+from hardware.ros.command_messages import CommandMessages
 from hardware.ros.compat import message
-from hardware.ros.messages.command_messages import CommandMessages
+from hardware.ros.streams import CommandReader, CommandWriter, numbers_of
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RobotCommand
 from tests.compositions import composed
-from tests.hardware.ros.messages.test_messages import ROBOTS, STAMP, gain_sets, some_command
+from tests.hardware.ros.test_messages import ROBOTS, STAMP, gain_sets, some_command
 from tests.hardware.ros.test_state_streams import GARBLED
 from tests.hardware.ros.wire import Wire
 

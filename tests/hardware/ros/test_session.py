@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from hardware.ros.compat import RosError, message
-from hardware.ros.session import RosSession
-from hardware.ros.subscriptions import Every
+from hardware.ros.session import Every, RosSession
 
 JointState, Bool = message("sensor_msgs", "JointState"), message("std_msgs", "Bool")
 Trigger, SetBool = message("std_srvs", "Trigger"), message("std_srvs", "SetBool")

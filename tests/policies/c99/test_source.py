@@ -16,14 +16,12 @@ from policies.c99.observation import ENTRIES, inputs_of
 from policies.c99.source import write_c99
 from policies.export import export_bundle
 from policies.runner import PolicyRunner
-from robot_rl.core import observation_terms, quaternion
+from robot_rl.core import observation, quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, StorageError
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.observation_terms import TERMS
+from robot_rl.core.observation import TERMS, TermConfig
+from robot_rl.core.robot import GripperSpec, JointSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.robot_parts import JointSpec, SensorSpec
 from robot_rl.core.robot_state import RobotState
 
 Arguments = Callable[..., dict[str, Any]]
@@ -31,7 +29,7 @@ SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]
 
 STEPS, ROBOTS = 200, 3
 TOLERANCE = 1e-5
-CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation_terms.__name__]
+CORE_TERMS = [t for t, f in TERMS.items() if f.__module__ == observation.__name__]
 SIZES = {
     "orientation_matrix": 9, "goal_orientation_b": 9, "preview_w": 6, "gate_offsets": 6,
     "joint_position": 2, "joint_velocity": 2,

@@ -5,11 +5,10 @@ import torch
 
 from policies.history.columns import find_columns
 from robot_rl.core.env import TermSpec
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import ObservationMap, TermConfig
-from robot_rl.core.observation_terms import ObservationInputs
+from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 
 # columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
 TERMS = (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers import returns
-from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.minibatches import MirrorImages
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from tests.robot_rl.buffers.story import Story, story
 

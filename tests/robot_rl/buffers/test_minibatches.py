@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.buffers.mirror_images import MirrorImages
+from robot_rl.buffers.minibatches import Minibatches, MirrorImages
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, SignedPermutation

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import GripperSpec, JointSpec, RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
-from robot_rl.core.robot_gripper import GripperSpec
-from robot_rl.core.robot_parts import JointSpec
 
 ROTORS = ActionMap(kind=CommandKind.rotors, low=[0.0, 0.2], high=[1.0, 0.6])
 RATES = ActionMap(

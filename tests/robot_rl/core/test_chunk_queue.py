@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.chunk_queue import ChunkQueue
+from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import ShapeError
 
 

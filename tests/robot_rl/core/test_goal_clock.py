@@ -6,8 +6,8 @@ import torch
 
 from configs.compose import compose
 from configs.twin_builder import build_twin
+from robot_rl.core.episodic import ClockSpec, GoalClock
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.goal_clock import ClockSpec, GoalClock
 from sim.task import clocks_of
 
 WALKS = {"velocity_b": np.array([[0.3, 0.0, 0.0]])}

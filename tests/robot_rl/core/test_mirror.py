@@ -12,12 +12,10 @@ from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.mirrored import TERM_KINDS, Mirrored, MirrorSpec
-from robot_rl.core.observation import TERMS
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.observation import TERM_KINDS, TERMS
+from robot_rl.core.robot import JointSpec, MirrorSpec, RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
-from robot_rl.core.robot_parts import JointSpec
-from robot_rl.core.robot_state import FIELD_KINDS, STATE_FIELDS
+from robot_rl.core.robot_state import FIELD_KINDS, STATE_FIELDS, Mirrored
 from tests.compositions import composed
 
 PLANE = torch.tensor([1.0, -1.0, 1.0])

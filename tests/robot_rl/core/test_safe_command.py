@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot import JointSpec, RobotSpec
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
-from robot_rl.core.robot_parts import JointSpec
-from robot_rl.core.safe_command import safe_command
+from robot_rl.core.robot_driver import safe_command
 
 DRONE = RobotSpec(name="drone", command=CommandKind.rotors, rotors=["a", "b", "c"])
 

@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from robot_rl.core.errors import DatasetError, StorageError
-from robot_rl.datasets.files.checks import strays
-from robot_rl.datasets.files.manifest import MANIFEST, read_manifest
+from robot_rl.datasets.files.manifest import MANIFEST, read_manifest, strays
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.repair import repair
 from robot_rl.datasets.writer import DatasetWriter

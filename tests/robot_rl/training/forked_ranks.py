@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from robot_rl.training.ranks.parallel import Ranks, join_ranks
+from robot_rl.training.ranks import Ranks, join_ranks
 
 _fork = multiprocessing.get_context("fork")
 _PATIENCE = 60.0

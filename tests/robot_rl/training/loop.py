@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from robot_rl.core.env import EnvSpec
-from robot_rl.training.checkpoint import CheckpointStore
-from robot_rl.training.ranks.parallel import Ranks
-from robot_rl.training.ranks.rank_shares import seed_of
+from robot_rl.training.config import TrainerConfig
+from robot_rl.training.ranks import Ranks, seed_of
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
-from robot_rl.training.trainer_config import TrainerConfig
 from tests.fakes import LinearWorld, ToyEnv, small_sac
 
 WORLDS = 4

@@ -8,7 +8,7 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvStep
 from robot_rl.training.collector import Collector
-from robot_rl.training.ranks.parallel import Ranks
+from robot_rl.training.ranks import Ranks
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
 from tests.robot_rl.training.countdown import Countdown, Listener

@@ -17,12 +17,11 @@ from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.values import ValueConfig
-from robot_rl.training.checkpoint import CheckpointStore
+from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.phases.config import StartConfig
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
-from robot_rl.training.trainer_config import TrainerConfig
 from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac

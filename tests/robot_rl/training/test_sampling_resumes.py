@@ -9,7 +9,7 @@ import torch
 from robot_rl.buffers.priorities import ReplayConfig
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
-from robot_rl.training.trainer_config import Symmetry
+from robot_rl.training.config import Symmetry
 from tests.equality import assert_same
 from tests.fakes import ToyEnv, copied
 from tests.robot_rl.training.loop import Loop

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_parts import JointSpec
+from robot_rl.core.robot import JointSpec, RobotSpec
 from sim.motions.clip import Clip, checked
 from sim.motions.clip_files import load_clip, save_clip
 

@@ -8,11 +8,11 @@ import torch
 
 from configs.compose import compose
 from configs.schema import make_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.rows import EnvSelection
 from sim.env import SimEnv
-from sim.multirotors.command_delay import CommandDelay
+from sim.robots.multirotor_simulation import CommandDelay
 
 CPU = torch.device("cpu")
 

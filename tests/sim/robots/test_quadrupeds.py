@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.rows import EnvSelection
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_engine.batch import MujocoEngine
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from robot_rl.core.env_selection import EnvSelection
+from sim.physics.mujoco_engine import MujocoEngine
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.sim.legs import leg_worlds
 from tests.sim.robots.quadruped import quadruped
 

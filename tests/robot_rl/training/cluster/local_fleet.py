@@ -5,8 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from robot_rl.core.seeding import derive_seed
-from robot_rl.training.cluster.blocks import Block
-from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, Weights
+from robot_rl.training.cluster.remote_collector import (
+    Block,
+    CollectRequest,
+    RemoteCollector,
+    Weights,
+)
 
 
 class LocalFleet:

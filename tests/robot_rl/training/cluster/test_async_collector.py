@@ -1,5 +1,6 @@
 """Steps of all worlds from blocks: order, seams, ratio, weights, resume."""
 
+import importlib
 from functools import partial
 
 import pytest
@@ -7,14 +8,13 @@ import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.checkpoint import CheckpointStore
 from robot_rl.training.cluster.async_collector import ORDERS, AsyncCollector
-from robot_rl.training.cluster.config import ClusterConfig
+from robot_rl.training.cluster.fleet import remote_env
 from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
-from robot_rl.training.cluster.remote_env import remote_env
+from robot_rl.training.config import ClusterConfig, TrainerConfig
+from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from robot_rl.training.trainer import Trainer
-from robot_rl.training.trainer_config import TrainerConfig
 from tests.fakes import LinearWorld, ToyEnv, small_sac
 from tests.robot_rl.training.cluster.local_fleet import LocalFleet
 
@@ -266,3 +266,24 @@ def test_shares_are_equal_and_blocks_large_enough():
     assert config.steps(3000) == 1
     with pytest.raises(ConfigError, match=r"num_envs=25 was asked of 3 collectors.*such as 24"):
         config.share(25)
+
+
+@pytest.mark.slow
+def test_more_collectors_than_fit_are_refused(monkeypatch):
+    module = importlib.import_module("robot_rl.training.cluster.ray_fleet")  # takes a second
+    monkeypatch.setattr(module.ray, "cluster_resources", lambda: {"CPU": 3.0})
+    module.check_room(ClusterConfig(collectors=3))
+    module.check_room(ClusterConfig(collectors=6, cpus=0.5))
+    with pytest.raises(ConfigError, match=r"collectors=4 need 4 CPU, and the cluster has 3; take"):
+        module.check_room(ClusterConfig(collectors=4))
+    with pytest.raises(ConfigError, match=r"need 1 GPU, and the cluster has 0"):
+        module.check_room(ClusterConfig(collectors=1, device="cuda"))
+
+
+@pytest.mark.slow
+def test_of_an_error_elsewhere_the_cause_is_told():
+    module = importlib.import_module("robot_rl.training.cluster.ray_fleet")
+    assert (
+        module.last_line(RuntimeError("ray::x()\n  File y\nKeyError: 'z'\n\n")) == "KeyError: 'z'"
+    )
+    assert module.last_line(RuntimeError()) == "RuntimeError"

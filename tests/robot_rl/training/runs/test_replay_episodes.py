@@ -7,7 +7,8 @@ import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.datasets.foreign.catalog import holds_replay
-from robot_rl.training.prior_data.prior import PriorConfig, open_prior, write_dataset
+from robot_rl.training.config import PriorConfig
+from robot_rl.training.prior import open_prior, write_dataset
 from robot_rl.training.runs.replay_episodes import replay_episodes
 from tests.robot_rl.buffers.story import story
 from tests.robot_rl.datasets.samples import write

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.core.rows import EnvSelection
-from sim.physics.mujoco_engine.batch import MujocoEngine
+from robot_rl.core.env_selection import EnvSelection
+from sim.physics.mujoco_engine import MujocoEngine
 
 FEW, MANY = 6, 130
 TUMBLING = """

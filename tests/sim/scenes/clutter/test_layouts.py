@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import EnvSelection
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, CorridorConfig
 from sim.scenes.clutter.layouts import Corridors, Layout, Layouts
 from sim.scenes.clutter.potential import pull, push, signed_distance

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from tests.sim.arms import CPU, panda
 from tests.sim.hands import hand_worlds

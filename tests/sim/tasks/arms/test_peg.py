@@ -9,8 +9,8 @@ import mujoco
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.experts.peg import PegExpert
 from sim.tasks.arms.peg import HOLE_DEPTH, REWARD_NAMES, PegConfig, PegTask, RewardKind
 from tests.sim.arms import CPU, panda

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.tasks.arms.reach import GOAL, REWARD_NAMES, ReachConfig, ReachTask
 from tests.sim.arms import CPU, arm_worlds, panda
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.rows import EnvSelection
 from sim.tasks.flights.course import CourseConfig, Courses
 
 CPU = torch.device("cpu")

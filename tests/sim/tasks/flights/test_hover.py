@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.core.rows import EnvSelection
 from sim.tasks.flights.flight import (
     CLOSE,
     REWARD_NAMES,

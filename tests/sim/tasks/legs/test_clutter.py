@@ -11,14 +11,13 @@ from torch import Tensor
 
 from configs.schema import make_env
 from robot_rl.core import quaternion
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
-from robot_rl.core.mirrored import Mirrored
-from robot_rl.core.robot_state import FIELD_KINDS, RobotState
-from robot_rl.core.rows import EnvSelection
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
-from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import JointRandomization
 from sim.scenes.clutter.corridor import FieldConfig, FieldPoint
 from sim.scenes.clutter.field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig

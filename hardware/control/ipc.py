@@ -1,0 +1,583 @@
+"""Messages between the robot process and others, through channels in shared memory.
+
+A channel has one writer and any number of readers, who take the newest message; nobody ever waits.
+Commands and operator requests come in, measured states and the loop's status go out.
+
+A writer fills the slot that is not the newest and then names it the newest, so a writer that dies
+half-way leaves the message before. A reader copies and checks a sequence number and a checksum
+(Lamport's seqlock): what does not fit was being overwritten, and is read again. The checksum also
+covers processors that reorder stores, which Python cannot fence.
+
+The memory is a file that lives in RAM where the system has such a folder. Its writer holds a lock,
+so a second one is refused; the system drops the lock of a writer that dies.
+"""
+
+import fcntl
+import math
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hardware.control.clock import Latency
+from hardware.control.monitors import StampedCommand
+from hardware.control.robot_loop import STAGES, OperatorRequests, RobotStatus
+from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
+from robot_rl.core.errors import ConfigError, RobotRLError, ShapeError, SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RobotCommand,
+    RotorCommand,
+    TwistCommand,
+)
+
+_PUBLISHED = struct.Struct("<Q")
+"""Sequence number of the newest message; 0 before the first."""
+_HEAD = struct.Struct("<Qd")
+"""Sequence number and stamp; the values and a checksum follow."""
+_CHECK = struct.Struct("<Q")
+_SLOTS = 2
+_TRIES = 4
+
+
+class ChannelBusyError(RobotRLError):
+    """Another process writes to this channel."""
+
+
+class Message(NamedTuple):
+    """What a reader finds."""
+
+    sequence: int
+    """Number of the message, from 1."""
+    stamp: float
+    """Time that its writer gave it [s]."""
+    values: NDArray[np.float64]
+    """(width,)."""
+
+
+def channel_path(name: str) -> Path:
+    """File of a channel."""
+    if not name or "/" in name:
+        raise ConfigError(f"a channel needs a name without '/', got '{name}'")
+    memory = Path("/dev/shm")
+    folder = memory if memory.is_dir() else Path(tempfile.gettempdir())
+    return folder / f"robot_rl.{name}"
+
+
+class SharedMemoryWriter:
+    """The one who writes. Use it as a context or `close` it: that removes the file."""
+
+    def __init__(self, name: str, width: int) -> None:
+        """Make the channel, or take over that of a writer that died.
+
+        Args:
+            name: Of the channel, the same for its readers.
+            width: Numbers per message.
+
+        Raises:
+            ChannelBusyError: Somebody writes to it.
+        """
+        self._path, self._width = channel_path(name), width
+        self._slot = _slot_bytes(width)
+        self._file = _locked(self._path)
+        os.ftruncate(self._file, _PUBLISHED.size + _SLOTS * self._slot)
+        self._memory = mmap.mmap(self._file, 0)
+        self._sequence = 0
+
+    def write(self, values: ArrayLike, stamp: float) -> None:
+        """Leave a message. Real-time: never blocks.
+
+        Args:
+            values: (width,).
+            stamp: Time that goes with it [s].
+        """
+        row = np.ascontiguousarray(values, dtype="<f8").reshape(-1)
+        if len(row) != self._width:
+            raise ShapeError(f"this channel takes {self._width} numbers, got {len(row)}")
+        self._sequence += 1
+        body = _HEAD.pack(self._sequence, stamp) + row.tobytes()
+        start = _PUBLISHED.size + (self._sequence % _SLOTS) * self._slot
+        self._memory[start : start + self._slot] = body + _CHECK.pack(zlib.crc32(body))
+        _PUBLISHED.pack_into(self._memory, 0, self._sequence)
+
+    def close(self) -> None:
+        """Remove the channel; allowed more than once."""
+        if self._file < 0:
+            return
+        self._path.unlink(missing_ok=True)
+        self._memory.close()
+        os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> "SharedMemoryWriter":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class SharedMemoryReader:
+    """One who reads. The writer may come later, go, and come again."""
+
+    def __init__(self, name: str, width: int) -> None:
+        """Read the channel of this name with this many numbers per message."""
+        self._path, self._width = channel_path(name), width
+        self._slot = _slot_bytes(width)
+        self._memory: mmap.mmap | None = None
+        self._inode = -1
+        self._last: Message | None = None
+
+    def newest(self) -> Message | None:
+        """The newest whole message; the same object while there is no newer one.
+
+        Real-time: never blocks. None before the first message and after the writer has gone.
+        """
+        if self._memory is None and not self._opened():
+            return None
+        published = self._published()
+        if published == (self._last.sequence if self._last else 0):
+            self._forget_if_gone()
+        else:
+            self._last = self._read(published)
+        return self._last
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        if self._memory is not None:
+            self._memory.close()
+        self._memory, self._last, self._inode = None, None, -1
+
+    def __enter__(self) -> "SharedMemoryReader":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _published(self) -> int:
+        assert self._memory is not None
+        return _PUBLISHED.unpack_from(self._memory, 0)[0]
+
+    def _read(self, published: int) -> Message | None:
+        assert self._memory is not None
+        for _ in range(_TRIES):
+            start = _PUBLISHED.size + (published % _SLOTS) * self._slot
+            raw = self._memory[start : start + self._slot]
+            body, check = raw[: -_CHECK.size], _CHECK.unpack_from(raw, self._slot - _CHECK.size)[0]
+            sequence, stamp = _HEAD.unpack_from(body)
+            if sequence == published and zlib.crc32(body) == check:
+                values = np.frombuffer(body, dtype="<f8", offset=_HEAD.size)
+                return Message(sequence, stamp, values)
+            published = self._published()
+        return self._last  # overwritten again and again; what was read last is still whole
+
+    def _forget_if_gone(self) -> None:
+        """Let go of a file that is gone or another one; asked only while nothing new comes."""
+        try:
+            same = os.stat(self._path).st_ino == self._inode
+        except FileNotFoundError:
+            same = False
+        if not same:
+            self.close()
+
+    def _opened(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            status = os.fstat(file)
+            if status.st_size != _PUBLISHED.size + _SLOTS * self._slot:
+                return False  # just being made, or made for other messages
+            self._memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+            self._inode = status.st_ino
+        finally:
+            os.close(file)
+        return True
+
+
+def _slot_bytes(width: int) -> int:
+    return _HEAD.size + 8 * width + _CHECK.size
+
+
+def _locked(path: Path) -> int:
+    """A new, empty file of that name under an exclusive lock."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise ChannelBusyError(
+                f"channel '{path.name}' was asked for, but another process writes to it; "
+                "end that one, or use another name"
+            ) from None
+        status = os.fstat(file)
+        try:
+            ours = os.stat(path).st_ino == status.st_ino
+        except FileNotFoundError:
+            ours = False  # its writer closed it between our opening and our locking
+        if ours and status.st_size == 0:
+            return file
+        if ours:  # of a writer that died; readers may still have it mapped, so it is not changed
+            path.unlink()
+        os.close(file)
+
+
+class ArrayPublisher:
+    """The end of the loop."""
+
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
+        """Write to the channel `name` fields of these widths."""
+        self._widths = dict(widths)
+        self._row = np.zeros(sum(widths.values()))
+        self._writer = SharedMemoryWriter(name, len(self._row))
+
+    def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
+        """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
+        start = 0
+        for field, width in self._widths.items():
+            self._row[start : start + width] = np.reshape(fields[field], -1)
+            start += width
+        self._writer.write(self._row, stamp)
+
+    def close(self) -> None:
+        """Remove the channel; allowed more than once."""
+        self._writer.close()
+
+
+class ArraySubscriber:
+    """The end of a neighbour."""
+
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
+        """Read the channel `name`."""
+        self._widths = dict(widths)
+        self._reader = SharedMemoryReader(name, sum(widths.values()))
+        self._seen: Message | None = None
+
+    def newer(self) -> tuple[Mapping[str, np.ndarray], float] | None:
+        """Fields (1, width) and their time [s], if they came since the last call."""
+        message = self._reader.newest()
+        if message is None or message is self._seen:
+            return None
+        self._seen = message
+        fields: dict[str, np.ndarray] = {}
+        start = 0
+        for field, width in self._widths.items():
+            fields[field] = message.values[None, start : start + width]
+            start += width
+        return fields, message.stamp
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        self._reader.close()
+
+
+_Entries = tuple[tuple[str, int], ...]
+
+
+class CommandLayout:
+    """Which number of a row is which entry of a command of one kind.
+
+    The first number is the set of gains, the second the gripper's opening (NaN without one), the
+    rest the entries in the order of the class.
+    """
+
+    def __init__(
+        self, spec: RobotSpec, kind: CommandKind, gain_sets: Sequence[str] = ("",)
+    ) -> None:
+        """Lay out commands of a kind for a robot.
+
+        Args:
+            spec: The robot.
+            kind: Of the commands.
+            gain_sets: Names of the sets of gains, the same and in the same order on both sides.
+        """
+        joints = spec.num_joints
+        layouts: dict[CommandKind, tuple[type, _Entries]] = {
+            CommandKind.rotors: (RotorCommand, (("speed", len(spec.rotors)),)),
+            CommandKind.body_rates: (BodyRateCommand, (("rates_b", 3), ("thrust", 1))),
+            CommandKind.joint: (
+                JointCommand,
+                tuple((name, joints) for name in ("q", "dq", "tau", "kp", "kd")),
+            ),
+            CommandKind.pose: (PoseCommand, (("position_w", 3), ("orientation_w", 4))),
+            CommandKind.twist: (TwistCommand, (("linear_b", 3), ("angular_b", 3))),
+        }
+        self._make, self._entries = layouts[kind]
+        self._grips = kind in (CommandKind.joint, CommandKind.pose, CommandKind.twist)
+        self._gain_sets = tuple(gain_sets)
+        self.width = 2 + sum(width for _, width in self._entries)
+        """Numbers per command."""
+
+    def to_row(self, stamped: StampedCommand) -> np.ndarray:
+        """A command as numbers, (width,)."""
+        command = stamped.command
+        if not isinstance(command, self._make):
+            raise SpecMismatchError(
+                f"this channel takes {self._make.__name__}, got {type(command).__name__}"
+            )
+        if stamped.gains not in self._gain_sets:
+            raise ConfigError(f"gain set '{stamped.gains}' is unknown; known: {self._gain_sets}")
+        gripper = getattr(command, "gripper", None)
+        opening = np.nan if gripper is None else np.asarray(gripper).reshape(-1)[0]
+        rows = [np.reshape(getattr(command, name), -1) for name, _ in self._entries]
+        return np.concatenate([[self._gain_sets.index(stamped.gains), opening], *rows])
+
+    def from_row(self, message: Message) -> StampedCommand:
+        """The command of a message; a number of gains that nobody knows becomes a name like it."""
+        row, values, start = message.values, {}, 2
+        for name, width in self._entries:
+            values[name] = row[None, start : start + width]
+            start += width
+        if self._grips and not np.isnan(row[1]):
+            values["gripper"] = row[None, 1:2]
+        number = int(row[0]) if np.isfinite(row[0]) else -1
+        known = 0 <= number < len(self._gain_sets)
+        gains = self._gain_sets[number] if known else f"number {row[0]}"
+        command: RobotCommand = self._make(**values)
+        return StampedCommand(command=command, stamp=message.stamp, gains=gains)
+
+
+class CommandPublisher:
+    """The end of a policy or a person: leaves commands in a channel."""
+
+    def __init__(self, name: str, layout: CommandLayout) -> None:
+        """Write to the channel `name`."""
+        self._layout = layout
+        self._writer = SharedMemoryWriter(name, layout.width)
+
+    def send(self, stamped: StampedCommand) -> None:
+        """Leave a command. Real-time: never blocks."""
+        self._writer.write(self._layout.to_row(stamped), stamped.stamp)
+
+    def refuse(self, stamp: float) -> None:
+        """Say that a command came which could not be read; the loop judges that as invalid.
+
+        Args:
+            stamp: When, clock of the loop [s].
+        """
+        self._writer.write(np.full(self._layout.width, np.nan), stamp)
+
+    def close(self) -> None:
+        """Remove the channel; allowed more than once."""
+        self._writer.close()
+
+
+class CommandSubscriber:
+    """The end of the robot process: a `CommandSource`."""
+
+    def __init__(self, name: str, layout: CommandLayout) -> None:
+        """Read the channel `name`."""
+        self._layout = layout
+        self._reader = SharedMemoryReader(name, layout.width)
+        self._message: Message | None = None
+        self._command: StampedCommand | None = None
+
+    def newest(self) -> StampedCommand | None:
+        """The newest command, the same object while there is no newer one."""
+        message = self._reader.newest()
+        if message is not self._message:
+            self._message = message
+            self._command = None if message is None else self._layout.from_row(message)
+        return self._command
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        self._reader.close()
+
+
+_ORDER = [condition for condition in Condition if condition in OPERATOR_REQUESTS]
+_STOP = _ORDER.index(Condition.ESTOP_PRESSED)
+_REQUESTS_WIDTH = len(_ORDER) + 3
+
+
+class RequestPublisher:
+    """The end of who hears people: services, a button, a page."""
+
+    def __init__(self, name: str) -> None:
+        """Write to the channel `name`."""
+        self._row = np.zeros(_REQUESTS_WIDTH)
+        self._row[-3:] = -math.inf, 1.0, 0.0
+        self._writer = SharedMemoryWriter(name, _REQUESTS_WIDTH)
+        self._writer.write(self._row, 0.0)
+
+    def ask(self, act: Condition) -> None:
+        """Ask for an act in the loop's next tick."""
+        self._row[_ORDER.index(act)] += 1
+        self._writer.write(self._row, 0.0)
+
+    def tell(self, *, heartbeat: float, publishers: int, estop_down: bool) -> None:
+        """Say what lasts.
+
+        Args:
+            heartbeat: When the person was heard last, clock of the loop [s].
+            publishers: How many send commands to this robot.
+            estop_down: Whether an emergency button is held down.
+        """
+        self._row[-3:] = heartbeat, publishers, estop_down
+        self._writer.write(self._row, 0.0)
+
+    def close(self) -> None:
+        """Remove the channel; allowed more than once."""
+        self._writer.close()
+
+
+class RequestSubscriber:
+    """The end of the loop."""
+
+    def __init__(self, name: str, requests: OperatorRequests) -> None:
+        """Read the channel `name` into a loop's requests."""
+        self._reader = SharedMemoryReader(name, _REQUESTS_WIDTH)
+        self._requests = requests
+        self._seen: np.ndarray | None = None
+
+    def poll(self) -> None:
+        """Hand on what was asked for since the last look. Real-time: never blocks.
+
+        What was asked before the first look is past, and so is what a new sender begins with; an
+        emergency stop counts even then.
+        """
+        message = self._reader.newest()
+        if message is None:
+            return
+        counts = message.values[: len(_ORDER)]
+        before, self._seen = self._seen, counts
+        heartbeat, publishers, down = message.values[-3:]
+        self._requests.heartbeat = float(heartbeat)
+        self._requests.publishers = int(publishers)
+        self._requests.estop_down = bool(down)
+        if before is None or (counts < before).any():
+            if counts[_STOP] > 0:
+                self._requests.ask(Condition.ESTOP_PRESSED)
+            return
+        for act, times in zip(_ORDER, counts - before, strict=True):
+            if times > 0:
+                self._requests.ask(act)
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        self._reader.close()
+
+
+_STATES, _CONDITIONS = list(SafetyState), list(Condition)
+_WORDS = 48
+"""Numbers that a text takes: 384 bytes."""
+_NUMBERS = 7
+_STATUS_WIDTH = _NUMBERS + len(_CONDITIONS) + 4 * len(STAGES) + 2 * _WORDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedStatus:
+    """What a neighbour knows of the loop."""
+
+    time: float
+    """Of the tick, clock of the loop [s]."""
+    ticks: int
+    safety: SafetyState
+    conditions: frozenset[Condition]
+    state_age: float
+    """Age of the sample in use [s]."""
+    clamped: int
+    """Ticks in which a limit changed the command."""
+    replaced: int
+    """Ticks in which an entry of the command was no number."""
+    missed: int
+    """Periods missed so far."""
+    latencies: dict[str, Latency]
+    """By stage; of the last time that they were summed up."""
+    trip: str
+    """The last trip in words; empty where there was none."""
+    refused: str
+    """Why the last act that was not done was not done."""
+
+
+class StatusPublisher:
+    """The end of the loop."""
+
+    def __init__(self, name: str) -> None:
+        """Write to the channel `name`."""
+        self._writer = SharedMemoryWriter(name, _STATUS_WIDTH)
+        self._latencies = np.zeros(4 * len(STAGES))
+
+    def summed_up(self, latencies: dict[str, Latency]) -> None:
+        """Take new percentiles; they go out with every status from now on."""
+        for row, stage in enumerate(STAGES):
+            if stage in latencies:
+                one = latencies[stage]
+                self._latencies[4 * row : 4 * row + 4] = one.count, one.p50, one.p99, one.longest
+
+    def send(self, status: RobotStatus) -> None:
+        """Leave a status. Real-time: never blocks."""
+        numbers = [
+            status.time, status.ticks, _STATES.index(status.safety), status.state_age,
+            status.clamped, status.replaced, status.missed,
+        ]  # fmt: skip
+        held = [condition in status.conditions for condition in _CONDITIONS]
+        trip = "" if status.trip is None else status.trip.words
+        row = [np.array([*numbers, *held]), self._latencies, _packed(trip), _packed(status.refused)]
+        self._writer.write(np.concatenate(row), status.time)
+
+    def close(self) -> None:
+        """Remove the channel; allowed more than once."""
+        self._writer.close()
+
+
+class StatusSubscriber:
+    """The end of a neighbour."""
+
+    def __init__(self, name: str) -> None:
+        """Read the channel `name`."""
+        self._reader = SharedMemoryReader(name, _STATUS_WIDTH)
+
+    @property
+    def safety(self) -> SafetyState | None:
+        """State of the newest status, without reading the rest of it; None as of `newest`."""
+        message = self._reader.newest()
+        return None if message is None else _STATES[int(message.values[2])]
+
+    def newest(self) -> PublishedStatus | None:
+        """The newest status; None before the first and after the loop has ended."""
+        message = self._reader.newest()
+        if message is None:
+            return None
+        row = message.values
+        held, rest = np.split(row[_NUMBERS:], [len(_CONDITIONS)])
+        shares, trip, refused = np.split(rest, [4 * len(STAGES), 4 * len(STAGES) + _WORDS])
+        latencies = {
+            stage: Latency(int(one[0]), *map(float, one[1:]))
+            for stage, one in zip(STAGES, shares.reshape(-1, 4), strict=True)
+            if one[0]
+        }
+        return PublishedStatus(
+            time=row[0], ticks=int(row[1]), safety=_STATES[int(row[2])],
+            conditions=frozenset(c for c, on in zip(_CONDITIONS, held, strict=True) if on),
+            state_age=row[3], clamped=int(row[4]), replaced=int(row[5]), missed=int(row[6]),
+            latencies=latencies, trip=_unpacked(trip), refused=_unpacked(refused),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        self._reader.close()
+
+
+def _packed(text: str) -> np.ndarray:
+    """A text's bytes as numbers, cut at the end; the numbers are never reckoned with."""
+    raw = text.encode(errors="replace")[: 8 * _WORDS].ljust(8 * _WORDS, b"\0")
+    return np.frombuffer(raw, dtype="<f8")
+
+
+def _unpacked(numbers: np.ndarray) -> str:
+    raw = np.ascontiguousarray(numbers, dtype="<f8").tobytes()
+    return raw.rstrip(b"\0").decode(errors="ignore")

@@ -1,0 +1,420 @@
+"""Limits of commands, the last thing before the robot.
+
+Joint commands follow the "range limiter" and "soft limiter" of ros2_control (53b9999d1):
+`joint_limits_helpers.cpp` and `joint_soft_limiter.cpp`. Two deviations make the bounds
+hold for the stream of commands itself, whatever the measurement says: the velocity that the
+acceleration limit starts from is that of the previous *command* (there: the measured one, and
+without its sign), and a joint with an acceleration limit brakes ahead of its position limits by the
+soft limiter's own rule.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RobotCommand,
+    RotorCommand,
+)
+from robot_rl.core.robot_state import RobotState
+
+Vector: TypeAlias = NDArray[np.float64]
+
+
+RETURN_SPEED = math.radians(1.0)
+"""Largest speed of a joint that is measured outside its soft limits [rad/s] (soft limiter)."""
+
+
+_ENTRIES = ("q", "dq", "tau", "kp", "kd")
+
+
+class Limited(NamedTuple):
+    """What leaves a limiter."""
+
+    command: RobotCommand
+    clamped: bool
+    """Whether a limit changed the command."""
+    replaced: bool
+    """Whether an entry was no number, so that the previous one stayed."""
+
+
+class Limiter(Protocol):
+    """The last thing that a command passes."""
+
+    def start(self, state: RobotState) -> None:
+        """Begin at the measured state."""
+        ...
+
+    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+        """The nearest allowed command. Real-time: never blocks."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointLimits:
+    """Limits of J joints, each an array (J,)."""
+
+    lower: Vector
+    """Hard position limits [rad] or [m]."""
+    upper: Vector
+    velocity: Vector
+    """Largest speed of the command [rad/s]; infinite for none."""
+    acceleration: Vector
+    """Largest change of that speed [rad/s^2]; infinite for none."""
+    effort: Vector
+    """Largest feed-forward torque [N m]."""
+    stiffness: Vector
+    """Largest stiffness [N m/rad]."""
+    damping: Vector
+    """Largest damping [N m s/rad]."""
+    soft_lower: Vector
+    """Soft position limits: beyond them the command is driven back; the hard ones for none."""
+    soft_upper: Vector
+    k_position: float = math.inf
+    """Speed allowed per distance to a soft limit [1/s]; infinite for none."""
+    k_velocity: float = math.inf
+    """Torque allowed per distance to a velocity bound [N m s/rad]; infinite for none."""
+    tolerance: float = 0.002
+    """How far outside the hard limits a joint may be measured and still move [rad]."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that nothing can keep."""
+        if not np.all(self.lower < self.upper):
+            raise ConfigError(f"joint limits: lower {self.lower} must lie below {self.upper}")
+        inside = (self.lower <= self.soft_lower) & (self.soft_upper <= self.upper)
+        if not np.all(inside & (self.soft_lower < self.soft_upper)):
+            raise ConfigError("joint limits: the soft limits must lie within the hard ones")
+        if not np.all(np.isfinite(self.velocity) | np.isinf(self.acceleration)):
+            raise ConfigError("joint limits: a limit of acceleration needs one of velocity")
+        for name in ("velocity", "acceleration", "effort", "k_position", "k_velocity"):
+            if not np.all(getattr(self, name) > 0):
+                raise ConfigError(f"joint limits: {name} must be > 0, got {getattr(self, name)}")
+
+    @classmethod
+    def of(
+        cls, spec: RobotSpec, *, acceleration: float = math.inf, soft_margin: float = 0.0,
+        gain_factor: float = 2.0, k_position: float = math.inf, k_velocity: float = math.inf,
+    ) -> "JointLimits":  # fmt: skip
+        """Limits of a robot.
+
+        Args:
+            spec: Joints with position, velocity and effort limits and gains.
+            acceleration: Of every joint's command [rad/s^2].
+            soft_margin: Distance of the soft limits from the hard ones [rad].
+            gain_factor: Largest multiple of the spec's gains that a command may ask for.
+            k_position: See the field; a tenth of a second's approach is 10.
+            k_velocity: See the field.
+        """
+        joints = spec.joints
+        lower, upper = np.array([j.position_limit for j in joints], float).reshape(-1, 2).T
+        return cls(
+            lower=lower,
+            upper=upper,
+            velocity=np.array([j.velocity_limit for j in joints], float),
+            acceleration=np.full(len(joints), acceleration),
+            effort=np.array([j.effort_limit for j in joints], float),
+            stiffness=gain_factor * np.array([j.stiffness for j in joints], float),
+            damping=gain_factor * np.array([j.damping for j in joints], float),
+            soft_lower=lower + soft_margin,
+            soft_upper=upper - soft_margin,
+            k_position=k_position,
+            k_velocity=k_velocity,
+        )
+
+
+class JointLimiter:
+    """Keeps joint commands within limits; remembers the previous command. One robot (N = 1)."""
+
+    def __init__(self, limits: JointLimits) -> None:
+        """Limit by `limits`; the first `limit` starts at the measured pose if `start` did not."""
+        self.limits = limits
+        # With v <= k (limit - q) and k <= a / v_max, a command never needs more than a to stop.
+        self._braking = np.full(len(limits.lower), limits.k_position)
+        braked = np.isfinite(limits.acceleration)
+        self._braking[braked] = np.minimum(
+            limits.k_position, limits.acceleration[braked] / limits.velocity[braked]
+        )
+        self._has_soft = (limits.soft_lower > limits.lower) | (limits.soft_upper < limits.upper)
+        self._zero = np.zeros(len(limits.lower))
+        self._begin(self._zero)
+        self._started = False
+
+    def start(self, state: RobotState) -> None:
+        """Begin at the measured pose, at rest; where none is measured, at the nearest to zero."""
+        measured = self._measured(state, "joint_position", self._zero)
+        self._begin(_clip(measured, self.limits.lower, self.limits.upper))
+
+    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+        """The nearest allowed command. Real-time: never blocks.
+
+        Args:
+            command: Joint command, each entry (1, J).
+            state: What was measured last.
+            dt: Time since the previous command [s], > 0.
+        """
+        if not isinstance(command, JointCommand):
+            raise ShapeError(f"a joint limiter takes JointCommand, got {type(command).__name__}")
+        if not self._started:
+            self.start(state)
+        asked, replaced = self._finite(command)
+        q = self._measured(state, "joint_position", self._last.q)
+        dq = self._measured(state, "joint_velocity", self._zero)
+        sent = self._bounded(asked, q, dq, dt)
+        clamped = any(
+            not np.array_equal(getattr(sent, name), getattr(asked, name))
+            for name in (*_ENTRIES, *(["gripper"] if asked.gripper is not None else []))
+        )
+        self._speed = (sent.q - self._last.q) / dt
+        self._last = sent
+        rows = {name: getattr(sent, name)[None] for name in _ENTRIES}
+        return Limited(JointCommand(**rows, gripper=sent.gripper), clamped, replaced)
+
+    def _bounded(self, asked: JointCommand, q: Vector, dq: Vector, dt: float) -> JointCommand:
+        """All rules applied to finite entries (J,)."""
+        limits, last = self.limits, self._last
+        low, high = self._velocity_bounds(q, dt)
+        # The difference of two positions divided by dt loses digits, hence positions are compared.
+        target = _clip(asked.q, last.q + low * dt, last.q + high * dt)
+        low_dq, high_dq = self._setpoint_bounds(q, dt)
+        low_tau, high_tau = self._effort_bounds(q, dq, (low, high))
+        return JointCommand(
+            q=_clip(target, limits.lower, limits.upper),
+            dq=_clip(asked.dq, low_dq, high_dq),
+            tau=_clip(asked.tau, low_tau, high_tau),
+            kp=_clip(asked.kp, 0.0, limits.stiffness),
+            kd=_clip(asked.kd, 0.0, limits.damping),
+            gripper=None if asked.gripper is None else _clip(asked.gripper, 0.0, 1.0),
+        )
+
+    def _velocity_bounds(self, q: Vector, dt: float) -> tuple[Vector, Vector]:
+        """Between which speeds the commanded position may move, (J,) each."""
+        limits, last = self.limits, self._last.q
+        # Soft limiter: -k (q - limit), with the previous command, at most one whole step.
+        k = np.minimum(self._braking, 1.0 / dt)
+        low = _clip(k * (limits.soft_lower - last), -limits.velocity, limits.velocity)
+        high = _clip(k * (limits.soft_upper - last), -limits.velocity, limits.velocity)
+        outside = (q < limits.soft_lower) | (q > limits.soft_upper)
+        crawl = np.where(outside, np.where(self._far_outside(q), 0.0, RETURN_SPEED), math.inf)
+        crawl = np.where(self._has_soft, crawl, math.inf)
+        low, high = _clip(low, -crawl, crawl), _clip(high, -crawl, crawl)
+        return self._within_acceleration(low, high, self._speed, dt)
+
+    def _setpoint_bounds(self, q: Vector, dt: float) -> tuple[Vector, Vector]:
+        """Bounds of the velocity setpoint: no further than the limit within one step, (J,) each."""
+        limits = self.limits
+        fastest = np.where(self._far_outside(q), 0.0, limits.velocity)
+        low = _clip((limits.lower - q) / dt, -fastest, fastest)
+        high = _clip((limits.upper - q) / dt, -fastest, fastest)
+        return self._within_acceleration(low, high, self._last.dq, dt)
+
+    def _effort_bounds(
+        self, q: Vector, dq: Vector, bounds: tuple[Vector, Vector]
+    ) -> tuple[Vector, Vector]:
+        """Bounds of the torque: none outward at a stop, none forward when too fast, (J,) each."""
+        limits = self.limits
+        low, high = -limits.effort, limits.effort
+        if math.isfinite(limits.k_velocity):
+            low = _clip(limits.k_velocity * (bounds[0] - dq), low, high)
+            high = _clip(limits.k_velocity * (bounds[1] - dq), -limits.effort, high)
+        blocked_below = ((q <= limits.lower) & (dq <= 0)) | (dq < -limits.velocity)
+        blocked_above = ((q >= limits.upper) & (dq >= 0)) | (dq > limits.velocity)
+        low = np.where(
+            blocked_below, np.maximum(low, 0.0), np.where(blocked_above, -limits.effort, low)
+        )
+        high = np.where(
+            blocked_above, np.minimum(high, 0.0), np.where(blocked_below, limits.effort, high)
+        )
+        return low, high
+
+    def _within_acceleration(
+        self, low: Vector, high: Vector, speed: Vector, dt: float
+    ) -> tuple[Vector, Vector]:
+        step = self.limits.acceleration * dt
+        return _clip(low, speed - step, speed + step), _clip(high, speed - step, speed + step)
+
+    def _begin(self, q: Vector) -> None:
+        zero = self._zero
+        self._last = JointCommand(q=q, dq=zero, tau=zero, kp=zero, kd=zero)
+        self._speed = zero
+        self._started = True
+
+    def _measured(self, state: RobotState, name: str, absent: Vector) -> Vector:
+        """A measured field (J,), with `absent` wherever nothing or no number was measured."""
+        if name not in state.fields:
+            return absent
+        row = _row(state.field(name), len(absent), name)
+        return np.where(np.isfinite(row), row, absent)
+
+    def _far_outside(self, q: Vector) -> NDArray[np.bool_]:
+        limits = self.limits
+        return (q < limits.lower - limits.tolerance) | (q > limits.upper + limits.tolerance)
+
+    def _finite(self, command: JointCommand) -> tuple[JointCommand, bool]:
+        """The command as (J,) rows, with the previous entry wherever one is no number."""
+        rows, replaced = {}, False
+        for name in _ENTRIES:
+            last = getattr(self._last, name)
+            row = _row(getattr(command, name), len(last), name)
+            good = np.isfinite(row)
+            replaced |= not good.all()
+            rows[name] = np.where(good, row, last)
+        gripper = command.gripper
+        if gripper is not None:
+            gripper = np.asarray(gripper, np.float64).reshape(1, 1)
+            if not np.isfinite(gripper).all():
+                gripper, replaced = self._last.gripper, True
+        return JointCommand(**rows, gripper=gripper), replaced
+
+
+class RotorLimiter:
+    """Rotor speeds in [0, 1]; an entry that is no number stays as it was."""
+
+    def __init__(self, num_rotors: int) -> None:
+        """Limit commands (1, num_rotors)."""
+        self._last = np.zeros((1, num_rotors))
+
+    def start(self, state: RobotState) -> None:
+        """Rotors at rest."""
+        self._last = np.zeros_like(self._last)
+
+    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+        """The nearest allowed command."""
+        if not isinstance(command, RotorCommand):
+            raise ShapeError(f"a rotor limiter takes RotorCommand, got {type(command).__name__}")
+        asked, replaced = _finite(command.speed, self._last, "speed")
+        self._last = np.clip(asked, 0.0, 1.0)
+        clamped = not np.array_equal(self._last, asked)
+        return Limited(RotorCommand(speed=self._last), clamped, replaced)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyRateLimits:
+    """Limits of a command to an inner loop."""
+
+    rates: tuple[float, float, float] = (10.0, 10.0, 6.0)
+    """Largest body rates about x, y and z [rad/s]; a choice, to be narrowed per vehicle."""
+    thrust: float = 1.0
+    """Largest collective thrust, in (0, 1]."""
+
+
+class BodyRateLimiter:
+    """Body rates and thrust within limits; an entry that is no number stays as it was."""
+
+    def __init__(self, limits: BodyRateLimits | None = None) -> None:
+        """Limit by `limits`."""
+        limits = limits or BodyRateLimits()
+        self._high = np.array([[*limits.rates, limits.thrust]], float)
+        self._low = np.array([[*(-rate for rate in limits.rates), 0.0]])
+        self._last = np.zeros((1, 4))
+
+    def start(self, state: RobotState) -> None:
+        """No rates and no thrust."""
+        self._last = np.zeros((1, 4))
+
+    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+        """The nearest allowed command."""
+        if not isinstance(command, BodyRateCommand):
+            raise ShapeError(
+                f"a body-rate limiter takes BodyRateCommand, got {type(command).__name__}"
+            )
+        rates, no_rates = _finite(command.rates_b, self._last[:, :3], "rates_b")
+        thrust, no_thrust = _finite(command.thrust, self._last[:, 3:], "thrust")
+        asked = np.concatenate([rates, thrust], axis=1)  # 3 rates, 1 thrust
+        self._last = np.clip(asked, self._low, self._high)
+        sent = BodyRateCommand(rates_b=self._last[:, :3], thrust=self._last[:, 3:])
+        return Limited(sent, not np.array_equal(self._last, asked), no_rates or no_thrust)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoseLimits:
+    """Where and how fast an end effector may be sent."""
+
+    lower: tuple[float, float, float] = (-math.inf, -math.inf, -math.inf)
+    """Corner of the workspace box [m], axes of the command."""
+    upper: tuple[float, float, float] = (math.inf, math.inf, math.inf)
+    speed: float = 0.25
+    """Largest speed of the target [m/s]: that of manual operation in ISO 10218 as commonly told."""
+
+
+class PoseLimiter:
+    """Clamps a pose target, before a controller follows it: to a box, and in speed."""
+
+    def __init__(self, limits: PoseLimits) -> None:
+        """Limit by `limits`."""
+        self._limits = limits
+        self._last: PoseCommand | None = None
+
+    def start(self, state: RobotState) -> None:
+        """Forget the previous target: the next one is where the speed limit starts from."""
+        self._last = None
+
+    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
+        """The nearest allowed target; raises ShapeError where the first one is no number."""
+        if not isinstance(command, PoseCommand):
+            raise ShapeError(f"a pose limiter takes PoseCommand, got {type(command).__name__}")
+        last = self._last or command
+        position, no_position = _finite(command.position_w, last.position_w, "position_w")
+        turn, no_turn = _finite(command.orientation_w, last.orientation_w, "orientation_w")
+        if not (np.isfinite(position).all() and np.isfinite(turn).all()):
+            raise ShapeError("the first pose target must be finite numbers")
+        length = float(np.linalg.norm(turn))
+        turn = turn / length if length > 1e-6 else np.asarray(last.orientation_w, float)
+        boxed = np.clip(position, self._limits.lower, self._limits.upper)
+        if self._last is not None:
+            step = boxed - last.position_w
+            distance = float(np.linalg.norm(step))
+            boxed = last.position_w + step * min(
+                1.0, self._limits.speed * dt / max(distance, 1e-12)
+            )
+        self._last = PoseCommand(position_w=boxed, orientation_w=turn, gripper=command.gripper)
+        clamped = not np.array_equal(boxed, position)
+        return Limited(self._last, clamped, no_position or no_turn)
+
+
+def make_limiter(
+    spec: RobotSpec, *, joints: JointLimits | None = None, rates: BodyRateLimits | None = None
+) -> Limiter:
+    """The limiter of the command that a robot's driver accepts."""
+    if spec.command is CommandKind.joint:
+        return JointLimiter(joints or JointLimits.of(spec))
+    if spec.command is CommandKind.rotors:
+        return RotorLimiter(len(spec.rotors))
+    if spec.command is CommandKind.body_rates:
+        return BodyRateLimiter(rates)
+    raise ConfigError(
+        f"robot '{spec.name}' accepts '{spec.command.value}' commands, which nothing limits yet; "
+        "known: joint, rotors, body_rates"
+    )
+
+
+def _row(value: object, count: int, name: str) -> Vector:
+    """A batch of one robot as a row of its own, (count,)."""
+    row = np.asarray(value, dtype=np.float64)
+    if row.shape not in ((1, count), (count,)):
+        raise ShapeError(f"'{name}' must be (1, {count}) for this robot, got {row.shape}")
+    return row.reshape(count)
+
+
+def _clip(value: Vector, low: ArrayLike, high: ArrayLike) -> Vector:
+    """Like `numpy.clip`, in half its time for rows of a dozen entries."""
+    return np.minimum(np.maximum(value, low), high)
+
+
+def _finite(
+    value: object, last: NDArray[np.float64], name: str
+) -> tuple[NDArray[np.float64], bool]:
+    """The value with the previous one wherever it is no number, and whether it was replaced."""
+    asked = np.asarray(value, dtype=np.float64)
+    if asked.shape != last.shape:
+        raise ShapeError(f"'{name}' must be {last.shape} for this robot, got {asked.shape}")
+    good = np.isfinite(asked)
+    return np.where(good, asked, last), not bool(good.all())

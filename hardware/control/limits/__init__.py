@@ -1,1 +1,0 @@
-"""Limits of commands, the last thing before the robot."""

@@ -1,1 +1,0 @@
-"""What the robot process and its neighbours exchange without waiting for each other."""

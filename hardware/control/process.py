@@ -1,0 +1,170 @@
+"""What runs in the robot process: the loop, and the channels to its neighbours.
+
+    policy, people --- command mail, acts mail ---> loop --- state mail, status mail ---> whoever
+
+Neighbours (ROS 2, pages, recorders) are processes of their own: whatever happens to them, the loop
+ticks on, and what they leave unsaid for too long stops the robot.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hardware.control.clock import Clock
+from hardware.control.ipc import (
+    ArrayPublisher,
+    CommandLayout,
+    CommandSubscriber,
+    RequestSubscriber,
+    StatusPublisher,
+)
+from hardware.control.limits import make_limiter
+from hardware.control.monitors import SafetyLimits, SafetyMonitor
+from hardware.control.pipeline import ControllerSet
+from hardware.control.robot_loop import RobotLoop, StampedDriver
+from hardware.control.safety import SafetyState
+from hardware.control.stopping import StopConfig, make_stopping
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
+from robot_rl.core.robot_state import RobotState
+
+_SUM_UP_SECONDS = 1.0
+
+
+class RobotChannels:
+    """Names of the channels of a robot; one robot process at a time has them."""
+
+    def __init__(self, robot: str) -> None:
+        """Derive them from the name of the robot."""
+        self.robot = robot
+        self.policy = f"{robot}.policy"
+        """Commands of a policy."""
+        self.human = f"{robot}.human"
+        """Commands of a person."""
+        self.requests = f"{robot}.requests"
+        """Requests of people."""
+        self.state = f"{robot}.state"
+        """Measured states."""
+        self.measured = f"{robot}.measured"
+        """Samples of a robot that another process talks to."""
+        self.sent = f"{robot}.sent"
+        """Commands on their way to it."""
+        self.world = f"{robot}.world"
+        """Goals and further inputs of a simulated robot."""
+        self.status = f"{robot}.status"
+        """Status of the loop."""
+
+
+class RobotProcess:
+    """A robot, its loop, and the channels around them."""
+
+    def __init__(
+        self, driver: StampedDriver, *, name: str, clock: Clock, period: float,
+        gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
+        stop: StopConfig | None = None, controllers: ControllerSet | None = None,
+        setpoint: CommandKind | None = None,
+    ) -> None:  # fmt: skip
+        """Join the parts and connect the driver.
+
+        Args:
+            driver: The robot.
+            name: Of the channels.
+            clock: Of the loop.
+            period: Of the loop [s].
+            gain_sets: Names of the sets of gains that commands may be made for; neighbours have
+                the same in the same order.
+            limits: Thresholds; by the kind of robot if None.
+            stop: How it stands up and stops.
+            controllers: Controllers between setpoints and the driver's commands.
+            setpoint: Kind of command that policies and people send; the robot's own if None.
+
+        Raises:
+            ChannelBusyError: Another process runs this robot.
+            Exception: What the driver's `connect` raises.
+        """
+        spec = driver.spec
+        channels = RobotChannels(name)
+        limits = limits or (SafetyLimits.for_flight() if spec.rotors else SafetyLimits())
+        self._states = ArrayPublisher(
+            channels.state, spec.state_widths
+        )  # first: refuses a second process
+        self._status = StatusPublisher(channels.status)
+        self._driver = _Told(driver, self._states)
+        kind = setpoint or spec.command
+        layout = CommandLayout(spec, kind, gain_sets)
+        self._sources = {
+            SafetyState.POLICY: CommandSubscriber(channels.policy, layout),
+            SafetyState.HUMAN: CommandSubscriber(channels.human, layout),
+        }
+        self.loop = RobotLoop(
+            self._driver, clock=clock, period=period,
+            monitor=SafetyMonitor(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
+            limiter=make_limiter(spec), stopping=make_stopping(spec, stop), controllers=controllers,
+            sources=self._sources,
+        )  # fmt: skip
+        self._requests = RequestSubscriber(channels.requests, self.loop.requests)
+        self._clock = clock
+        self._sum_up_at = clock.now() + _SUM_UP_SECONDS
+        try:
+            driver.connect()
+        except BaseException:  # Ctrl-C too: no channel may stay behind
+            self.close()
+            raise
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Tick until asked to end or Ctrl-C, then stop the robot softly and let go of it.
+
+        Args:
+            until: Whether to end; asked once per tick, while the robot stops too.
+        """
+        try:
+            self.loop.run(lambda: self.between_ticks() or until())
+        finally:
+            self._status.send(self.loop.status)
+            self.close()
+
+    def close(self) -> None:
+        """Stop the robot and remove the channels; allowed more than once."""
+        self._driver.close()
+        for box in (self._states, self._status, self._requests, *self._sources.values()):
+            box.close()
+
+    def between_ticks(self) -> bool:
+        """Hear of acts and tell the status; `run` does it after every tick. Never asks to end."""
+        self._requests.poll()
+        now = self._clock.now()
+        if now >= self._sum_up_at:
+            self._sum_up_at = now + _SUM_UP_SECONDS
+            self._status.summed_up(self.loop.latencies.summary())
+        self._status.send(self.loop.status)
+        return False
+
+
+class _Told:
+    """A driver whose readings go to the neighbours too."""
+
+    def __init__(self, driver: StampedDriver, states: ArrayPublisher) -> None:
+        self._driver, self._states = driver, states
+
+    @property
+    def spec(self) -> RobotSpec:
+        return self._driver.spec
+
+    @property
+    def stamp(self) -> float:
+        return self._driver.stamp
+
+    def connect(self) -> None:
+        self._driver.connect()
+
+    def read(self) -> RobotState:
+        state = self._driver.read()
+        self._states.send(state.fields, self._driver.stamp)
+        return state
+
+    def write(self, command: RobotCommand) -> RobotCommand:
+        return self._driver.write(command)
+
+    def stop(self) -> None:
+        self._driver.stop()
+
+    def close(self) -> None:
+        self._driver.close()

@@ -1,1 +1,0 @@
-"""When the loop runs, and how late."""

@@ -1,1 +1,0 @@
-"""What the loop looks at in every tick, and when it speaks."""

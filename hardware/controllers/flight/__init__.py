@@ -1,1 +1,0 @@
-"""Laws for what flies."""

@@ -1,1 +1,0 @@
-"""Numbers of the loop as standard messages, and back."""

@@ -1,1 +1,0 @@
-"""The policy's side of the wire."""

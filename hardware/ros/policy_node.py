@@ -1,0 +1,267 @@
+"""The policy's node: measurements in, commands out, once per control period.
+
+A period ends as soon as its measurements have come (`DecisionTiming`). The node decides nothing
+about safety: the robot's side does, and does not trust this one. What is refused here is refused so
+that a person reads why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from hardware.control.clock import Clock
+from hardware.control.safety import SafetyState
+from hardware.ros.command_messages import CommandMessages, Gains
+from hardware.ros.compat import message
+from hardware.ros.policy_step import STEP_TOPIC, STEP_TYPE, PolicyStep, StepMessages, decide
+from hardware.ros.robot_inputs import RobotInputs
+from hardware.ros.session import RosSession
+from hardware.ros.streams import CommandWriter
+from policies.runner import PolicyRunner, PolicySpec
+from robot_rl.core.episodic import GoalClock
+from robot_rl.core.errors import StaleStateError
+from robot_rl.core.robot_command import RobotCommand
+
+_SLACK = 0.25
+"""How much earlier than a period a sample may have been measured to count as its end [periods]."""
+_PATIENCE = 1.5
+"""How long to wait for a sample that is late [periods]."""
+
+
+class DecisionTiming:
+    """Says when a control period is over; asked after every look at what has come."""
+
+    def __init__(self, control_dt: float, rates: Mapping[str, float]) -> None:
+        """Nothing has been decided yet: the first samples are answered at once.
+
+        Args:
+            control_dt: Between two decisions [s].
+            rates: Topics with stamps, and how often each comes [Hz].
+        """
+        self._period, self._period_ns = control_dt, round(control_dt * 1e9)
+        self._slack = round(_SLACK * control_dt * 1e9)
+        self._topics = [name for name, rate in rates.items() if rate * control_dt > 1 - _SLACK]
+        """Those that end a control period."""
+        self._patience = control_dt * (_PATIENCE if self._topics else 1.0)
+        self._due: int | None = None
+        self._answered = 0  # stamp of what was decided on last [ns]
+        self._decided: float | None = None
+
+    def rest(self, now: float) -> float:
+        """How long nothing needs to be looked at [s]; 0 where a sample may end the period now.
+
+        Args:
+            now: Time of a clock [s].
+        """
+        if self._decided is None:
+            return 0.0
+        share = 1 - _SLACK if self._topics else 1.0
+        return max(0.0, self._decided + share * self._period - now)
+
+    def spare(self, now: float) -> float:
+        """How long it is until a sample may be expected [s]; 0 where the clock decides."""
+        if self._decided is None or not self._topics:
+            return 0.0
+        return max(0.0, self._decided + self._period - now)
+
+    def left(self, now: float) -> float:
+        """How long to wait for a sample at most [s]."""
+        if self._decided is None:
+            return self._patience
+        return max(0.0, self._decided + self._patience - now)
+
+    def is_over(self, stamps: Mapping[str, int], now: float) -> bool:
+        """Whether to decide now; where it says so, the next period has begun.
+
+        Args:
+            stamps: Of the newest message of each topic that has sent one [ns].
+            now: Time of the clock [s].
+        """
+        if self._decided is None:
+            self._decided = now - (1 - _SLACK) * self._period  # looks from now on
+        oldest = self._oldest(stamps)
+        in_time = oldest > self._answered and oldest >= (self._due or 0) - self._slack
+        if not in_time and self.left(now) > 0:
+            return False
+        self._decided, self._answered = now, oldest
+        if in_time and (self._due is None or oldest > self._due + self._period_ns):
+            self._due = oldest  # the first one, or the first after a pause
+        if self._due is not None:
+            self._due += self._period_ns
+        return True
+
+    def _oldest(self, stamps: Mapping[str, int]) -> int:
+        """What is known of every topic that ends a period is at least this new [ns]."""
+        return min((stamps.get(name, 0) for name in self._topics), default=0)
+
+
+_SAFETY_TYPE = ("diagnostic_msgs", "DiagnosticStatus")
+_STEPS_KEPT = 128
+"""For a recorder that has not found the policy yet when the policy has found the recorder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTick:
+    """What came of one control period."""
+
+    command: RobotCommand | None
+    """What was decided; None while the policy waits."""
+    waits_for: str = ""
+    """Why nothing was decided, in words."""
+    stamp: int = 0
+    """Time of the measurements that were answered [ns]."""
+    age: float = 0.0
+    """Age of these measurements when the command left [s]."""
+
+
+def gains_of(spec: PolicySpec) -> dict[str, Gains]:
+    """The gain set that a policy was trained with, by a name that says which numbers it holds."""
+    action_map = spec.action_map
+    joints = spec.robot.num_joints
+    if not joints:
+        return {}
+    gains = Gains(
+        stiffness=np.array([action_map.stiffness[:joints]]),
+        damping=np.array([action_map.damping[:joints]]),
+    )
+    digest = sha256(gains.stiffness.tobytes() + gains.damping.tobytes()).hexdigest()
+    return {f"policy:{digest[:8]}": gains}
+
+
+def command_messages(spec: PolicySpec) -> CommandMessages:
+    """How the commands of a policy travel."""
+    return CommandMessages(spec.robot, gains_of(spec), spec.action_map.kind)
+
+
+class PolicyNode:
+    """A policy between a robot's topics."""
+
+    def __init__(
+        self,
+        session: RosSession,
+        runner: PolicyRunner,
+        *,
+        goals: Mapping[str, np.ndarray] | None = None,
+        shadow: bool = False,
+    ) -> None:
+        """Subscribe and publish.
+
+        Args:
+            session: The node, in the robot's namespace.
+            runner: The policy.
+            goals: Goals that hold until a message changes them, (1, width).
+            shadow: Publish under `shadow/` what would have been commanded; the robot hears none.
+        """
+        spec = runner.spec
+        self.runner = runner
+        self.inputs = RobotInputs(
+            session, spec.robot, goal_widths=spec.goal_widths, sensed_widths=spec.sensed_widths,
+            goals=goals,
+        )  # fmt: skip
+        self._clocks = {
+            name: GoalClock(clock, spec.control_dt) for name, clock in spec.clocks.items()
+        }
+        self._session = session
+        messages = command_messages(spec)
+        self.topic = f"{'shadow/' if shadow else ''}{messages.topic}"
+        kind = message(messages.package, messages.message)
+        self._publisher = session.publisher(self.topic, kind)
+        self._commands = CommandWriter(self._publisher, messages, next(iter(gains_of(spec)), ""))
+        self._step_kind = message(*STEP_TYPE)
+        self._steps = StepMessages(spec, message("std_msgs", "MultiArrayDimension"))
+        self._step_publisher = session.publisher(
+            STEP_TOPIC, self._step_kind, reliable=True, depth=_STEPS_KEPT
+        )
+        self._safety = session.listen("safety/state", *_SAFETY_TYPE, latched=True)
+        self._in_charge = True
+        self._ended, self._number = True, 0
+        self._timing = DecisionTiming(spec.control_dt, self.inputs.rates)
+        self._rehearsal = 0.0  # how long the last one took [s]
+
+    def wait(self, clock: Clock) -> bool:
+        """Sleep until a message has come that may end a control period, or none came in time.
+
+        Returns:
+            Whether the period is over: then `tick`.
+
+        Raises:
+            SpecMismatchError: Messages do not fit the robot that the policy was trained for.
+            ShapeError: A goal or a further input has another width than the policy's.
+        """
+        now = clock.now()
+        if (rest := self._timing.rest(now)) > 0:
+            clock.sleep_until(now + rest)
+            begin = clock.now()
+            if self._timing.spare(begin) > 2 * self._rehearsal:
+                self.rehearse()
+                self._rehearsal = clock.now() - begin
+        self._session.wait(self._timing.left(clock.now()))
+        self.inputs.poll()
+        return self._timing.is_over(self.inputs.stamps, clock.now())
+
+    def rehearse(self) -> None:
+        """Do what `tick` will do, for nobody: what has slept for a period is slow at first."""
+        if not self._ended:
+            self._commands.prepare(self.runner.rehearse(), self.inputs.stamp)
+
+    def tick(self) -> PolicyTick:
+        """Decide on what `wait` has seen, publish; once per control period.
+
+        After a pause in the measurements, or one that is not finite, an episode begins anew:
+        histories of before would be mixed with what came after. And until the policy is in charge,
+        every step is the first one: what it would have done has not been done.
+
+        Raises:
+            NonFiniteError: An observation or the action is not finite; nothing was published.
+        """
+        if (told := self._safety.take()) is not None:  # no robot of ours, if nothing ever comes
+            self._in_charge = told.message == SafetyState.POLICY.value
+        starts, self._ended = self._ended or not self._in_charge, True
+        self._run_clocks(starts)
+        try:
+            command = decide(self.runner, self.inputs, now=self._session.now(), starts=starts)
+        except StaleStateError as error:
+            return PolicyTick(command=None, waits_for=str(error))
+        self._ended = False
+        stamp = self.inputs.stamp
+        self._commands.publish(command, stamp)
+        age = (self._session.now() - stamp) * 1e-9
+        self._tell_step(starts)
+        return PolicyTick(command=command, stamp=stamp, age=age)
+
+    def _run_clocks(self, starts: bool) -> None:
+        """Goals that run by themselves, where nobody sends them."""
+        for name, clock in self._clocks.items():
+            if name in self.inputs.sent_goals:
+                continue
+            if starts:
+                clock.reset()
+            else:
+                clock.tick()
+            self.inputs.goal[name][:] = clock.value(self.inputs.goal)
+
+    def _tell_step(self, starts: bool) -> None:
+        """Say what the command came from, where somebody listens: a recorder."""
+        self._number += 1
+        if not self.recorders:
+            return
+        packed = self._step_kind()
+        self._steps.pack(PolicyStep.of(self._number, starts, self.inputs, self.runner), packed)
+        self._step_publisher.publish(packed)
+
+    @property
+    def recorders(self) -> int:
+        """Who hears what the commands came from."""
+        return int(self._step_publisher.get_subscription_count())
+
+    @property
+    def listeners(self) -> int:
+        """Who hears the commands."""
+        return int(self._publisher.get_subscription_count())
+
+    @property
+    def others(self) -> int:
+        """Publishers on the command's topic beside this one."""
+        return int(self._session.node.count_publishers(self.topic)) - 1

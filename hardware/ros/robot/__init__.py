@@ -1,1 +1,0 @@
-"""The robot process's side of the wire."""

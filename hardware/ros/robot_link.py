@@ -1,0 +1,183 @@
+"""The neighbour of a robot process that talks to somebody else's node: topics <-> channels.
+
+    their joint_states, imu/data, ... ---> measured channel ---> `IpcDriver` of the loop
+    their command topic               <--- sent channel     <---
+
+A sample goes on when a new message of the first topic has come and none of the others is too old;
+its stamp is that of the message, on the loop's clock. When the loop falls silent, the last that
+their node hears is a stop.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import numpy as np
+
+from hardware.control.clock import Clock
+from hardware.control.ipc import ArrayPublisher, CommandLayout, CommandSubscriber
+from hardware.control.monitors import StampedCommand
+from hardware.control.process import RobotChannels
+from hardware.drivers.ipc_driver import PUBLISHERS, measured_widths
+from hardware.ros.command_messages import Gains
+from hardware.ros.foreign_commands import COMMAND, Wiring, make_commands
+from hardware.ros.message_parts import clock_offset
+from hardware.ros.robot_inputs import Measurements, RobotInputs
+from hardware.ros.session import Newest, RosSession
+from hardware.ros.state_messages import StateTopic
+from robot_rl.core.errors import SpecMismatchError, StaleStateError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import RobotCommand
+from robot_rl.core.robot_driver import safe_command
+
+_AHEAD = 50_000_000
+"""How far a stamp may lie in the future [ns]: beyond that an old sample would look young."""
+_FRESH = 0.1
+"""Age up to which a sample is gone by [s]."""
+_COUNT_SECONDS, _FAREWELL_SECONDS = 0.1, 0.5
+
+
+class RobotLink:
+    """One robot that somebody else's node drives."""
+
+    def __init__(
+        self, session: RosSession, spec: RobotSpec, *, name: str, clock: Clock, wiring: Wiring,
+        period: float, gain_sets: Mapping[str, Gains], silence: float = 0.1,
+    ) -> None:  # fmt: skip
+        """Open topics and channels.
+
+        Args:
+            session: A node.
+            spec: The robot.
+            name: Of the robot's channels.
+            clock: The kind of clock that the loop has.
+            wiring: Checked: topics and form of commands.
+            period: Of the loop [s].
+            gain_sets: Names of gains, for nodes that know them.
+            silence: Age of the loop's newest command after which the node is stopped [s].
+        """
+        channels = RobotChannels(name)
+        self._session, self._clock, self._silence = session, clock, silence
+        self._inputs = RobotInputs(
+            _Renamed(session, wiring.topics), spec, goal_widths={}, sensed_widths={}
+        )
+        self._measured = ArrayPublisher(channels.measured, measured_widths(spec))
+        self._sent = CommandSubscriber(channels.sent, CommandLayout(spec, spec.command))
+        self._commands = make_commands(spec, wiring, gain_sets, period)
+        self._topic = wiring.topics[COMMAND]
+        self._publisher = session.publisher(self._topic, self._commands.kind, reliable=True)
+        self._safe = safe_command(spec)
+        self._last: StampedCommand | None = None
+        self._driving = False
+        self._stamp = 0
+        self._arrived = -np.inf
+        self._count_at, self._publishers = clock.now(), 1
+        self.trouble = ""
+        """Why no sample goes on; empty where they do."""
+
+    @property
+    def heard(self) -> bool:
+        """Whether a sample has gone on yet."""
+        return self._stamp > 0
+
+    @property
+    def driving(self) -> bool:
+        """Whether the loop commands the robot now."""
+        return self._driving
+
+    @property
+    def others(self) -> int:
+        """Who else sends commands to the robot."""
+        return self._publishers - 1
+
+    def poll(self) -> None:
+        """Carry over what has come on either side; call it more often than the loop ticks."""
+        now = self._clock.now()
+        if now >= self._count_at:
+            self._publishers = max(1, self._session.node.count_publishers(self._topic))
+            self._count_at = now + _COUNT_SECONDS
+        self._hand_on_sample()
+        self._hand_on_command(now)
+
+    def close(self) -> None:
+        """Stop the robot and let go of the channels; allowed more than once.
+
+        Waits a moment for their node to have heard the stop: who leaves at once takes it along.
+        """
+        if self._driving:
+            self._stop()
+            self._session.deliver(self._publisher, _FAREWELL_SECONDS)
+        self._measured.close()
+        self._sent.close()
+
+    def _hand_on_sample(self) -> None:
+        try:
+            self._inputs.poll()
+        except SpecMismatchError as error:  # of another node on the topic, or for good
+            self.trouble = str(error)
+            return
+        stamp = self._inputs.stamp
+        if stamp == self._stamp and self.heard:
+            return
+        ros_now = self._session.now()  # after the look: what comes meanwhile is not early
+        if stamp > ros_now + _AHEAD:
+            ahead = (stamp - ros_now) * 1e-9
+            self.trouble = f"stamps lie {ahead:.3f} s in the future; synchronise the clocks"
+            return
+        try:
+            self._inputs.robot_state(ros_now)
+        except StaleStateError as error:
+            self.trouble = str(error)
+            return
+        self.trouble, self._stamp = "", stamp
+        offset = clock_offset(self._session.now, self._clock.now)
+        self._arrived = (min(stamp, ros_now) - offset) * 1e-9
+        told = {**self._inputs.state, PUBLISHERS: np.array([[self._publishers]])}
+        self._measured.send(told, self._arrived)
+
+    def _hand_on_command(self, now: float) -> None:
+        newest = self._sent.newest()
+        if newest is not None and newest is not self._last:
+            self._last = newest
+            self._driving = True
+            self._publish(newest.command)
+        elif self._driving and (newest is None or now - newest.stamp > self._silence):
+            self._stop()
+
+    def _stop(self) -> None:
+        """The loop has ended or died: a stop, then nothing more."""
+        self._driving = False
+        self._publish(self._safe)
+        last = self._commands.farewell()
+        if last is not None:
+            self._publisher.publish(last)
+
+    def _publish(self, command: RobotCommand) -> None:
+        if not _is_finite(command):
+            return
+        fresh = self._clock.now() - self._arrived < _FRESH
+        state = self._inputs.state if fresh else None
+        packed = self._commands.pack(command, state, self._session.now())
+        if packed is not None:
+            self._publisher.publish(packed)
+
+
+class _Renamed:
+    """A session in which topics have the names that somebody else's node gives them."""
+
+    def __init__(self, session: RosSession, names: Mapping[str, str]) -> None:
+        self._session, self._names = session, names
+
+    def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
+        """Hear measurements under their other name."""
+        name = self._names.get(topic.name, topic.name)
+        return self._session.measured(replace(topic, name=name), widths)
+
+    def listen(self, topic: str, package: str, kind: str, *, latched: bool = False) -> Newest:
+        """Hear a topic under its other name."""
+        name = self._names.get(topic, topic)
+        return self._session.listen(name, package, kind, latched=latched)
+
+
+def _is_finite(command: RobotCommand) -> bool:
+    values = (getattr(command, entry.name) for entry in fields(command))
+    return all(bool(np.isfinite(value).all()) for value in values if value is not None)

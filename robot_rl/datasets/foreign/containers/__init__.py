@@ -1,1 +1,0 @@
-"""Files of arrays that others use: HDF5 and .npz."""

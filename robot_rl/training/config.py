@@ -1,0 +1,306 @@
+"""Settings of a training: its length, what is learned from what, what is saved, who collects."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from robot_rl.buffers.priorities import ReplayConfig
+from robot_rl.core.errors import ConfigError
+
+
+class Weighting(Enum):
+    """Which episodes of before are drawn how often (Hong et al. 2023, arXiv:2306.13085)."""
+
+    none = "none"
+    """All transitions equally often."""
+    returns = "returns"
+    """exp(G / temperature), G the episode's return scaled to [0, 1] over all episodes."""
+    success = "success"
+    """The same with G = 1 for an episode with success, 0 for others."""
+
+
+@dataclass(kw_only=True)
+class PriorConfig:
+    """What earlier experience is learned from beside the run's own (Ball et al. 2023, RLPD)."""
+
+    run: str = ""
+    """Folder of a run whose replay was saved, or of a data set (docs/data.md); empty for none."""
+    share: float = 0.5
+    """Part of every minibatch that is drawn from it online; 0, after an offline phase, leaves it
+    behind (WSRL)."""
+    weighting: Weighting = Weighting.none
+    """Which of its episodes are drawn more often."""
+    weighting_temperature: float = 0.1
+    """How much: at 0.1 the best episode's transitions are drawn exp(10) times as often as the
+    worst's."""
+
+    def __post_init__(self) -> None:
+        """Refuse shares that leave nothing of the run's own."""
+        if not 0 <= self.share < 1:
+            raise ConfigError(f"training.prior.share must lie in [0, 1), got {self.share}")
+        if not 0.01 <= self.weighting_temperature <= 1e6:
+            raise ConfigError(
+                "training.prior.weighting_temperature must lie in [0.01, 1e6], got "
+                f"{self.weighting_temperature}"
+            )
+
+
+class SnapshotValue(Enum):
+    """What states of a data set are told apart by."""
+
+    return_to_go = "return_to_go"
+    """Reward from the state to the episode's end."""
+    reward_so_far = "reward_so_far"
+    """Reward from the episode's beginning to the state."""
+
+
+class StartCheckpoint(Enum):
+    """Which checkpoint of another run."""
+
+    latest = "latest"
+    best = "best"
+
+
+@dataclass(kw_only=True)
+class OfflineConfig:
+    """Updates from the transitions of `training.prior.run` alone."""
+
+    updates: int = 0
+    """How many; 0 leaves the phase out. They count as steps of the run's length."""
+    evaluation_interval: int = 10_000
+    """Updates between two evaluations; each is followed by a checkpoint."""
+    held_out: float = 0.05
+    """Part of the data set's episodes that is never learned from: what is right about them, and not
+    about others, is learned by heart."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        if self.updates < 0 or self.evaluation_interval < 1:
+            raise ConfigError(
+                "training.offline.updates must be >= 0 and evaluation_interval >= 1, got "
+                f"{self.updates} and {self.evaluation_interval}"
+            )
+        if not 0 <= self.held_out <= 0.5:
+            raise ConfigError(
+                f"training.offline.held_out must lie in [0, 0.5], got {self.held_out}"
+            )
+
+
+@dataclass(kw_only=True)
+class StartConfig:
+    """A learner to begin with: networks, targets, optimisers, temperature of another run."""
+
+    run: str = ""
+    """Folder of that run, or of runs, of which the newest with a checkpoint is taken; empty begins
+    with weights drawn anew."""
+    checkpoint: StartCheckpoint = StartCheckpoint.latest
+    """Which of its checkpoints."""
+    acts: bool = False
+    """The policy is worth following before anything is learned, as a residual on its base is."""
+
+
+@dataclass(kw_only=True)
+class SnapshotConfig:
+    """Episodes that begin in states of a data set, while training is young."""
+
+    data: str = ""
+    """Folder of a data set that was collected with states=true; empty begins as the task does."""
+    steps: int = 100_000
+    """World-steps after which episodes begin as the task lets them."""
+    episode_steps: int = 100
+    """Control steps after which an episode that began so is truncated."""
+    clusters: int = 4
+    """Clusters of states, drawn from alike."""
+    value: SnapshotValue = SnapshotValue.return_to_go
+    """What they are clustered by."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        for name in ("steps", "episode_steps", "clusters"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"training.snapshots.{name} must be at least 1, got {getattr(self, name)}"
+                )
+
+
+@dataclass(kw_only=True)
+class DemonstrationConfig:
+    """What is learned from, and when it has been learned."""
+
+    data: str = ""
+    """Folder of a data set of episodes (docs/data.md)."""
+    validation_share: float = 0.1
+    """Share of the episodes that are held out, at least one; 0 holds none out."""
+    successes_only: bool = False
+    """Leave out episodes that did not succeed."""
+    episodes: int = 0
+    """Learn from the first so many episodes, those held out among them; 0 takes all."""
+    patience: int = 0
+    """Stop after so many evaluations without a lower validation loss; 0 goes on to the end."""
+
+    def __post_init__(self) -> None:
+        """Refuse splits that leave nothing."""
+        if not 0 <= self.validation_share < 1:
+            raise ConfigError(
+                "training.demonstrations.validation_share must lie in [0, 1), got "
+                f"{self.validation_share}"
+            )
+        for name in ("episodes", "patience"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"training.demonstrations.{name} must be >= 0, got {getattr(self, name)}"
+                )
+        if self.patience and not self.validation_share:
+            raise ConfigError(
+                f"training.demonstrations.patience={self.patience} waits for a validation loss; "
+                "give a validation_share above 0"
+            )
+
+
+class Symmetry(Enum):
+    """What is made of a robot that has a left and a right."""
+
+    none = "none"
+    """Nothing."""
+    augment = "augment"
+    """Half of every minibatch is drawn; the other half are the mirror images of the first."""
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """How long to train, how much to learn from what is collected, how often to look and save."""
+
+    total_steps: int = 5_000_000
+    """Length of the run in world-steps (steps of all worlds together)."""
+    random_steps: int = 20_000
+    """World-steps with uniformly random actions at the start; nothing is learned meanwhile. None
+    where the run begins with a policy: then there are `warm_up_steps`."""
+    warm_up_steps: int = 5_000
+    """World-steps, after an offline phase or with `start`, in which the policy acts as it is and
+    nothing is learned (WSRL): they fill the replay."""
+    updates_per_step: int = 4
+    """Updates of the learner after each step of all worlds."""
+    replay_capacity: int = 250_000
+    """Transitions kept."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """Which of them are drawn how often."""
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    """What is mixed into them."""
+    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    """What a learner that needs no experience of its own learns from: bc, flow, act. Steps and
+    intervals of such a run are updates."""
+    offline: OfflineConfig = field(default_factory=OfflineConfig)
+    """Updates from `prior` alone, before the first step."""
+    start: StartConfig = field(default_factory=StartConfig)
+    """A learner to begin with."""
+    snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
+    """States that episodes begin in at first."""
+    symmetry: Symmetry = Symmetry.none
+    """Whether mirror images are learned from too."""
+    evaluation_interval: int = 1_000_000
+    """World-steps between two evaluations; each is followed by a checkpoint."""
+    evaluation_episodes: int = 256
+    """Episodes per evaluation, one per world."""
+    checkpoint_interval: int = 0
+    """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
+    Such checkpoints are not scored: they are resumed from, and never the best."""
+    checkpoint_seconds: float = 300.0
+    """Wall time after which there is another checkpoint [s]; 0 looks at no clock."""
+    save_replay: bool = True
+    """Save the replay with each checkpoint; without it a resumed run starts with an empty one."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints kept; the best is kept besides."""
+
+    def __post_init__(self) -> None:
+        """Refuse loops that cannot run."""
+        for name in (
+            "replay_capacity", "evaluation_interval", "evaluation_episodes",
+            "keep_checkpoints",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
+        for name in (
+            "random_steps", "warm_up_steps", "updates_per_step", "checkpoint_interval",
+            "checkpoint_seconds",
+        ):  # fmt: skip
+            if getattr(self, name) < 0:
+                raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
+        if self.total_steps < (0 if self.offline.updates else 1):
+            raise ConfigError(
+                f"training.total_steps must be at least 1, got {self.total_steps}; 0 needs "
+                "training.offline.updates above 0"
+            )
+        if self.offline.updates and not self.prior.run:
+            raise ConfigError(
+                f"training.offline.updates={self.offline.updates} needs stored experience, and "
+                "training.prior.run is empty: name a data set or a run"
+            )
+        if self.prior.run and self.prior.share == 0 and not self.offline.updates:
+            raise ConfigError(
+                "training.prior.share=0 leaves nothing of training.prior.run to learn from; "
+                "expected a share above 0, or training.offline.updates above 0"
+            )
+
+    @property
+    def length(self) -> int:
+        """Steps of the run: updates of the offline phase and world-steps."""
+        return self.offline.updates + self.total_steps
+
+    @property
+    def begins_trained(self) -> bool:
+        """Whether there is a policy before the first step in the worlds."""
+        return self.offline.updates > 0 or bool(self.start.run) or self.start.acts
+
+
+SMALLEST_BLOCK = 32
+"""Below so many rows, sending a block costs more than collecting it."""
+
+
+@dataclass(kw_only=True)
+class ClusterConfig:
+    """How many processes collect for one learner, and where (docs/parallel.md)."""
+
+    collectors: int = 0
+    """Processes with an equal share of the worlds each; 0 collects in the learner's own process."""
+    address: str = ""
+    """Ray cluster that they run in, such as auto or 10.0.0.1:6379; empty starts one here."""
+    rows: int = 256
+    """Transitions that a collector sends at once, at least: whole steps of its worlds."""
+    device: str = "cpu"
+    """Where its worlds live: cpu, or cuda, which takes a GPU of the cluster for each."""
+    cpus: float = 1.0
+    """Cores that the cluster sets aside for each."""
+    start_seconds: float = 120.0
+    """How long they may take to come up [s]."""
+    answer_seconds: float = 60.0
+    """How long one may take for a block before another takes its place [s]."""
+
+    def __post_init__(self) -> None:
+        """Refuse clusters that cannot work."""
+        if self.collectors < 0:
+            raise ConfigError(f"cluster.collectors must be at least 0, got {self.collectors}")
+        if self.rows < SMALLEST_BLOCK:
+            raise ConfigError(f"cluster.rows must be at least {SMALLEST_BLOCK}, got {self.rows}")
+        if self.device not in ("cpu", "cuda"):
+            raise ConfigError(f"cluster.device must be cpu or cuda, got '{self.device}'")
+        for name in ("cpus", "start_seconds", "answer_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"cluster.{name} must be above 0, got {getattr(self, name)}")
+
+    def share(self, num_envs: int) -> int:
+        """Worlds of each collector.
+
+        Raises:
+            ConfigError: They cannot have equal shares.
+        """
+        if num_envs % self.collectors:
+            lower = num_envs // self.collectors * self.collectors
+            raise ConfigError(
+                f"num_envs={num_envs} was asked of {self.collectors} collectors, which must have "
+                f"equal shares; take a multiple of {self.collectors}, such as "
+                f"{lower or self.collectors}"
+            )
+        return num_envs // self.collectors
+
+    def steps(self, num_envs: int) -> int:
+        """Steps of its worlds that a collector sends at once."""
+        return -(-self.rows // self.share(num_envs))

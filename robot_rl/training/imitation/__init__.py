@@ -1,1 +1,0 @@
-"""Demonstrations in memory, and the loop that learns from them."""

@@ -1,1 +1,0 @@
-"""Transitions of before, beside those of the run."""

@@ -1,0 +1,206 @@
+"""Episodes of a data set as rows of a replay, one after another in a single world.
+
+Where both sides name reward terms, these must be the same and are weighed as the run weighs its
+own. Demonstrations mostly have a single reward: it is taken as it is, as is the sum of all terms
+where the run has none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.buffers.row_layout import FLAGS, RowLayout, check_rows
+from robot_rl.core.base_action import BASE_ACTION, BasePolicy
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import MonteCarloReturns
+from robot_rl.datasets.episode import Episode
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.ranks import check_room
+
+
+class ObservationAugmenter(Protocol):
+    """Adds groups to the observations of episodes that were stored without them."""
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Groups that it adds."""
+        ...
+
+    def __call__(self, episode: Episode) -> Episode:
+        """The episode with them."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """What was read of a data set of episodes."""
+
+    replay: ReplayBuffer
+    digest: str
+    note: str
+    """What is to be said about its rewards."""
+    succeeded: Tensor | None
+    """Whether every row's episode did, (T, 1) bool, where the data set knows."""
+    held_out: ReplayBuffer | None
+    """Episodes that are not learned from."""
+
+
+def read_episodes(
+    folder: Path, own: ReplayBuffer, spec: EnvSpec, groups: Sequence[str], *, seed: int,
+    returns: MonteCarloReturns | None = None, held_out: float = 0.0,
+    augment: ObservationAugmenter | None = None, copies: int = 1,
+) -> Episodes:  # fmt: skip
+    """Read a data set of episodes.
+
+    Args:
+        folder: Of the data set.
+        own: Replay of the run they are mixed into; decides discount, steps and reward weights.
+        spec: Its environment.
+        groups: Observation groups to read.
+        seed: Seed of the draws.
+        returns: The returns that a learner asks for.
+        held_out: Part of the episodes that is kept apart: every so manieth.
+        augment: Adds groups.
+        copies: How many processes of this machine read it.
+
+    Raises:
+        ConfigError: It holds no transitions, or more than the memory does, or success is asked for
+            that nobody judged.
+        DatasetError: It is damaged, or not ours.
+        SpecMismatchError: The transitions do not fit; the message names both sides.
+    """
+    dataset = EpisodeDataset(folder, images=False)
+    weighed = bool(dataset.spec.reward_names and spec.reward_names)
+    told = dataset.spec
+    if augment is not None:
+        told = replace(told, groups={**told.groups, **augment.widths})
+    description = row_description(told)
+    if not weighed:
+        description["reward_names"] = list(spec.reward_names)
+    check_rows(description, own.description, str(folder))
+    judged = dataset.spec.judges_success
+    if returns is not None and returns.failure_reward and not judged:
+        raise ConfigError(
+            f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
+            f"episodes failed, and {folder} judges no success; name those that did with "
+            "robot-rl data relabel ... --success, or take failure_reward=0"
+        )
+    every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
+    apart = [i for i in range(len(dataset)) if i % every == every - 1]
+    world = replace(spec, num_envs=1, reward_names=spec.reward_names if weighed else ())
+    lengths = dataset.lengths
+    check_room(folder, sum(lengths), RowLayout(world, groups), spec.device, copies)
+
+    def filled(
+        numbers: Sequence[int], wanted: MonteCarloReturns | None
+    ) -> tuple[ReplayBuffer, Tensor]:
+        count = sum(lengths[i] for i in numbers)
+        if count < own.n_step:
+            raise ConfigError(
+                f"training.prior.run: {folder} holds {count} transitions"
+                + (" to hold out" if numbers is apart else "")
+                + f"; expected at least {own.n_step}"
+                + (", or training.offline.held_out=0" if apart else "")
+            )
+        replay = ReplayBuffer(
+            world, groups, capacity=count,
+            gamma=own.gamma, n_step=own.n_step, chunks=own.chunks, seed=seed, returns=wanted,
+        )  # fmt: skip
+        success: list[Tensor] = []
+        replay.refill(_rows(dataset, numbers, replay.layout, augment, success))
+        if weighed:
+            replay.share_weights(own)
+        return replay, torch.cat(success)[:, None]
+
+    chosen = set(apart)
+    replay, success = filled([i for i in range(len(dataset)) if i not in chosen], returns)
+    if replay.monte_carlo is not None:
+        replay.monte_carlo.success.copy_(success)
+    alike = bool(dataset.spec.reward_names) == bool(spec.reward_names)
+    return Episodes(
+        replay=replay, digest=dataset.digest,
+        note="" if alike else ", with the rewards stored there",
+        succeeded=replay.trajectories().any_in_episode(success) if judged else None,
+        held_out=filled(apart, None)[0] if apart else None,
+    )  # fmt: skip
+
+
+def row_description(spec: DatasetSpec) -> dict[str, Any]:
+    """What rows of all that a data set has would hold, as `describe_rows` tells it."""
+    columns = [
+        *([f"obs/{name}", width] for name, width in spec.groups.items()),
+        ["action", spec.action_size],
+        ["reward", max(1, len(spec.reward_names))],
+        *([f"next_obs/{name}", width] for name, width in spec.groups.items()),
+        *([flag, 1] for flag in FLAGS),
+    ]
+    return {
+        "columns": columns,
+        "reward_names": list(spec.reward_names),
+        "control_dt": spec.control_dt,
+        "robot": None if spec.robot is None else dict(spec.robot),
+    }
+
+
+def _rows(
+    dataset: EpisodeDataset, numbers: Sequence[int], layout: RowLayout,
+    augment: ObservationAugmenter | None, success: list[Tensor],
+) -> Iterator[Tensor]:  # fmt: skip
+    """Episodes as steps of one world, (T, 1, W) each; their success, (T,) bool, is added."""
+    for stored in dataset.episodes(numbers):
+        episode = stored if augment is None else augment(stored)
+        rows = torch.zeros(episode.num_steps, layout.width)
+        obs = {name: torch.from_numpy(episode.obs[name][:-1]) for name in layout.groups}
+        layout.pack(obs, _step(episode, layout), rows)
+        success.append(torch.from_numpy(episode.success))
+        yield rows[:, None]
+
+
+def _step(episode: Episode, layout: RowLayout) -> EnvStep:
+    """All steps of an episode as one step of as many worlds."""
+    after = {name: torch.from_numpy(episode.obs[name][1:]) for name in layout.groups}
+    terms = episode.reward_terms if layout.reward_names else None
+    return EnvStep(
+        obs=after,
+        next_obs=after,
+        reward=torch.from_numpy(episode.reward),
+        reward_terms=None if terms is None else torch.from_numpy(terms),
+        terminated=torch.from_numpy(episode.terminated),
+        truncated=torch.from_numpy(episode.truncated),
+        success=torch.from_numpy(episode.success),
+        valid=torch.from_numpy(episode.valid),
+        action=torch.from_numpy(episode.action),
+        intervened=torch.from_numpy(episode.intervened),
+    )
+
+
+class BaseActions:
+    """Runs a base along episodes, each from a new plan on; their own actions stay what they are."""
+
+    def __init__(self, base: BasePolicy, action_size: int) -> None:
+        """Take a base.
+
+        Args:
+            base: For one world.
+            action_size: A.
+        """
+        self._base = base
+        self.widths: Mapping[str, int] = {BASE_ACTION: action_size}
+        """The group that is added."""
+
+    def __call__(self, episode: Episode) -> Episode:
+        """The episode with `base_action`, (T + 1, A), after what was observed in each frame."""
+        starting, actions = torch.ones(1, dtype=torch.bool), []
+        for t in range(episode.num_steps + 1):
+            obs: Obs = {name: torch.from_numpy(g[t : t + 1]) for name, g in episode.obs.items()}
+            action = self._base.next(obs) if t else self._base.restart(starting, obs)
+            actions.append(action.numpy())
+        return replace(episode, obs={**episode.obs, BASE_ACTION: np.concatenate(actions)})

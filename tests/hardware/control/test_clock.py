@@ -1,0 +1,100 @@
+"""Clocks, latencies, and what a process asks the system for."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+
+from hardware.control.clock import Latencies, LogicalClock, MonotonicClock
+from hardware.control.lateness import bare_lateness
+from robot_rl.core.process import clean_environ
+
+
+def test_logical_time_passes_only_when_somebody_sleeps_or_works():
+    clock = LogicalClock(1.0)
+    clock.sleep_until(3.0)
+    clock.sleep_until(2.0)
+    assert clock.now() == 3.0
+    clock.advance(0.5)
+    assert clock.now() == 3.5
+
+
+def test_the_real_clock_wakes_at_or_after_the_deadline():
+    clock = MonotonicClock()
+    for _ in range(20):
+        deadline = clock.now() + 1e-3
+        clock.sleep_until(deadline)
+        assert clock.now() >= deadline
+    clock.sleep_until(clock.now() - 1.0)  # has passed: at once
+
+
+def test_a_signal_does_not_end_the_sleep_early():
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda *_: heard.append(True))
+    try:
+        clock = MonotonicClock()
+        deadline = clock.now() + 0.03
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        clock.sleep_until(deadline)
+        assert clock.now() >= deadline
+        assert heard == [True]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_percentiles_are_of_the_last_samples_and_the_longest_of_all():
+    latencies = Latencies(["read", "write"], remembered=100)
+    for value in [9.0, *np.arange(1, 101)]:  # the 9 is forgotten, but for the count
+        latencies.add("read", value)
+    latencies.add("read", 50.5)  # in the place of 1
+    found = latencies.summary()
+    assert list(found) == ["read"]
+    assert found["read"].count == 102
+    assert found["read"].p50 == np.percentile([*range(2, 101), 50.5], 50)
+    assert found["read"].longest == 100
+    assert sorted(latencies.samples("read")) == sorted([*range(2, 101), 50.5])
+    assert latencies.samples("write").size == 0
+
+
+def test_a_loop_on_a_perfect_clock_is_never_late():
+    assert bare_lateness(LogicalClock(), 0.002, 50).summary()["lateness"].longest < 1e-12
+
+
+def test_rights_are_asked_for_reported_and_given_back():
+    """In a process of its own: the garbage collector and the scheduler belong to all tests."""
+    code = """
+import gc, os, sys
+from hardware.control.realtime import release_realtime, request_realtime
+rights = request_realtime(priority=1)
+assert [right.name for right in rights] == ["SCHED_FIFO", "mlockall", "gc", "switch interval"]
+assert all(right.detail for right in rights), rights
+assert rights[2].granted and not gc.isenabled() and gc.get_freeze_count() > 0
+assert rights[3].granted and sys.getswitchinterval() < 1e-3
+assert rights[0].granted == (os.sched_getscheduler(0) == os.SCHED_FIFO)
+release_realtime()
+assert gc.isenabled() and gc.get_freeze_count() == 0
+assert os.sched_getscheduler(0) == os.SCHED_OTHER
+"""
+    environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+    assert gc.isenabled()
+
+
+def test_a_right_that_is_refused_names_its_remedy():
+    """A limit of zero locked bytes and a user without rights: both are refused, nothing fails."""
+    code = """
+import os, resource
+from hardware.control.realtime import request_realtime
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+if os.getuid() == 0:
+    os.setuid(65534)
+rights = {right.name: right for right in request_realtime()}
+for name, key in (("SCHED_FIFO", "rtprio"), ("mlockall", "memlock")):
+    assert not rights[name].granted and key in rights[name].detail, rights
+"""
+    environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
+    subprocess.run([sys.executable, "-c", code], check=True, env=environ)

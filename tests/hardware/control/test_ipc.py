@@ -1,0 +1,210 @@
+"""The channel between processes: newest, whole, never waiting, nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from hardware.control.ipc import (
+    ChannelBusyError,
+    CommandLayout,
+    CommandPublisher,
+    CommandSubscriber,
+    SharedMemoryReader,
+    SharedMemoryWriter,
+    channel_path,
+)
+from hardware.control.monitors import StampedCommand
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
+from robot_rl.core.process import clean_environ
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RotorCommand,
+    TwistCommand,
+)
+from tests.hardware.control.robots import multirotor, two_joints
+
+NAME = f"test-{os.getpid()}"
+
+
+def child(code):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)}),
+    )
+
+
+def newest(reader):
+    message = reader.newest()
+    return None if message is None else message.values.tolist()
+
+
+def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
+    with SharedMemoryWriter(NAME, 3) as writer, SharedMemoryReader(NAME, 3) as reader:
+        assert reader.newest() is None
+        writer.write([1, 2, 3], 0.5)
+        writer.write([4, 5, 6], 0.6)
+        message = reader.newest()
+        assert message is not None
+        assert (message.sequence, message.stamp) == (2, 0.6)
+        np.testing.assert_array_equal(message.values, [4, 5, 6])
+        assert reader.newest() is message
+
+
+def test_a_message_once_read_is_not_changed_by_later_ones():
+    with SharedMemoryWriter(NAME, 1) as writer, SharedMemoryReader(NAME, 1) as reader:
+        writer.write([1], 0.0)
+        first = reader.newest()
+        for value in range(2, 6):
+            writer.write([value], 0.0)
+        assert first is not None
+        assert first.values == [1]
+
+
+def test_a_second_writer_is_refused_until_the_first_is_gone():
+    with SharedMemoryWriter(NAME, 1), pytest.raises(ChannelBusyError, match="another process"):
+        SharedMemoryWriter(NAME, 1)
+    SharedMemoryWriter(NAME, 1).close()
+
+
+def test_a_reader_sees_the_writer_go_and_come_again():
+    reader = SharedMemoryReader(NAME, 1)
+    assert reader.newest() is None
+    for value in (1, 2):
+        with SharedMemoryWriter(NAME, 1) as writer:
+            assert reader.newest() is None
+            writer.write([value], 0.0)
+            message = reader.newest()
+            assert message is not None
+            assert message.values == [value]
+        assert reader.newest() is None
+    reader.close()
+
+
+def test_ten_cycles_leave_neither_files_nor_descriptors():
+    before = (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists())
+    for _ in range(10):
+        with SharedMemoryWriter(NAME, 8) as writer, SharedMemoryReader(NAME, 8) as reader:
+            writer.write(np.zeros(8), 0.0)
+            assert reader.newest() is not None
+    assert (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists()) == before
+
+
+def test_another_width_or_name_is_refused():
+    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 3) as reader:
+        with pytest.raises(ShapeError, match="takes 2 numbers, got 3"):
+            writer.write([1, 2, 3], 0.0)
+        writer.write([1, 2], 0.0)
+        assert reader.newest() is None
+    with pytest.raises(ConfigError, match="without '/'"):
+        SharedMemoryReader("a/b", 1)
+
+
+def test_a_half_written_message_is_never_read():
+    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 2) as reader:
+        writer.write([1, 1], 0.1)
+        with open(channel_path(NAME), "r+b") as file:
+            whole = file.read()
+            slot = (len(whole) - 8) // 2
+            # A writer that dies while it fills the other slot for message 2 ...
+            file.seek(8)
+            file.write(b"\xff" * (slot // 2))
+            file.flush()
+            assert newest(reader) == [1, 1]
+            # ... and one whose stores arrive in the wrong order: named before it is whole.
+            file.seek(0)
+            file.write((2).to_bytes(8, "little"))
+            file.flush()
+            assert newest(reader) == [1, 1]
+            file.seek(8)
+            file.write((2).to_bytes(8, "little"))  # the head of message 2, without its values
+            file.flush()
+            assert newest(reader) == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_writer_killed_at_any_moment_leaves_whole_messages_and_a_free_mailbox():
+    writes = f"""
+        import numpy as np
+        from hardware.control.ipc import SharedMemoryWriter
+        writer = SharedMemoryWriter({NAME!r}, 500)
+        print("ready", flush=True)
+        value = 0.0
+        while True:
+            value += 1.0
+            writer.write(np.full(500, value), value)
+    """
+    reader = SharedMemoryReader(NAME, 500)
+    for _ in range(3):
+        writer = child(writes)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        read = 0
+        while read < 3000:
+            message = reader.newest()
+            read += message is not None
+            if message is not None:
+                assert np.all(message.values == message.stamp)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        message = reader.newest()
+        assert message is not None
+        assert np.all(message.values == message.stamp)
+    SharedMemoryWriter(NAME, 500).close()
+    reader.close()
+    assert not channel_path(NAME).exists()
+
+
+ONE = np.ones((1, 1))
+COMMANDS = [
+    (two_joints(), CommandKind.joint, JointCommand(
+        **{name: np.array([[i, i + 0.5]]) for i, name in enumerate(("q", "dq", "tau", "kp", "kd"))},
+        gripper=0.25 * ONE)),
+    (multirotor(), CommandKind.rotors, RotorCommand(speed=np.array([[0.1, 0.2, 0.3, 0.4]]))),
+    (multirotor(), CommandKind.body_rates,
+     BodyRateCommand(rates_b=np.array([[1.0, 2, 3]]), thrust=ONE)),
+    (two_joints(), CommandKind.pose, PoseCommand(position_w=np.array([[1.0, 2, 3]]),
+                                                 orientation_w=np.array([[1.0, 0, 0, 0]]))),
+    (two_joints(), CommandKind.twist, TwistCommand(linear_b=np.array([[1.0, 2, 3]]),
+                                                   angular_b=np.array([[4.0, 5, 6]]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "command"), COMMANDS, ids=lambda v: getattr(v, "value", "")
+)
+def test_a_command_of_every_kind_arrives_as_it_was_sent(spec, kind, command):
+    layout = CommandLayout(spec, kind, ("damping", "stand"))
+    sender, receiver = CommandPublisher(NAME, layout), CommandSubscriber(NAME, layout)
+    sender.send(StampedCommand(command=command, stamp=1.5, gains="stand"))
+    arrived = receiver.newest()
+    assert arrived is not None
+    assert (arrived.stamp, arrived.gains) == (1.5, "stand")
+    assert type(arrived.command) is type(command)
+    for name, value in vars(command).items():
+        np.testing.assert_array_equal(getattr(arrived.command, name), value)
+    assert receiver.newest() is arrived
+    sender.close()
+    assert receiver.newest() is None
+    receiver.close()
+
+
+def test_a_command_of_another_kind_or_with_unknown_gains_is_not_sent():
+    sender = CommandPublisher(NAME, CommandLayout(multirotor(), CommandKind.rotors, ("a",)))
+    rotors = RotorCommand(speed=np.zeros((1, 4)))
+    with pytest.raises(ConfigError, match="unknown"):
+        sender.send(StampedCommand(command=rotors, stamp=0.0, gains="b"))
+    rates = BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=ONE)
+    with pytest.raises(SpecMismatchError, match="takes RotorCommand"):
+        sender.send(StampedCommand(command=rates, stamp=0.0, gains="a"))
+    sender.close()

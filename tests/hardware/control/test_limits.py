@@ -1,0 +1,237 @@
+"""Joint commands: the rules by hand, and bounds that hold for any stream of commands."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hardware.control.limits import RETURN_SPEED, JointLimiter, JointLimits
+from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from robot_rl.core.robot_state import RobotState
+from tests.hardware.control.robots import two_joints
+
+DT = 0.01
+SPEC = two_joints()
+LOWER, UPPER = np.array([-1.0, -2.0]), np.array([1.0, 0.5])
+SPEED, EFFORT = np.array([2.0, 4.0]), np.array([10.0, 5.0])
+
+
+def command(q=(0, 0), dq=(0, 0), tau=(0, 0), kp=(40, 20), kd=(4, 2), gripper=None):
+    rows = [np.array([row], dtype=float) for row in (q, dq, tau, kp, kd)]
+    if gripper is not None:
+        gripper = np.array([[gripper]])
+    return JointCommand(**dict(zip(("q", "dq", "tau", "kp", "kd"), rows, strict=True)),
+                        gripper=gripper)  # fmt: skip
+
+
+def measured(q=(0, 0), dq=(0, 0)):
+    return RobotState({"joint_position": np.array([q], float),
+                       "joint_velocity": np.array([dq], float)})  # fmt: skip
+
+
+def limiter(**settings):
+    return JointLimiter(JointLimits.of(SPEC, **settings))
+
+
+def joint(sent):
+    assert isinstance(sent.command, JointCommand)
+    return sent.command
+
+
+class TestByHand:
+    def test_a_command_within_limits_passes_unchanged(self):
+        sent = limiter().limit(command(q=(0.01, -0.02), tau=(3, -2)), measured(), DT)
+        np.testing.assert_array_equal(joint(sent).q, [[0.01, -0.02]])
+        np.testing.assert_array_equal(joint(sent).tau, [[3, -2]])
+        assert not sent.clamped
+        assert not sent.replaced
+
+    def test_the_position_window_lies_around_the_previous_command_not_the_measurement(self):
+        limits = limiter()
+        for step in (1, 2, 3):  # the joints never move
+            sent = limits.limit(command(q=(1, -2)), measured(), DT)
+            np.testing.assert_allclose(joint(sent).q, [[0.02 * step, -0.04 * step]])
+        assert sent.clamped
+
+    def test_the_first_window_lies_around_the_measured_pose(self):
+        sent = limiter().limit(command(q=(0, 0)), measured(q=(0.5, -1)), DT)
+        np.testing.assert_allclose(joint(sent).q, [[0.48, -0.96]])
+
+    def test_acceleration_widens_the_window_step_by_step(self):
+        limits = limiter(acceleration=50.0)  # 0.5 rad/s per step of 10 ms
+        sent = [joint(limits.limit(command(q=(1, -2)), measured(), DT)).q[0] for _ in range(3)]
+        np.testing.assert_allclose(sent, [[0.005, -0.005], [0.015, -0.015], [0.03, -0.03]])
+
+    def test_the_soft_limiter_slows_in_proportion_to_the_distance(self):
+        limits = limiter(soft_margin=0.1, k_position=10.0)
+        limits.start(measured(q=(0.8, 0)))
+        sent = limits.limit(command(q=(1, 0)), measured(q=(0.8, 0)), DT)
+        # 10 / s times 0.1 rad to the soft limit of 0.9: 1 rad/s instead of 2
+        np.testing.assert_allclose(joint(sent).q[0, 0], 0.81)
+
+    def test_a_command_beyond_the_soft_limit_is_driven_back(self):
+        limits = limiter(soft_margin=0.1, k_position=10.0)
+        limits.start(measured(q=(0.95, 0)))
+        sent = limits.limit(command(q=(1, 0)), measured(), DT)
+        np.testing.assert_allclose(joint(sent).q[0, 0], 0.95 - 10 * 0.05 * DT)
+
+    def test_a_joint_outside_its_soft_limits_moves_a_degree_per_second_at_most(self):
+        limits = limiter(soft_margin=0.1, k_position=10.0)
+        limits.start(measured())
+        sent = limits.limit(command(q=(-1, 0)), measured(q=(0.95, 0)), DT)
+        np.testing.assert_allclose(joint(sent).q[0, 0], -RETURN_SPEED * DT)
+
+    def test_a_joint_far_outside_its_hard_limits_is_not_moved(self):
+        limits = limiter(soft_margin=0.1, k_position=10.0)
+        limits.start(measured())
+        sent = limits.limit(command(q=(-1, 0), dq=(-1, 0)), measured(q=(1.01, 0)), DT)
+        assert (joint(sent).q[0, 0], joint(sent).dq[0, 0]) == (0, 0)
+
+    def test_the_velocity_setpoint_reaches_the_position_limit_within_a_step_at_most(self):
+        sent = limiter().limit(command(dq=(2, 9)), measured(q=(0.99, 0)), DT)
+        np.testing.assert_allclose(joint(sent).dq, [[1.0, 4.0]])
+
+    def test_torque_is_clipped(self):
+        sent = limiter().limit(command(tau=(11, -6)), measured(), DT)
+        np.testing.assert_array_equal(joint(sent).tau, [[10, -5]])
+
+    @pytest.mark.parametrize(
+        ("q", "dq", "asked", "sent"),
+        [
+            (1.0, 0.0, 3.0, 0.0),  # at the upper stop: nothing outward
+            (1.0, 0.0, -3.0, -3.0),  # ... but inward
+            (1.0, -0.1, 3.0, 3.0),  # on its way back: may be braked
+            (-1.0, 0.0, -3.0, 0.0),
+            (-1.0, 0.0, 3.0, 3.0),
+            (0.0, 2.1, 3.0, 0.0),  # too fast: nothing forward
+            (0.0, 2.1, -3.0, -3.0),
+            (0.0, -2.1, -3.0, 0.0),
+        ],
+    )
+    def test_torque_does_not_push_into_a_stop_nor_beyond_the_speed(self, q, dq, asked, sent):
+        result = limiter().limit(command(tau=(asked, 0)), measured((q, 0), (dq, 0)), DT)
+        assert joint(result).tau[0, 0] == sent
+
+    def test_soft_effort_fades_toward_the_velocity_bound(self):
+        limits = limiter(k_velocity=4.0)
+        sent = limits.limit(command(tau=(10, 0)), measured(dq=(1.5, 0)), DT)
+        assert joint(sent).tau[0, 0] == 4.0 * (2.0 - 1.5)
+
+    def test_gains_are_bounded_by_a_multiple_of_the_robots_own(self):
+        sent = limiter(gain_factor=2.0).limit(command(kp=(100, -1), kd=(9, 1)), measured(), DT)
+        np.testing.assert_array_equal(joint(sent).kp, [[80, 0]])
+        np.testing.assert_array_equal(joint(sent).kd, [[8, 1]])
+
+    def test_no_number_keeps_the_previous_entry_and_is_told(self):
+        limits = limiter()
+        limits.limit(command(q=(0.01, 0.02), gripper=0.3), measured(), DT)
+        bad = command(q=(math.nan, 0.03), tau=(math.inf, 1), gripper=math.nan)
+        sent = limits.limit(bad, measured(), DT)
+        np.testing.assert_array_equal(joint(sent).q, [[0.01, 0.03]])
+        np.testing.assert_array_equal(joint(sent).tau, [[0, 1]])
+        assert joint(sent).gripper == 0.3
+        assert sent.replaced
+
+    def test_the_gripper_stays_between_closed_and_open(self):
+        sent = limiter().limit(command(gripper=1.5), measured(), DT)
+        assert joint(sent).gripper == 1.0
+        assert sent.clamped
+
+
+@pytest.mark.parametrize("bad", [command(q=(0, 0, 0)), RotorCommand(speed=np.zeros((1, 4)))])
+def test_another_shape_or_kind_is_refused(bad):
+    with pytest.raises(ShapeError):
+        limiter().limit(bad, measured(), DT)
+
+
+def test_limits_that_contradict_each_other_are_refused():
+    with pytest.raises(ConfigError, match="soft limits"):
+        limiter(soft_margin=2.0)
+    with pytest.raises(ConfigError, match="acceleration"):
+        limiter(acceleration=-1.0)
+
+
+anything = st.floats(allow_nan=True, allow_infinity=True, width=32) | st.floats(-3, 3)
+pair = st.tuples(anything, anything)
+commands = st.lists(
+    st.builds(command, q=pair, dq=pair, tau=pair, kp=pair, kd=pair), min_size=1, max_size=30
+)
+pose = st.tuples(st.floats(-1, 1), st.floats(-2, 0.5))
+states = st.builds(measured, q=pair, dq=pair)
+limit_settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "acceleration": st.floats(1.0, 500.0),
+        "soft_margin": st.floats(0.01, 0.5),
+        "k_position": st.floats(1.0, 200.0),
+        "k_velocity": st.floats(0.1, 50.0),
+    },
+)
+
+
+@settings(max_examples=50)
+@given(limit_settings, pose, commands, states)
+def test_no_command_outside_limits_ever_leaves(chosen, start, stream, state):
+    limits = limiter(**chosen)
+    limits.start(measured(q=start))
+    for asked in stream:
+        sent = joint(limits.limit(asked, state, DT))
+        assert np.all((sent.q >= LOWER) & (sent.q <= UPPER))
+        assert np.all(np.abs(sent.dq) <= SPEED)
+        assert np.all(np.abs(sent.tau) <= EFFORT)
+        assert np.all((sent.kp >= 0) & (sent.kp <= [80, 40]))
+        assert np.all((sent.kd >= 0) & (sent.kd <= [8, 4]))
+
+
+@settings(max_examples=50)
+@given(limit_settings, pose, commands, states)
+def test_speed_and_acceleration_of_the_commands_are_bounded(chosen, start, stream, state):
+    limits = limiter(**chosen)
+    limits.start(measured(q=start))
+    q, speed, setpoint = np.array(start), np.zeros(2), np.zeros(2)
+    for asked in stream:
+        sent = joint(limits.limit(asked, state, DT))
+        new_speed = (sent.q[0] - q) / DT
+        assert np.all(np.abs(new_speed) <= SPEED * (1 + 1e-9))
+        if "acceleration" in chosen and "soft_margin" not in chosen:
+            # 1e-9: positions of size 1 differ by 1e-16, divided by dt twice
+            step = chosen["acceleration"] * DT + 1e-9
+            assert np.all(np.abs(new_speed - speed) <= step)
+            assert np.all(np.abs(sent.dq[0] - setpoint) <= step)
+        q, speed, setpoint = sent.q[0], new_speed, sent.dq[0]
+
+
+@settings(max_examples=50)
+@given(st.floats(1.0, 500.0), commands)
+def test_soft_limits_do_not_break_the_bound_of_acceleration(acceleration, stream):
+    limits = limiter(acceleration=acceleration, soft_margin=0.2, k_position=20.0)
+    limits.start(measured())
+    q, speed = np.zeros(2), np.zeros(2)
+    for asked in stream:
+        sent = joint(limits.limit(asked, measured(), DT))
+        new_speed = (sent.q[0] - q) / DT
+        assert np.all(np.abs(new_speed - speed) <= acceleration * DT + 1e-9)
+        assert np.all((sent.q[0] + 1e-12 >= LOWER + 0.2) & (sent.q[0] - 1e-12 <= UPPER - 0.2))
+        q, speed = sent.q[0], new_speed
+
+
+@pytest.mark.parametrize("acceleration", [10.0, 20.0, 500.0])
+def test_a_joint_at_full_speed_brakes_ahead_of_its_limit(acceleration):
+    limits = limiter(acceleration=acceleration)
+    limits.start(measured())
+    sent = [joint(limits.limit(command(q=(9, -9)), measured(), DT)).q[0] for _ in range(400)]
+    speed = np.diff(sent, axis=0) / DT
+    assert np.all(abs(np.diff(speed, axis=0)) <= acceleration * DT + 1e-9)
+    np.testing.assert_allclose(sent[-1], [1, -2], atol=0.02)
+
+
+@settings(max_examples=5)
+@given(pose)
+def test_a_target_within_limits_is_reached(target):
+    limits = limiter(acceleration=200.0)
+    limits.start(measured())
+    sent = [joint(limits.limit(command(q=target), measured(), DT)).q[0] for _ in range(300)]
+    np.testing.assert_allclose(sent[-1], target, atol=1e-6)

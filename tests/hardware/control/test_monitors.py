@@ -1,0 +1,330 @@
+"""The watch on a logical clock: every condition at its threshold, neither before nor without."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand, TickInputs
+from hardware.control.safety import Condition, SafetyState
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.quaternion import from_rotation_vector
+from robot_rl.core.robot import RobotSpec, SensorSpec
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    CommandKind,
+    JointCommand,
+    PoseCommand,
+    RotorCommand,
+)
+from robot_rl.core.robot_state import RobotState
+from tests.hardware.control.robots import multirotor, two_joints
+
+C, S = Condition, SafetyState
+PERIOD = 0.002
+ALWAYS = {C.POLICY_SILENT, C.LEASE_LATE, C.LEASE_LOST}
+"""What holds where nobody commands: it refuses and stops nothing."""
+
+
+def joints(q=(0, 0), dq=(0, 0), tau=(0, 0)):
+    names = ("joint_position", "joint_velocity", "joint_effort")
+    return RobotState(
+        {name: np.array([row], float) for name, row in zip(names, (q, dq, tau), strict=True)}
+    )
+
+
+def flying(lean=0.0, position=(0, 0, 1)):
+    return RobotState({
+        "position_w": np.array([position], float),
+        "orientation_w": from_rotation_vector(np.array([[lean, 0.0, 0.0]])),
+        "linear_velocity_w": np.zeros((1, 3)),
+        "angular_velocity_b": np.zeros((1, 3)),
+    })  # fmt: skip
+
+
+def target(q=(0, 0), kp=(40, 20), dq=(0, 0)):
+    zero = np.zeros((1, 2))
+    return JointCommand(q=np.array([q], float), dq=np.array([dq], float), tau=zero,
+                        kp=np.array([kp], float), kd=zero)  # fmt: skip
+
+
+class Watched:
+    """A watch that is fed one tick per period."""
+
+    def __init__(self, spec=None, limits=None, **settings):
+        self.watch = SafetyMonitor(
+            spec or two_joints(), limits or SafetyLimits(), PERIOD, **settings
+        )
+        self.now = 0.0
+
+    def tick(self, state=None, *, safety=S.READY, stamp=None, **seen):
+        self.now += PERIOD
+        stamp = self.now if stamp is None else stamp
+        return self.watch.update(
+            TickInputs(now=self.now, safety=safety, state=state, stamp=stamp, **seen)
+        )
+
+    def first(self, condition, state=None, limit=1.0, **seen):
+        """Time from now until a condition first holds, the same being seen at every tick."""
+        start = self.now
+        while self.now - start < limit:
+            if condition in self.tick(state, **seen):
+                return pytest.approx(self.now - start, abs=1e-9)
+        return None
+
+
+def test_a_healthy_robot_that_nobody_commands_has_nothing_to_stop_for():
+    assert Watched().tick(joints()) == ALWAYS
+
+
+class TestState:
+    def test_before_the_first_sample_the_state_is_lost(self):
+        assert Watched().tick() == ALWAYS | {C.STATE_LATE, C.STATE_LOST}
+
+    @pytest.mark.parametrize(("condition", "after"), [(C.STATE_LATE, 0.022), (C.STATE_LOST, 0.102)])
+    def test_silence_is_noticed_in_the_first_tick_beyond_the_age(self, condition, after):
+        watched = Watched()
+        watched.tick(joints())
+        assert watched.first(condition) == after
+
+    def test_the_same_stamp_again_is_no_new_sample(self):
+        watched = Watched()
+        watched.tick(joints())
+        assert watched.first(C.STATE_LATE, joints(), stamp=watched.now) == 0.022
+
+    def test_a_sample_that_was_overtaken_is_not_used(self):
+        watched = Watched()
+        watched.tick(joints(q=(0.1, 0)))
+        watched.tick(joints(q=(0.2, 0)), stamp=watched.now - 0.01)
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.1
+
+    def test_a_slow_loop_allows_three_of_its_periods(self):
+        watch = SafetyMonitor(two_joints(), SafetyLimits(), 0.02)
+        watch.update(TickInputs(now=0.0, safety=S.READY, state=joints(), stamp=0.0))
+        assert C.STATE_LATE not in watch.update(TickInputs(now=0.06, safety=S.READY))
+        assert C.STATE_LATE in watch.update(TickInputs(now=0.08, safety=S.READY))
+
+    @pytest.mark.parametrize("bad", [joints(q=(math.nan, 0)), joints(q=(0, 0, 0)), RobotState({})])
+    def test_a_sample_of_no_numbers_or_another_shape_is_told_and_not_used(self, bad):
+        watched = Watched()
+        watched.tick(joints(q=(0.1, 0)))
+        assert C.STATE_INVALID in watched.tick(bad)
+        used = watched.watch.measured.state
+        assert used is not None
+        assert used.joint_position[0, 0] == 0.1
+        assert watched.first(C.STATE_LATE, bad) == 0.02
+
+    def test_hard_limits_have_a_tolerance_and_the_joint_is_named(self):
+        watched = Watched()
+        assert C.OUTSIDE_RANGE not in watched.tick(joints(q=(1.04, 0)))
+        assert C.OUTSIDE_RANGE in watched.tick(joints(q=(0, -2.06)))
+        assert watched.watch.details[C.OUTSIDE_RANGE] == "knee -2.06"
+
+    @pytest.mark.parametrize(
+        ("condition", "good", "bad", "after"),
+        [
+            (C.OVERSPEED, joints(dq=(2.39, 0)), joints(dq=(-2.41, 0)), 0.052),
+            (C.OVERTORQUE, joints(tau=(10.4, 5.2)), joints(tau=(0, -5.3)), 0.052),
+            (C.TRACKING_ERROR, joints(q=(0.9, 0)), joints(q=(-1.04, 0)), 0.102),
+        ],
+    )
+    def test_load_and_lag_must_last(self, condition, good, bad, after):
+        watched, followed = Watched(), target()
+        assert watched.first(condition, good, followed=followed) is None
+        assert watched.first(condition, bad, followed=followed) == after
+
+    def test_a_load_that_pauses_starts_from_the_beginning(self):
+        watched = Watched()
+        assert watched.first(C.OVERSPEED, joints(dq=(3, 0)), limit=0.04) is None
+        watched.tick(joints())
+        assert watched.first(C.OVERSPEED, joints(dq=(3, 0))) == 0.052
+
+    def test_a_joint_without_stiffness_follows_nothing(self):
+        watched = Watched()
+        limp = target(kp=(0, 0))
+        assert watched.first(C.TRACKING_ERROR, joints(q=(-1.04, 0)), followed=limp) is None
+
+    def test_a_robot_that_flies_may_lean_but_not_tumble(self):
+        watched = Watched(multirotor())
+        assert watched.first(C.TUMBLE, flying(lean=1.5)) is None
+        assert watched.first(C.TUMBLE, flying(lean=1.6)) == 0.102
+
+    def test_a_robot_on_the_ground_may_not_lean_far(self):
+        spec = RobotSpec(name="stool", sensors={"orientation_w": SensorSpec()},
+                         command=CommandKind.joint)  # fmt: skip
+        leaning = [RobotState({"orientation_w": from_rotation_vector(np.array([[0.0, a, 0.0]]))})
+                   for a in (1.19, 1.21)]  # fmt: skip
+        watched = Watched(spec)
+        assert watched.first(C.TILT, leaning[0]) is None
+        assert watched.first(C.TILT, leaning[1]) == 0.102
+
+    def test_the_workspace_is_a_box(self):
+        limits = SafetyLimits(workspace_lower=(-1, -1, 0), workspace_upper=(1, 1, 2))
+        watched = Watched(multirotor(), limits)
+        assert C.OUTSIDE_WORKSPACE not in watched.tick(flying(position=(1, -1, 2)))
+        assert C.OUTSIDE_WORKSPACE in watched.tick(flying(position=(0, 0, 2.1)))
+
+    def test_a_force_from_outside_is_noticed(self):
+        spec = RobotSpec(name="arm", sensors={"wrench_ee": SensorSpec()}, command=CommandKind.joint)
+        watched = Watched(spec, SafetyLimits(external_force=5.0))
+        states = [
+            RobotState({"wrench_ee": np.array([[f, 4.0, 0, 99, 99, 99]])}) for f in (2.9, 3.1)
+        ]
+        assert C.EXTERNAL_FORCE not in watched.tick(states[0])
+        assert C.EXTERNAL_FORCE in watched.tick(states[1])
+
+
+class TestPolicy:
+    def stamped(self, watched, command=None, **settings):
+        return StampedCommand(command=command or target(), stamp=watched.now, **settings)
+
+    @pytest.mark.parametrize(
+        ("condition", "after"), [(C.COMMAND_LATE, 0.042), (C.COMMAND_LOST, 0.102)]
+    )
+    def test_silence_counts_from_the_stamp_of_the_state_used(self, condition, after):
+        watched = Watched()
+        watched.tick(joints())
+        commands = {S.POLICY: self.stamped(watched)}
+        assert watched.first(condition, joints(), safety=S.POLICY, commands=commands) == after
+
+    def test_the_pause_that_silence_made_goes_on_counting(self):
+        watched = Watched()
+        watched.tick(joints())
+        commands = {S.POLICY: self.stamped(watched)}
+        watched.first(C.COMMAND_LATE, joints(), safety=S.POLICY, commands=commands)
+        assert watched.first(C.COMMAND_LOST, joints(), safety=S.HOLD, commands=commands) == 0.06
+
+    def test_a_policy_that_speaks_again_ends_the_count_but_not_the_pause(self):
+        watched = Watched()
+        watched.tick(joints())
+        old = {S.POLICY: self.stamped(watched)}
+        watched.first(C.COMMAND_LATE, joints(), safety=S.POLICY, commands=old)
+        new = {S.POLICY: self.stamped(watched)}
+        watched.tick(joints(), safety=S.HOLD, commands=new)
+        assert watched.first(C.COMMAND_LOST, joints(), safety=S.HOLD, commands=new) is None
+
+    def test_a_policy_that_is_not_in_charge_may_be_silent(self):
+        watched = Watched()
+        for safety in (S.PASSIVE, S.ARMING, S.HOLD, S.READY, S.HUMAN, S.SAFE_STOP, S.ESTOP):
+            assert watched.tick(joints(), safety=safety) == ALWAYS
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            target(q=(math.nan, 0)),
+            target(q=(0, 0, 0)),
+            target(q=(math.inf, 0)),
+            RotorCommand(speed=np.zeros((1, 4))),
+        ],
+    )
+    def test_one_bad_command_of_the_one_in_charge_is_enough(self, bad):
+        watched = Watched()
+        watched.tick(joints())
+        commands = {S.POLICY: self.stamped(watched, bad)}
+        assert C.COMMAND_INVALID in watched.tick(joints(), safety=S.POLICY, commands=commands)
+        assert watched.watch.commanded.good[S.POLICY] is None
+
+    def test_a_bad_command_of_somebody_else_cannot_stop_the_robot_nor_take_it_over(self):
+        watched = Watched()
+        watched.tick(joints())
+        commands = {S.POLICY: self.stamped(watched, target(q=(math.nan, 0)))}
+        assert watched.tick(joints(), safety=S.READY, commands=commands) == ALWAYS
+        assert "nan" in watched.watch.details[C.POLICY_SILENT]
+
+    def test_unknown_gains_and_stamps_of_the_future_are_refused(self):
+        watched = Watched(gain_sets=("stand", "policy:1a2b"))
+        watched.tick(joints())
+        for bad in (self.stamped(watched, gains="walk"),
+                    StampedCommand(command=target(), stamp=watched.now + 0.02, gains="stand"),
+                    StampedCommand(command=target(), stamp=math.nan, gains="stand")):  # fmt: skip
+            found = watched.tick(joints(), safety=S.POLICY, commands={S.POLICY: bad})
+            assert C.COMMAND_INVALID in found
+        good = {S.POLICY: self.stamped(watched, gains="policy:1a2b")}
+        found = watched.tick(joints(), safety=S.POLICY, commands=good)
+        assert not found & {C.COMMAND_INVALID, C.POLICY_SILENT}
+
+    def test_a_first_command_far_from_the_pose_is_told_until_it_is_in_charge(self):
+        watched = Watched()
+        watched.tick(joints())
+        far = {S.POLICY: self.stamped(watched, target(q=(0.31, 0)))}
+        assert C.POLICY_JUMP in watched.tick(joints(), commands=far)
+        assert C.POLICY_JUMP not in watched.tick(joints(), safety=S.POLICY, commands=far)
+        near = {S.POLICY: self.stamped(watched, target(q=(0.29, 0)))}
+        assert C.POLICY_JUMP not in watched.tick(joints(), commands=near)
+
+    def test_a_first_pose_far_from_the_end_effector_is_told(self):
+        spec = RobotSpec(name="arm", sensors={"end_effector_position_b": SensorSpec()},
+                         command=CommandKind.joint)  # fmt: skip
+        watched = Watched(spec, kinds=(CommandKind.pose,))
+        state = RobotState({"end_effector_position_b": np.array([[0.5, 0.0, 0.5]])})
+        pose = PoseCommand(position_w=np.array([[0.5, 0.11, 0.5]]),
+                           orientation_w=np.array([[1.0, 0, 0, 0]]))  # fmt: skip
+        watched.tick(state)
+        assert C.HUMAN_JUMP in watched.tick(state, commands={S.HUMAN: self.stamped(watched, pose)})
+
+    def test_after_a_reset_no_old_command_counts(self):
+        watched = Watched()
+        watched.tick(joints())
+        commands = {S.POLICY: self.stamped(watched)}
+        assert C.POLICY_SILENT not in watched.tick(joints(), commands=commands)
+        watched.watch.commanded.forget()
+        assert C.POLICY_SILENT in watched.tick(joints(), commands=commands)
+
+
+class TestPerson:
+    @pytest.mark.parametrize(("condition", "after"), [(C.LEASE_LATE, 0.152), (C.LEASE_LOST, 0.252)])
+    def test_a_person_who_is_gone_loses_the_lease(self, condition, after):
+        watched = Watched()
+        watched.tick(joints())
+        rates = {S.HUMAN: StampedCommand(command=target(), stamp=watched.now)}
+        seen = {"safety": S.HUMAN, "commands": rates, "heartbeat": watched.now}
+        assert watched.first(condition, joints(), **seen) == after
+
+    def test_a_heartbeat_alone_does_not_keep_an_old_command_alive(self):
+        watched = Watched()
+        commands = {S.HUMAN: StampedCommand(command=target(), stamp=watched.now)}
+        found: frozenset[Condition] = frozenset()
+        for _ in range(130):  # 0.26 s
+            found = watched.tick(joints(), safety=S.HUMAN, commands=commands,
+                                 heartbeat=watched.now)  # fmt: skip
+        assert C.LEASE_LOST in found
+
+
+class TestLoop:
+    def test_more_than_one_tick_in_twenty_within_a_second_is_too_many(self):
+        watched = Watched()  # 500 ticks a second, 25 may come late
+        found = [watched.tick(joints(), missed=1) for _ in range(26)]
+        assert [C.OVERRUN in f for f in found] == 25 * [False] + [True]
+        found = [watched.tick(joints()) for _ in range(500)]
+        assert C.OVERRUN in found[0]
+        assert C.OVERRUN not in found[-1]
+
+    def test_a_single_tick_that_misses_six_periods_is_enough(self):
+        watched = Watched()
+        assert C.OVERRUN not in watched.tick(joints(), missed=5)
+        assert C.OVERRUN in watched.tick(joints(), missed=6)
+        assert C.OVERRUN not in watched.tick(joints())
+
+    def test_a_second_publisher_is_noticed(self):
+        assert C.SECOND_PUBLISHER in Watched().tick(joints(), publishers=2)
+
+
+def test_a_drone_takes_body_rates_and_waits_longer():
+    watched = Watched(multirotor(), SafetyLimits.for_flight())
+    watched.tick(flying())
+    rates = BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.full((1, 1), 0.5))
+    commands = {S.POLICY: StampedCommand(command=rates, stamp=watched.now)}
+    assert watched.tick(flying(), commands=commands) == {C.LEASE_LATE, C.LEASE_LOST}
+    seen = {"safety": S.POLICY, "commands": commands}
+    assert watched.first(C.COMMAND_LOST, flying(), **seen) == 0.5
+
+
+def test_limits_that_contradict_each_other_are_refused():
+    with pytest.raises(ConfigError, match="state_late"):
+        SafetyLimits(state_late=0.2)
+    with pytest.raises(ConfigError, match="tilt"):
+        SafetyLimits(tilt=-1.0)
+    with pytest.raises(ConfigError, match="no inside"):
+        SafetyLimits(workspace_lower=(0, 0, 1), workspace_upper=(1, 1, 1))

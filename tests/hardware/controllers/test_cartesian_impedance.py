@@ -1,0 +1,239 @@
+"""The end effector on a spring: its laws, its guards, and an arm of MuJoCo that hangs on it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.controllers import rotations
+from hardware.controllers.cartesian_impedance import (
+    CartesianImpedance,
+    CartesianImpedanceConfig,
+)
+from hardware.controllers.joint_pd import torque
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.robot_command import PoseCommand
+from tests.hardware.controllers import joints
+from tests.hardware.controllers.arms import EFFORT, READY, ArmOfMujoco, panda_chain
+
+CHAIN = panda_chain()
+AT_READY = CHAIN.at(READY)
+FREE: dict[str, Any] = {"attractor_time": 0.0, "torque_rate": np.inf, "position_clip": np.inf}
+FREE |= {"rotation_clip": np.inf}
+STRONG = [1e4] * 7
+
+
+def law(effort: Any = STRONG, chain: Any = CHAIN, rest: Any = None, **changes: Any):
+    return CartesianImpedance(chain, effort, CartesianImpedanceConfig(**changes), rest)
+
+
+def pose(position=None, orientation=None, *, gripper=None):
+    position = AT_READY.tip_position_b if position is None else position
+    orientation = AT_READY.tip_orientation_b if orientation is None else orientation
+    return PoseCommand(
+        position_w=np.array([position]), orientation_w=np.array([orientation]), gripper=gripper
+    )
+
+
+def beside(x: float, y: float, z: float) -> np.ndarray:
+    """A position that far from where the tip is in the default pose."""
+    return AT_READY.tip_position_b + np.array([x, y, z])
+
+
+def first_torque(controller, setpoint, now, dt=0.001):
+    controller.start(joints.state(READY), None)
+    return controller.update(setpoint, now, dt).tau[0]
+
+
+def test_at_the_target_and_at_rest_only_the_feed_forward_is_left():
+    tau = first_torque(law(), pose(), joints.state(READY))
+    np.testing.assert_allclose(tau, AT_READY.gravity_torque, atol=1e-9)
+    weightless = first_torque(law(gravity=False), pose(), joints.state(READY))
+    np.testing.assert_allclose(weightless, 0.0, atol=1e-9)
+
+
+def test_the_feed_forward_holds_velocities_too():
+    dq = 0.5 * np.ones(7)
+    still: dict[str, Any] = {
+        "translational_damping": 0,
+        "rotational_damping": 0,
+        "null_stiffness": 0,
+    } | FREE
+    now = joints.state(READY, dq)
+    for gravity in (True, False):
+        tau = first_torque(law(gravity=gravity, **still), pose(), now)
+        expected = AT_READY.coriolis_torque(dq) + gravity * AT_READY.gravity_torque
+        np.testing.assert_allclose(tau, expected, atol=1e-9)
+
+
+def test_a_target_one_centimetre_up_pulls_with_the_stiffness():
+    free = law(gravity=False, **FREE)
+    tau = first_torque(free, pose(beside(0, 0, 0.01)), joints.state(READY))
+    expected = AT_READY.jacobian.T @ np.array([0, 0, 20.0, 0, 0, 0])
+    np.testing.assert_allclose(tau, expected, atol=1e-9)
+
+
+def test_a_rotated_target_twists_with_the_stiffness():
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0.1, 0, 0)), AT_READY.tip_orientation_b
+    )
+    tau = first_torque(law(gravity=False, **FREE), pose(None, turned), joints.state(READY))
+    expected = AT_READY.jacobian.T @ np.array([0, 0, 0, 15.0, 0, 0])
+    np.testing.assert_allclose(tau, expected, atol=1e-9)
+
+
+def test_however_far_the_target_the_pull_is_bounded_by_the_clip():
+    loose = law(gravity=False, **FREE | {"position_clip": 0.01})
+    for far in (0.05, 5.0):
+        tau = first_torque(loose, pose(beside(far, 0, 0)), joints.state(READY))
+        expected = AT_READY.jacobian.T @ np.array([20.0, 0, 0, 0, 0, 0])
+        np.testing.assert_allclose(tau, expected, atol=1e-9)
+
+
+def test_both_quaternions_of_a_target_give_one_torque():
+    turned = quaternion.multiply(
+        quaternion.from_rotation_vector(np.array([0.3, -0.2, 1.0])),
+        np.array(AT_READY.tip_orientation_b),
+    )
+    now = joints.state(READY + 0.05)
+    one = first_torque(law(), pose(None, turned), now)
+    other = first_torque(law(), pose(None, -turned), now)
+    np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_a_turned_base_gives_the_same_torques():
+    """The world turned about the arm: its base, its target and gravity together."""
+    turn = quaternion.normalize(np.array([0.8, 0.3, -0.4, 0.2]))
+    shift = np.array([0.3, -0.5, 0.2])
+    position, orientation = CHAIN.position.copy(), CHAIN.orientation.copy()
+    position[0] = quaternion.rotate(turn, position[0]) + shift
+    orientation[0] = quaternion.multiply(turn, orientation[0])
+    gravity = quaternion.rotate(turn, CHAIN.gravity_b)
+    turned = replace(CHAIN, position=position, orientation=orientation, gravity_b=gravity)
+
+    goal = beside(0.1, -0.2, 0.3)
+    attitude = quaternion.normalize(np.array([0.1, 0.9, 0.3, -0.2]))
+    now = joints.state(READY + 0.02, 0.1 * np.arange(7))
+    one = first_torque(law(), pose(goal, attitude), now)
+    moved = pose(quaternion.rotate(turn, goal) + shift, quaternion.multiply(turn, attitude))
+    np.testing.assert_allclose(first_torque(law(chain=turned), moved, now), one, atol=1e-9)
+
+
+@pytest.mark.parametrize("dt", [0.001, 0.002, 0.01])
+def test_torques_change_no_faster_than_the_rate(dt):
+    guarded = law(torque_rate=100.0, position_clip=1.0, attractor_time=0.0)
+    guarded.start(joints.state(READY), None)
+    far = pose(beside(0.0, 0.0, 0.3))
+    before = AT_READY.gravity_torque
+    for _ in range(5):
+        tau = guarded.update(far, joints.state(READY), dt).tau[0]
+        assert np.abs(tau - before).max() == pytest.approx(100.0 * dt)
+        before = tau
+
+
+def test_torques_go_on_from_those_of_the_command_sent_last():
+    now = joints.state(READY)
+    last = joints.command(READY, tau=[1, 2, 3, 4, 5, 6, 7])
+    controller = law(gravity=False)
+    controller.start(now, last)
+    tau = controller.update(pose(), now, 0.001).tau
+    np.testing.assert_allclose(
+        tau, last.tau - 1.0, atol=1e-12
+    )  # 1000 N m/s for a millisecond, towards zero
+
+
+def test_torques_are_clipped_to_the_limits_of_the_joints():
+    rough = law(EFFORT, **FREE)
+    tau = first_torque(rough, pose(AT_READY.tip_position_b + 5.0), joints.state(READY))
+    assert (np.abs(tau) <= EFFORT).all()
+    assert (np.abs(tau) == EFFORT).any()
+
+
+@pytest.mark.parametrize("ticks", [10, 20, 100])
+def test_the_attractor_is_where_it_is_after_a_time_whatever_the_rate_of_ticks(ticks):
+    """exp(-1) of the way is left after one time constant."""
+    lagging = law(gravity=False, **FREE | {"attractor_time": 0.2})
+    lagging.start(joints.state(READY), None)
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0.5, 0, 0)), AT_READY.tip_orientation_b
+    )
+    goal = pose(beside(0.0, 0.1, 0.0), turned)
+    for _ in range(ticks - 1):
+        lagging.update(goal, joints.state(READY), 0.2 / ticks)
+    tau = lagging.update(goal, joints.state(READY), 0.2 / ticks).tau[0]
+    gone = 1 - np.exp(-1)
+    expected = AT_READY.jacobian.T @ np.array([0, 200.0 * gone, 0, 75.0 * gone, 0, 0])
+    np.testing.assert_allclose(tau, expected, atol=1e-9)
+
+
+def test_the_resting_pose_is_not_felt_at_the_tip():
+    """The tip at its target, the elbow elsewhere: torques that no force at the tip balances."""
+    sharp = law(
+        gravity=False, null_stiffness=20.0, pseudo_inverse_damping=1e-5, rest=[0.5] * 7, **FREE
+    )
+    tau = first_torque(sharp, pose(), joints.state(READY))
+    assert np.abs(tau).max() > 0.1
+    np.testing.assert_allclose(AT_READY.jacobian @ tau, 0.0, atol=1e-6)
+
+
+def test_energy_of_an_arm_on_a_resting_target_only_falls():
+    arm = ArmOfMujoco(READY + 0.05 * np.array([1, -1, 1, 1, -1, 1, 2]), dt=0.0005)
+    config: dict[str, Any] = FREE | {"null_stiffness": 0.0, "rotational_damping": 20.0}
+    spring = law(**config)
+    spring.start(joints.state(arm.q), None)
+    energies = []
+    for _ in range(800):
+        here = CHAIN.at(arm.q)
+        way = here.tip_position_b - AT_READY.tip_position_b
+        turn = rotations.rotation_vector(
+            rotations.multiply(
+                AT_READY.tip_orientation_b, rotations.conjugate(here.tip_orientation_b)
+            )
+        )
+        kinetic = 0.5 * arm.dq @ here.mass_matrix @ arm.dq
+        energies.append(kinetic + 1000 * way @ way + 75 * np.dot(turn, turn))
+        arm.step(spring.update(pose(), joints.state(arm.q, arm.dq), 0.0005).tau[0])
+    energies = np.array(energies)
+    # Steps of half a millisecond: the energy may ripple within a few steps, not over ten.
+    assert (np.diff(energies[::10]) < 1e-6 * energies[0]).all()
+    assert energies[-1] < 0.02 * energies[0]
+
+
+@pytest.mark.slow
+def test_an_arm_reaches_a_pose_with_the_default_guards():
+    arm = ArmOfMujoco()
+    spring = law(EFFORT)
+    spring.start(joints.state(arm.q), None)
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0, 0, 0.3)), AT_READY.tip_orientation_b
+    )
+    goal = beside(0.05, 0.1, -0.05)
+    for _ in range(4000):
+        arm.step(spring.update(pose(goal, turned), joints.state(arm.q, arm.dq), 0.001).tau[0])
+    end = CHAIN.at(arm.q)
+    np.testing.assert_allclose(end.tip_position_b, goal, atol=1e-3)
+    left = rotations.multiply(turned, rotations.conjugate(end.tip_orientation_b))
+    np.testing.assert_allclose(rotations.rotation_vector(left), 0.0, atol=0.01)
+
+
+def test_the_grippers_opening_passes_through():
+    half = np.array([[0.5]])
+    spring = law()
+    spring.start(joints.state(READY), None)
+    assert spring.update(pose(gripper=half), joints.state(READY), 0.001).gripper is half
+
+
+def test_what_the_firmware_adds_to_the_torques_is_nothing():
+    now = joints.state(READY, 0.1 * np.ones(7))
+    spring = law()
+    spring.start(now, None)
+    out = spring.update(pose(), now, 0.001)
+    effort = torque(out, now.joint_position, now.joint_velocity)
+    np.testing.assert_array_equal(effort, out.tau)
+
+
+def test_a_rate_of_zero_is_refused():
+    with pytest.raises(ConfigError, match="torque_rate must be > 0"):
+        CartesianImpedanceConfig(torque_rate=0.0)

@@ -1,0 +1,141 @@
+"""Our rigid-body chain against MuJoCo on the Panda, and the laws that any chain obeys."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+import math
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from hardware.controllers.chain import KinematicChain
+from robot_rl.core.errors import ConfigError, ShapeError
+from tests.hardware.controllers.mujoco_chain import chain_of, panda
+
+J = 7
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return panda()
+
+
+@pytest.fixture(scope="module")
+def chain(model):
+    return chain_of(model, "end_effector", J)
+
+
+@pytest.fixture(params=range(8))
+def moving(request, model):
+    """The Panda in a random pose, moving, its fingers closed."""
+    rng = np.random.default_rng(request.param)
+    data = mujoco.MjData(model)
+    low, high = model.jnt_range[:J].T
+    data.qpos[:J] = rng.uniform(low, high)
+    data.qvel[:J] = rng.standard_normal(J)
+    mujoco.mj_forward(model, data)
+    return data
+
+
+def test_the_end_effector_is_where_mujoco_has_it(model, chain, moving):
+    pose = chain.at(moving.qpos[:J])
+    site = model.site("end_effector").id
+    expected = np.zeros(4)
+    mujoco.mju_mat2Quat(expected, moving.site_xmat[site])
+    np.testing.assert_allclose(pose.tip_position_b, moving.site_xpos[site], atol=1e-9)
+    assert abs(expected @ pose.tip_orientation_b) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_the_jacobian_is_mujocos(model, chain, moving):
+    expected = np.zeros((6, model.nv))
+    mujoco.mj_jacSite(model, moving, expected[:3], expected[3:], model.site("end_effector").id)
+    np.testing.assert_allclose(chain.at(moving.qpos[:J]).jacobian, expected[:, :J], atol=1e-9)
+
+
+def test_the_mass_matrix_is_mujocos(model, chain, moving):
+    expected = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, moving, expected)
+    np.testing.assert_allclose(
+        chain.at(moving.qpos[:J]).mass_matrix, expected[:J, :J], rtol=0, atol=1e-9
+    )
+
+
+def test_gravity_and_coriolis_torques_add_up_to_mujocos_bias(model, chain, moving):
+    pose = chain.at(moving.qpos[:J])
+    bias = pose.gravity_torque + pose.coriolis_torque(moving.qvel[:J])
+    np.testing.assert_allclose(bias, moving.qfrc_bias[:J], atol=1e-9)
+    moving.qvel[:] = 0
+    mujoco.mj_forward(model, moving)
+    np.testing.assert_allclose(pose.gravity_torque, moving.qfrc_bias[:J], atol=1e-9)
+    np.testing.assert_array_equal(pose.coriolis_torque(np.zeros(J)), 0)
+
+
+def test_a_pendulum_by_hand():
+    length, mass, inertia = 0.5, 2.0, 0.03
+    chain = KinematicChain(
+        axis=np.array([[0.0, 1.0, 0.0]]),
+        position=np.zeros((1, 3)),
+        orientation=np.array([[1.0, 0, 0, 0]]),
+        mass=np.array([mass]),
+        center=np.array([[length, 0.0, 0.0]]),
+        inertia=inertia * np.eye(3)[None],
+        armature=np.array([0.1]),
+        tip_position=np.array([2 * length, 0.0, 0.0]),
+    )
+    angle = 0.3  # about y: the rod sinks below the horizontal
+    pose = chain.at(np.array([angle]))
+    tip = [2 * length * math.cos(angle), 0, -2 * length * math.sin(angle)]
+    np.testing.assert_allclose(pose.tip_position_b, tip)
+    holding = -mass * 9.81 * length * math.cos(angle)
+    np.testing.assert_allclose(pose.gravity_torque, [holding])
+    np.testing.assert_allclose(pose.mass_matrix, [[inertia + mass * length**2 + 0.1]])
+
+
+def test_sliding_joints_are_mujocos_too():
+    text = """
+    <mujoco><compiler angle="radian"/><worldbody>
+      <body pos="0.1 0 0.2" euler="0.3 0 0"><joint type="slide" axis="0 0.6 0.8"/>
+        <geom type="box" size="0.1 0.2 0.3" pos="0.1 0.2 0" mass="2"/>
+        <body pos="0 0.3 0" euler="0 0.5 0"><joint axis="1 0 0"/>
+          <geom type="box" size="0.1 0.05 0.3" pos="0 0 0.3" mass="1"/>
+          <body pos="0 0 0.4"><joint type="slide" axis="0 0 1"/>
+            <geom type="sphere" size="0.1" mass="0.5"/><site name="tip" pos="0 0 0.1"/>
+    </body></body></body></worldbody></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = [0.2, -0.7, 0.1], [0.5, 2.0, -1.0]
+    mujoco.mj_forward(model, data)
+    pose = chain_of(model, "tip", 3).at(data.qpos)
+    mass, jacobian = np.zeros((3, 3)), np.zeros((6, 3))
+    mujoco.mj_fullM(model, data, mass)
+    mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], 0)
+    np.testing.assert_allclose(pose.tip_position_b, data.site_xpos[0], atol=1e-12)
+    np.testing.assert_allclose(pose.jacobian, jacobian, atol=1e-12)
+    np.testing.assert_allclose(pose.mass_matrix, mass, atol=1e-12)
+    bias = pose.gravity_torque + pose.coriolis_torque(data.qvel)
+    np.testing.assert_allclose(bias, data.qfrc_bias, atol=1e-12)
+
+
+def test_gravity_torque_is_the_slope_of_the_potential_energy(chain):
+    q = RNG.uniform(-1, 1, J)
+
+    step = 1e-6
+    slope = [
+        (chain.at(q + step * e).potential_energy - chain.at(q - step * e).potential_energy)
+        / (2 * step)
+        for e in np.eye(J)
+    ]
+    np.testing.assert_allclose(chain.at(q).gravity_torque, slope, atol=1e-6)
+
+
+def test_a_chain_of_mismatched_shapes_is_refused(chain):
+    with pytest.raises(ShapeError, match=r"center has shape \(6, 3\), expected \(7, 3\)"):
+        replace(chain, center=chain.center[:-1])
+
+
+def test_an_axis_without_unit_length_is_refused(chain):
+    with pytest.raises(ConfigError, match="each axis needs length 1"):
+        replace(chain, axis=2 * chain.axis)

@@ -1,0 +1,164 @@
+"""A position becomes a force, a force an attitude and a thrust; with rotors it flies."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hardware.controllers import rotations
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
+from hardware.controllers.controller import Cascade
+from hardware.controllers.position_se3 import (
+    PositionSe3,
+    PositionSe3Config,
+    attitude_of,
+    heading_of,
+)
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot_command import PoseCommand, RotorCommand
+from robot_rl.core.robot_state import RobotState
+from tests.hardware.controllers.flying import INERTIA, LAYOUT, MASS, Body, pose
+
+CONFIG = PositionSe3Config(
+    mass=MASS, max_thrust=LAYOUT.max_thrust, position_gain=4.0, velocity_gain=3.5
+)
+WEIGHT = MASS * 9.81
+
+
+def flyer():
+    return Cascade(
+        PositionSe3(PositionSe3Config(mass=MASS, max_thrust=LAYOUT.max_thrust)),
+        BodyRates(LAYOUT, BodyRatesConfig(inertia=INERTIA)),
+    )
+
+
+def fly(body, seconds, setpoint, dt=0.002):
+    law = flyer()
+    law.start(body.state, None)
+    lowest = 0.0
+    for _ in range(round(seconds / dt)):
+        command = law.update(setpoint, body.state, dt)
+        assert isinstance(command, RotorCommand)
+        body.step(command.speed[0], dt)
+        lowest = min(lowest, body.position[2])
+    return lowest
+
+
+def test_at_the_target_the_thrust_is_the_weight_and_nothing_turns():
+    out = PositionSe3(CONFIG).update(pose(), Body().state, 0.002)
+    np.testing.assert_allclose(out.rates_b, 0.0, atol=1e-12)
+    np.testing.assert_allclose(out.thrust, WEIGHT / LAYOUT.max_thrust)
+
+
+def test_the_force_by_hand():
+    body = Body()
+    body.position, body.velocity = np.array([0.0, 0.0, -0.1]), np.array([0.2, 0.0, 0.0])
+    force = PositionSe3(CONFIG).force(pose([0.1, 0.0, 0.0]), body.state)
+    np.testing.assert_allclose(force, [MASS * (0.4 - 0.7), 0.0, MASS * 0.4 + WEIGHT])
+
+
+def test_the_force_stays_in_its_cone_and_height_comes_first():
+    law = PositionSe3(CONFIG)
+    x, y, z = law.force(pose([0.6, 0.8, 0.0]), Body().state)
+    assert math.hypot(x, y) <= math.tan(CONFIG.max_lean) * z * (1 + 1e-12)
+    assert y / x == pytest.approx(0.8 / 0.6)
+    falling = Body()
+    falling.velocity = np.array([0.0, 0.0, -50.0])
+    x, y, z = law.force(pose([1.0, 0.0, 0.0]), falling.state)
+    assert (x, y, z) == pytest.approx((0.0, 0.0, LAYOUT.max_thrust))
+    assert law.force(pose([0.0, 0.0, -100.0]), Body().state)[2] == pytest.approx(
+        0.592 * WEIGHT, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("heading", [0.0, 1.0, -3.0])
+def test_the_attitude_of_a_force_lifts_along_it_and_looks_to_the_heading(heading):
+    force = (0.3, -0.2, 1.0)
+    q = attitude_of(force, heading)
+    np.testing.assert_allclose(
+        rotations.vertical(q), np.array(force) / math.hypot(*force), atol=1e-12
+    )
+    ahead = rotations.rotate(q, (1.0, 0.0, 0.0))
+    # x lies in the plane of the force and the heading: it has no part along their normal.
+    normal = rotations.cross(force, (math.cos(heading), math.sin(heading), 0.0))
+    assert np.dot(ahead, normal) == pytest.approx(0.0, abs=1e-12)
+    assert ahead[0] * math.cos(heading) + ahead[1] * math.sin(heading) > 0
+    assert heading_of(attitude_of((0.0, 0.0, 1.0), heading)) == pytest.approx(heading)
+
+
+def test_a_world_turned_about_the_vertical_gives_the_same_rates_and_thrust():
+    turn = quaternion.from_yaw(np.array([2.2]))
+    body = Body(rotations.from_rotation_vector((0.3, -0.5, 0.4)))
+    body.position, body.velocity = np.array([0.2, -0.1, 0.3]), np.array([0.5, 0.1, -0.2])
+    setpoint = pose([0.4, 0.3, 0.1], yaw=0.5)
+    fields = body.state.fields
+    turned = RobotState(
+        {
+            "position_w": quaternion.rotate(turn, fields["position_w"]),
+            "linear_velocity_w": quaternion.rotate(turn, fields["linear_velocity_w"]),
+            "orientation_w": -quaternion.multiply(turn, fields["orientation_w"]),
+        }
+    )
+    moved = PoseCommand(
+        position_w=quaternion.rotate(turn, setpoint.position_w),
+        orientation_w=-quaternion.multiply(turn, setpoint.orientation_w),
+    )
+    law = PositionSe3(CONFIG)
+    one, other = law.update(setpoint, body.state, 0.002), law.update(moved, turned, 0.002)
+    np.testing.assert_allclose(other.rates_b, one.rates_b, atol=1e-9)
+    np.testing.assert_allclose(other.thrust, one.thrust, atol=1e-12)
+
+
+def test_upside_down_the_rotors_keep_turning():
+    out = PositionSe3(CONFIG).update(pose(), Body((0.0, 1.0, 0.0, 0.0)).state, 0.002)
+    assert out.thrust[0, 0] == CONFIG.min_thrust
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tilt", "drop"), [(45, 0.5), (120, 2.5)])
+def test_together_they_recover_from_a_tilt(tilt, drop):
+    angle = math.radians(tilt)
+    body = Body(rotations.from_rotation_vector((0.8 * angle, 0.6 * angle, 0.0)), (0.0, 2.0, -1.0))
+    assert body.tilt == pytest.approx(angle)
+    lowest = fly(body, 6.0, pose())
+    assert lowest > -drop
+    assert body.tilt < math.radians(0.5)
+    np.testing.assert_allclose(body.position, 0.0, atol=0.01)
+
+
+def test_a_small_tilt_is_gone_within_a_second():
+    body = Body(rotations.from_rotation_vector((math.radians(45), 0.0, 0.0)))
+    fly(body, 1.0, pose(), dt=0.004)
+    assert body.tilt < math.radians(10)
+    assert abs(body.position[2]) < 0.3
+
+
+@pytest.mark.slow
+def test_together_they_fly_to_a_place_and_a_heading():
+    body = Body()
+    fly(body, 5.0, pose([1.0, -2.0, 0.5], yaw=2.5))
+    np.testing.assert_allclose(body.position, [1.0, -2.0, 0.5], atol=0.01)
+    assert heading_of(rotations.quaternion(body.attitude)) == pytest.approx(2.5, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_flight_hardly_knows_the_rate_of_ticks():
+    ends = []
+    for dt in (0.001, 0.002, 0.004):
+        body = Body(rotations.from_rotation_vector((0.6, 0.0, 0.0)))
+        fly(body, 1.0, pose([0.5, 0.0, 0.0]), dt)
+        ends.append(body.position)
+    # The body's own integrator is of first order: twice the step, twice the difference.
+    np.testing.assert_allclose(ends[1], ends[0], atol=0.01)
+    np.testing.assert_allclose(ends[2], ends[0], atol=0.03)
+
+
+def test_a_body_too_heavy_for_its_rotors_is_refused():
+    with pytest.raises(ConfigError, match=r"do not lift 1\.0 kg"):
+        PositionSe3Config(mass=1.0, max_thrust=9.0)
+
+
+def test_a_cascade_refuses_controllers_that_do_not_fit():
+    with pytest.raises(SpecMismatchError, match="makes 'rotors' commands"):
+        Cascade(BodyRates(LAYOUT, BodyRatesConfig(inertia=INERTIA)), PositionSe3(CONFIG))

@@ -1,0 +1,258 @@
+"""A policy behind topics sees and does what it saw and did in simulation."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from configs.twin_builder import build_twin
+from hardware.ros.command_messages import CommandMessages
+from hardware.ros.compat import message
+from hardware.ros.message_parts import put_stamp
+from hardware.ros.policy_node import PolicyNode, gains_of
+from hardware.ros.session import RosSession
+from hardware.ros.state_messages import StateTopic, state_topics
+from policies.bundle import load_bundle
+from policies.export import export_bundle
+from policies.runner import PolicyRunner
+from robot_rl.core.errors import ShapeError
+from robot_rl.core.observation import ObservationInputs, ObservationMap
+from sim.task import clocks_of
+from sim.twin import Twin
+from tests.compositions import composed
+
+TASKS = {
+    "hover": ["robot=crazyflie"], "hover by rates": ["robot=crazyflie", "robot.action=body_rates"],
+    "hover with an X500": ["robot=x500"], "lift": ["robot=panda"], "reach": ["robot=ur5e"],
+    "velocity": ["robot=go2"], "velocity of a G1": ["robot=g1"],
+}  # fmt: skip
+STEPS = 8
+
+
+class Untrained(torch.nn.Module):
+    """One layer with fixed weights: any observation gives a telling action."""
+
+    def __init__(self, width: int, actions: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.weight = torch.nn.Parameter(0.3 * torch.randn(width, actions, generator=generator))
+
+    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.tanh(obs["actor"] @ self.weight)
+
+
+@dataclass
+class Robot:
+    """A twin that publishes what it measures, as a robot's driver would."""
+
+    twin: Twin
+    session: RosSession
+
+    def __post_init__(self) -> None:
+        self.topics: list[StateTopic] = state_topics(self.twin.spec)
+        self.kinds = {t.name: message(t.package, t.message) for t in self.topics}
+        self.publishers = {
+            t.name: self.session.publisher(t.name, self.kinds[t.name]) for t in self.topics
+        }
+        numbers, stamped = message("std_msgs", "Float64MultiArray"), self.stamped()
+        self.goals = {
+            name: (self.session.publisher(f"goal/{name}", numbers, latched=True), numbers)
+            for name in self.twin.goal
+        }
+        self.sensed = {
+            name: (self.session.publisher(f"sensed/{name}", stamped), stamped)
+            for name in self.twin.sensed
+        }
+
+    @staticmethod
+    def stamped() -> type:
+        return message("sensor_msgs", "JointState")
+
+    def publish(self, stamp: int) -> None:
+        state = {name: np.asarray(value) for name, value in self.twin.read().fields.items()}
+        for topic in self.topics:
+            packed = self.kinds[topic.name]()
+            topic.pack(state, packed, stamp)
+            self.publishers[topic.name].publish(packed)
+        for name, (publisher, kind) in self.goals.items():
+            packed = kind()
+            packed.data = [float(value) for value in self.twin.goal[name][0]]
+            publisher.publish(packed)
+        for name, (publisher, kind) in self.sensed.items():
+            packed = kind()
+            packed.position = [float(value) for value in self.twin.sensed[name][0]]
+            put_stamp(packed.header, stamp)
+            publisher.publish(packed)
+
+
+def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunner]:
+    """A twin, and an untrained policy for it twice."""
+    config = composed([f"task={task.partition(' ')[0]}", *TASKS[task]]).config
+    twin = build_twin(config, seed=3)
+    twin.connect()
+    action_map, control_dt = config.robot.action_map(config.task), twin.control_dt
+    widths = {name: value.shape[1] for name, value in twin.goal.items()}
+    sensed = {name: value.shape[1] for name, value in twin.sensed.items()}
+    inputs = ObservationInputs(
+        state=twin.read(), goal=twin.goal, last_action=np.zeros((1, action_map.size)),
+        sensed=twin.sensed,
+    )  # fmt: skip
+    size = ObservationMap(config.task.actor, inputs).size
+    export_bundle(
+        folder, policy=Untrained(size, action_map.size), terms=config.task.actor, robot=twin.spec,
+        action_map=action_map, control_dt=control_dt, goal_widths=widths, sensed_widths=sensed,
+        clocks=clocks_of(twin.task),
+        initial_action=[config.robot.initial_action] * action_map.size, provenance={},
+    )  # fmt: skip
+    first, second = (
+        load_bundle(folder, robot=twin.spec, control_dt=control_dt, num_robots=1) for _ in range(2)
+    )
+    return twin, first, second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_path):
+    twin, runner, direct = make_bundle(task, tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    node = PolicyNode(sessions("policy"), runner)
+    messages = CommandMessages(twin.spec, gains_of(runner.spec), runner.spec.action_map.kind)
+    heard = robot.session.newest(node.topic, message(messages.package, messages.message))
+    robot.session.wait_until(lambda: heard.publishers == 1 == node.listeners, "the policy")
+    others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
+    subscribed = [*robot.publishers.values(), *others]
+    robot.session.wait_until(
+        lambda: all(one.get_subscription_count() for one in subscribed), "its subscriptions"
+    )
+    for _ in range(STEPS):
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "all topics")
+        node.rehearse()  # of which nobody hears
+        tick = node.tick()
+        assert tick.command is not None, tick.waits_for
+        expected = direct.act(twin.read(), twin.goal, twin.sensed)
+        np.testing.assert_allclose(
+            runner.last_observation, direct.last_observation, atol=1e-6, rtol=0
+        )
+        np.testing.assert_allclose(runner.last_action, direct.last_action, atol=1e-6, rtol=0)
+        command, answered = messages.unpack(heard.wait(robot.session, "a command"))
+        assert answered == stamp, "a command says which measurement it answers"
+        for name, value in vars(expected).items():
+            if value is not None:
+                np.testing.assert_allclose(getattr(command, name), value, atol=1e-6, rtol=1e-6)
+        for _ in range(twin.steps_per_control):
+            twin.write(command)
+
+
+def _has_all(node: PolicyNode, robot: Robot, stamp: int) -> bool:
+    """Whether everything has come; published again until it has, as streams may lose a sample."""
+    robot.publish(stamp)
+    inputs = node.inputs
+    inputs.poll()
+    same = all(
+        np.allclose(inputs.state[name], value, atol=1e-9)
+        for name, value in robot.twin.read().fields.items()
+    )
+    sent = {name: robot.twin.goal[name] for name in robot.goals}
+    goals = all(np.allclose(inputs.goal[name], value) for name, value in sent.items())
+    sensed = all(np.allclose(inputs.sensed[name], v) for name, v in robot.twin.sensed.items())
+    return inputs.stamp == stamp and same and goals and sensed
+
+
+@pytest.mark.slow
+def test_policy_waits_and_says_for_what(sessions, tmp_path):
+    twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    node = PolicyNode(sessions("policy"), runner, shadow=True)
+    assert node.topic == "shadow/joint_command"
+    waits = node.tick()
+    assert waits.command is None
+    assert "joint_states, imu/data" in waits.waits_for
+    assert "goal/velocity_b" in waits.waits_for
+    robot.session.wait_until(
+        lambda: all(p.get_subscription_count() for p in robot.publishers.values()), "the policy"
+    )
+    old = robot.session.now() - 2_000_000_000
+    robot.session.wait_until(partial(_has_all, node, robot, old), "measurements")
+    assert "too old: joint_states (2." in node.tick().waits_for
+    now = robot.session.now()
+    robot.session.wait_until(partial(_has_all, node, robot, now), "measurements")
+    tick = node.tick()
+    assert tick.command is not None
+    assert 0 <= tick.age < 10.0
+
+
+@pytest.mark.slow
+def test_what_a_policy_would_have_done_is_not_remembered(sessions, tmp_path):
+    """Until it is in charge every step is a first one: rotors that stood still did not obey."""
+    twin, runner, direct = make_bundle("hover", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    kind = message("diagnostic_msgs", "DiagnosticStatus")
+    safety = robot.session.publisher("safety/state", kind, latched=True)
+    node = PolicyNode(sessions("policy"), runner)
+    robot.session.wait_until(
+        lambda: all(p.get_subscription_count() for p in (safety, *robot.publishers.values())),
+        "the policy",
+    )  # fmt: skip
+
+    def tick(state: str) -> np.ndarray:
+        told = kind()
+        told.message = state
+        safety.publish(told)
+        time.sleep(0.2)  # nothing tells that it has come
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        assert node.tick().command is not None
+        return runner.last_observation.copy()
+
+    first = direct.act(twin.read(), twin.goal, twin.sensed), direct.last_observation.copy()
+    for _ in range(3):
+        np.testing.assert_allclose(tick("ready"), first[1], atol=1e-6)
+    direct.act(twin.read(), twin.goal, twin.sensed)
+    second = tick("policy")
+    np.testing.assert_allclose(second, direct.last_observation, atol=1e-6)
+    assert np.abs(second - first[1]).max() > 1e-3, "the step at the hand-over was done"
+    np.testing.assert_allclose(tick("hold"), first[1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_gait_clock_runs_by_itself_until_somebody_sends_one(sessions, tmp_path):
+    twin, runner, _ = make_bundle("velocity", tmp_path / "bundle")
+    robot = Robot(twin, sessions("driver"))
+    clock = robot.goals.pop("clock")
+    goals = {"velocity_b": np.array([[0.4, 0.0, 0.0]])}
+    del robot.goals["velocity_b"]
+    node = PolicyNode(sessions("policy"), runner, goals=goals)
+    robot.session.wait_until(
+        lambda: all(p.get_subscription_count() for p in robot.publishers.values()), "the policy"
+    )
+    cycle = runner.spec.clocks["clock"].period / runner.spec.control_dt
+    for step in range(5):
+        stamp = robot.session.now()
+        robot.session.wait_until(partial(_has_all, node, robot, stamp), "measurements")
+        assert node.tick().command is not None
+        angle = 2 * np.pi * step / cycle
+        np.testing.assert_allclose(node.inputs.goal["clock"], [[np.sin(angle), np.cos(angle)]])
+    publisher, kind = clock
+    told = kind()
+    told.data = [0.6, 0.8]
+    publisher.publish(told)
+    robot.session.wait_until(lambda: "clock" in _heard_goals(node), "the clock")
+    assert node.tick().command is not None
+    np.testing.assert_array_equal(node.inputs.goal["clock"], [[0.6, 0.8]])
+
+
+def _heard_goals(node: PolicyNode) -> set[str]:
+    node.inputs.poll()
+    return node.inputs.sent_goals
+
+
+@pytest.mark.slow
+def test_goal_of_another_width_is_refused(sessions, tmp_path):
+    _, runner, _ = make_bundle("velocity", tmp_path / "bundle")
+    with pytest.raises(ShapeError, match="goal 'velocity_b' has 2 numbers, the policy takes 3"):
+        PolicyNode(sessions("policy"), runner, goals={"velocity_b": np.zeros((1, 2))})

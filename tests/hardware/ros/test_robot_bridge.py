@@ -1,0 +1,93 @@
+"""The bridge between a loop's channels and topics: what is sent when."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from hardware.control.clock import MonotonicClock
+from hardware.control.ipc import ArrayPublisher, StatusPublisher
+from hardware.control.process import RobotChannels
+from hardware.control.robot_loop import RobotStatus
+from hardware.control.safety import SafetyState
+from hardware.ros.compat import message
+from hardware.ros.robot_bridge import RobotBridge
+from hardware.ros.session import RosSession
+from tests.compositions import composed
+
+GOAL, SENSED = "goal/velocity_b", "sensed/handle"
+WORLD = {GOAL: 3, SENSED: 2}
+
+
+@dataclass
+class Loop:
+    """The loop's ends of the channels, a bridge, and a node that listens."""
+
+    bridge: RobotBridge
+    world: ArrayPublisher
+    status: StatusPublisher
+    listener: RosSession
+
+    def tell(self, safety: SafetyState) -> None:
+        self.status.send(
+            RobotStatus(
+                time=time.monotonic(), ticks=1, safety=safety, conditions=frozenset(), details={},
+                trip=None, refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
+            )
+        )  # fmt: skip
+
+    def show(self, goal: float, sensed: float) -> None:
+        values = {GOAL: np.full((1, 3), goal), SENSED: np.full((1, 2), sensed)}
+        self.world.send(values, time.monotonic())
+        self.bridge.poll()
+
+
+@pytest.fixture
+def loop(sessions) -> Iterator[Loop]:
+    spec = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    name = f"test-bridge-{os.getpid()}"
+    boxes = RobotChannels(name)
+    with ExitStack() as stack:
+        world = stack.enter_context(closing(ArrayPublisher(boxes.world, WORLD)))
+        status = stack.enter_context(closing(StatusPublisher(boxes.status)))
+        bridge = RobotBridge(
+            sessions("loop"), spec, name=name, clock=MonotonicClock(), gain_sets={}, world=WORLD
+        )
+        yield Loop(stack.enter_context(closing(bridge)), world, status, sessions("listener"))
+
+
+@pytest.mark.slow
+def test_a_goal_is_sent_when_it_changes_and_what_is_sensed_always(loop):
+    goal_kind, sensed_kind = (
+        message("std_msgs", "Float64MultiArray"), message("sensor_msgs", "JointState"),
+    )  # fmt: skip
+    goals = loop.listener.every(GOAL, goal_kind, latched=True)
+    sensed = loop.listener.newest(SENSED, sensed_kind)
+    loop.listener.wait_until(lambda: sensed.publishers == 1, "the bridge")
+    time.sleep(0.3)  # nothing tells that the goals' topic has been found too
+    seen: list[float] = []
+    for goal, number in ((0.5, 1.0), (0.5, 2.0), (0.5, 3.0), (-0.25, 4.0), (-0.25, 5.0)):
+        loop.show(goal, number)
+        seen.append(sensed.wait(loop.listener, "what is sensed").position[0])
+    assert seen == [1.0, 2.0, 3.0, 4.0, 5.0]
+    time.sleep(0.2)
+    assert len(list(goals.take())) == 2
+    late = loop.listener.newest(GOAL, goal_kind, latched=True)
+    assert list(late.wait(loop.listener, "the goal").data) == [-0.25] * 3, "who comes later, too"
+
+
+@pytest.mark.slow
+def test_a_new_state_of_safety_is_told_at_the_next_look(loop):
+    kind = message("diagnostic_msgs", "DiagnosticStatus")
+    heard = loop.listener.newest("safety/state", kind, latched=True)
+    loop.listener.wait_until(lambda: heard.publishers == 1, "the bridge")
+    for safety in (SafetyState.READY, SafetyState.POLICY, SafetyState.SAFE_STOP):
+        loop.tell(safety)
+        loop.bridge.poll()
+        assert heard.wait(loop.listener, "the state").message == safety.value
+    assert loop.bridge.status is not None
+    assert loop.bridge.status.safety is SafetyState.SAFE_STOP

@@ -1,0 +1,341 @@
+"""A robot of somebody else's node: samples and commands through topics and channels."""
+
+import os
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.control.clock import MonotonicClock
+from hardware.control.process import RobotChannels
+from hardware.control.robot_loop import StampedDriver
+from hardware.drivers.ipc_driver import IpcDriver
+from hardware.ros.command_messages import Gains
+from hardware.ros.compat import message
+from hardware.ros.foreign_commands import COMMAND, DAMPING, FORMS, Wiring
+from hardware.ros.robot_link import RobotLink
+from hardware.ros.session import Newest, RosSession
+from hardware.ros.state_messages import state_topics
+from robot_rl.core.errors import StaleStateError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import JointCommand, RotorCommand
+from tests.compositions import composed
+
+TOPICS = {"joint_states": "motors/state", "imu/data": "/vendor/imu"}
+PERIOD = 0.002
+_TASKS = {"go2": "velocity", "panda": "lift", "crazyflie": "hover"}
+
+
+def robot_named(name: str) -> RobotSpec:
+    return composed([f"task={_TASKS[name]}", f"robot={name}"]).config.robot.spec
+
+
+@dataclass
+class Joined:
+    """Somebody else's node, the link, and the loop's driver, in one process."""
+
+    spec: RobotSpec
+    vendor: RosSession
+    link: RobotLink
+    driver: IpcDriver
+    commands: Newest
+    wiring: Wiring
+    gains: str
+
+    def __post_init__(self) -> None:
+        self.topics = state_topics(self.spec)
+        self.publishers = {
+            topic.name: self.vendor.publisher(
+                self.wiring.topics[topic.name], message(topic.package, topic.message)
+            )
+            for topic in self.topics
+        }
+        self.vendor.wait_until(
+            lambda: (
+                all(one.get_subscription_count() for one in self.publishers.values())
+                and self.commands.publishers == 1
+            ),
+            "the link",
+        )
+
+    def publish(
+        self, fields: dict[str, np.ndarray], stamp: int,
+        change: Callable[[Any], None] = lambda packed: None,
+    ) -> None:  # fmt: skip
+        """Publish a sample, the first topic last and changed; that is the one which counts."""
+        for topic in reversed(self.topics):
+            packed = message(topic.package, topic.message)()
+            topic.pack(fields, packed, stamp)
+            if topic is self.topics[0]:
+                change(packed)
+            self.publishers[topic.name].publish(packed)
+
+    def until(self, ready: Callable[[], bool], again: Callable[[], None] = lambda: None) -> None:
+        """Let both sides work; streams may lose a sample, so `again` repeats what was sent."""
+
+        def looked() -> bool:
+            again()
+            self.link.poll()
+            return ready()
+
+        self.vendor.wait_until(looked, "the other side")
+
+    def told(self, command: Any) -> Any:
+        """The message that their node gets for a command."""
+        got: list[Any] = []
+
+        def came() -> bool:
+            got.extend(filter(None, [self.commands.take()]))
+            return bool(got)
+
+        self.until(came, lambda: self.driver.write(command) and None)
+        return got[-1]
+
+
+@pytest.fixture
+def join(sessions) -> Iterator[Callable[..., Joined]]:
+    made: list[Joined] = []
+
+    def make(robot: str = "go2", form: str = "", **wiring: Any) -> Joined:
+        spec, clock = robot_named(robot), MonotonicClock()
+        known = {topic.name for topic in state_topics(spec)}
+        named = {name: topic for name, topic in TOPICS.items() if name in known}
+        wired = Wiring(source="/theirs", form=form, topics=named, **wiring).check(spec, "/ours")
+        boxes = RobotChannels(f"link.{os.getpid()}.{len(made)}")
+        driver = IpcDriver(spec, clock, measured=boxes.measured, sent=boxes.sent, max_age=5.0)
+        kp, kd = ([[getattr(j, n) for j in spec.joints]] for n in ("stiffness", "damping"))
+        gains = {"policy:1": Gains(stiffness=np.array(kp), damping=np.array(kd))}
+        link = RobotLink(
+            sessions("link", "/ours"), spec, name=boxes.robot, clock=clock, wiring=wired,
+            period=PERIOD, gain_sets=gains if spec.joints else {},
+        )  # fmt: skip
+        vendor = sessions("vendor", "/theirs")
+        commands = vendor.newest(wired.topics[COMMAND], link._commands.kind)
+        made.append(Joined(spec, vendor, link, driver, commands, wired, "policy:1"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.driver.close()
+        one.link.close()
+
+
+def sample(spec: RobotSpec) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    fields = {name: rng.standard_normal((1, w)) for name, w in spec.state_widths.items()}
+    for name in ("orientation_w", "end_effector_orientation_b"):
+        if name in fields:
+            fields[name] /= np.linalg.norm(fields[name])
+    return fields
+
+
+def command(spec: RobotSpec, stiffness: float = 1.0) -> JointCommand:
+    rng = np.random.default_rng(1)
+    q, dq, tau = rng.standard_normal((3, 1, spec.num_joints))
+    kp = stiffness * np.array([[joint.stiffness for joint in spec.joints]])
+    kd = np.array([[joint.damping for joint in spec.joints]])
+    opening = np.array([[0.25]]) if spec.gripper else None
+    return JointCommand(q=q, dq=dq, tau=tau, kp=kp, kd=kd, gripper=opening)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("robot", _TASKS)
+def test_sample_arrives_with_the_time_of_its_measurement(join, robot):
+    joined = join(robot)
+    assert isinstance(joined.driver, StampedDriver)
+    fields = sample(joined.spec)
+    clock, before, measured = MonotonicClock(), joined.driver.stamp, list[float]()
+
+    def publish() -> None:
+        measured.append(clock.now() - 0.03)
+        joined.publish(fields, joined.vendor.now() - 30_000_000)
+
+    def arrived() -> bool:
+        try:
+            return joined.driver.read() is not None
+        except StaleStateError:
+            return False
+
+    joined.until(arrived, publish)
+    assert before == -np.inf
+    assert min(abs(joined.driver.stamp - moment) for moment in measured) < 5e-3
+    for name, value in joined.driver.read().fields.items():
+        np.testing.assert_allclose(value, fields[name], atol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+def test_names_decide_and_more_joints_are_no_harm(join):
+    joined = join()
+    fields = sample(joined.spec)
+
+    def shuffled(packed: Any) -> None:
+        """As a vendor has them: in another order, with a joint of an arm on top."""
+        order = np.random.default_rng(2).permutation(joined.spec.num_joints)
+        for entry in ("position", "velocity", "effort"):
+            row = np.array(getattr(packed, entry))[order]
+            setattr(packed, entry, array("d", [*row, 9.0]))
+        packed.name = [*np.array(packed.name)[order], "elbow"]
+
+    joined.until(
+        lambda: joined.link.heard,
+        lambda: joined.publish(fields, joined.vendor.now(), shuffled),
+    )
+    np.testing.assert_array_equal(joined.driver.read().joint_position, fields["joint_position"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda packed: packed.name.__setitem__(0, "wheel"), r"lacks \['FL_hip_joint'\]"),
+        (lambda packed: setattr(packed, "position", array("d", [0.0])), "12 joint names and 1 val"),
+        (lambda packed: setattr(packed.header.stamp, "sec", 2_000_000_000), "in the future"),
+        (lambda packed: setattr(packed.header.stamp, "sec", 1_000_000_000), "too old"),
+    ],
+)
+def test_sample_that_does_not_fit_goes_nowhere_and_is_named(join, change, told):
+    joined = join()
+    fields = sample(joined.spec)
+    joined.until(
+        lambda: bool(joined.link.trouble) and "nothing has come" not in joined.link.trouble,
+        lambda: joined.publish(fields, joined.vendor.now(), change),
+    )
+    assert not joined.link.heard
+    assert re.search(told, joined.link.trouble), joined.link.trouble
+    with pytest.raises(StaleStateError, match="a sample of robot 'go2' was asked for"):
+        joined.driver.read()
+
+
+@pytest.mark.slow
+def test_silence_and_stamps_that_nobody_fills_are_named(join):
+    joined = join()
+    joined.link.poll()
+    assert "nothing has come yet on joint_states, imu/data" in joined.link.trouble
+    fields = sample(joined.spec)
+    joined.until(
+        lambda: "nothing has come" not in joined.link.trouble, lambda: joined.publish(fields, 0)
+    )
+    assert re.search(r"measurements are too old: .*joint_states \(\d{9,}", joined.link.trouble)
+    assert not joined.link.heard
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_joint_command_leaves_in_the_form_of_their_node(join, form):
+    spec = robot_named("go2")
+    order = [*reversed(spec.joint_names)]
+    joined = join(form=form, order=order)
+    fields, sent = sample(spec), command(spec)
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    got, expected = joined.told(sent), sent.q[0, ::-1]
+    match form:
+        case "joint_state":
+            assert (got.name, got.header.frame_id) == (order, "policy:1")
+            np.testing.assert_array_equal(got.position, expected)
+            np.testing.assert_array_equal(got.velocity, sent.dq[0, ::-1])
+            np.testing.assert_array_equal(got.effort, sent.tau[0, ::-1])
+        case "trajectory":
+            assert got.joint_names == order
+            (point,) = got.points
+            np.testing.assert_array_equal(point.positions, expected)
+            assert point.time_from_start.nanosec == 4_000_000
+            assert not len(point.velocities)
+        case "positions":
+            np.testing.assert_array_equal(got.data, expected)
+        case _:
+            error = sent.q - fields["joint_position"]
+            law = sent.tau + sent.kp * error + sent.kd * (sent.dq - fields["joint_velocity"])
+            limit = np.array([joint.effort_limit for joint in spec.joints])
+            np.testing.assert_allclose(got.data, np.clip(law[0], -limit, limit)[::-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faded", [False, True])
+def test_node_that_knows_only_poses_keeps_one_when_the_stiffness_ends(join, faded):
+    """The measured one in an emergency; after a soft stop the one that it holds already."""
+    joined = join()
+    fields, soft = sample(joined.spec), command(joined.spec, stiffness=0.0)
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    for _ in range(20):
+        joined.driver.write(soft)
+        joined.link.poll()
+    assert joined.commands.take() is None, "it was never driven: it is left alone"
+    joined.told(command(joined.spec))
+    joined.told(command(joined.spec, stiffness=0.01 if faded else 1.0))
+    joined.until(lambda: True, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.commands.take()
+    got = joined.told(soft)
+    kept = soft.q if faded else fields["joint_position"]
+    assert got.header.frame_id == DAMPING
+    assert not any(got.velocity)
+    np.testing.assert_array_equal(got.position, kept[0])
+    moved = {**fields, "joint_position": fields["joint_position"] - 0.1}
+    joined.until(lambda: True, lambda: joined.publish(moved, joined.vendor.now()))
+    np.testing.assert_array_equal(joined.told(soft).position, got.position)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["positions", "efforts"])
+def test_loop_that_dies_leaves_a_stop(join, form):
+    joined = join(form=form)
+    fields = sample(joined.spec)
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.told(command(joined.spec))
+    assert joined.link.driving
+    got: list[Any] = []
+
+    def stopped() -> bool:
+        got.extend(filter(None, [joined.commands.take()]))
+        return not joined.link.driving and bool(got)
+
+    joined.until(stopped, lambda: joined.publish(fields, joined.vendor.now()))
+    last = fields["joint_position"][0] if form == "positions" else np.zeros(12)
+    np.testing.assert_array_equal(got[-1].data, last)
+
+
+@pytest.mark.slow
+def test_link_that_ends_waits_until_its_stop_was_heard(join):
+    joined = join(form="positions")
+    fields = sample(joined.spec)
+    reliable = joined.vendor.every(
+        joined.wiring.topics[COMMAND], joined.link._commands.kind, reliable=True
+    )
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.told(command(joined.spec))
+    joined.until(lambda: reliable.count > 0, lambda: [*reliable.take()] and None)
+    before = reliable.count
+    joined.link.close()
+    assert [*reliable.take()], "it is here when `close` returns, not a moment later"
+    assert reliable.count > before
+
+
+@pytest.mark.slow
+def test_gripper_and_rotors_travel_too(join):
+    joined = join("panda")
+    fields = sample(joined.spec)
+    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    got = joined.told(command(joined.spec))
+    assert got.name[-1] == "gripper"
+    assert got.position[-1] == 0.25
+    drone = join("crazyflie")
+    speed = np.array([[0.1, 0.2, 0.3, 0.4]])
+    got = drone.told(RotorCommand(speed=speed))
+    assert got.name == drone.spec.rotors
+    np.testing.assert_array_equal(got.position, speed[0])
+
+
+@pytest.mark.slow
+def test_others_who_command_are_counted(join):
+    joined = join()
+    other = joined.vendor.publisher(joined.wiring.topics[COMMAND], joined.link._commands.kind)
+    assert other
+    joined.until(lambda: joined.link.others == 1)
+    joined.until(
+        lambda: joined.link.heard, lambda: joined.publish(sample(joined.spec), joined.vendor.now())
+    )
+    joined.driver.read()
+    assert joined.driver.publishers == 2

@@ -1,0 +1,64 @@
+"""Picking rows by a mask means the same in numpy, in torch, and where counting would stall."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.env_selection import EnvSelection
+
+MASK = [True, False, True, False]
+
+
+def masked_rows(kind: str) -> EnvSelection:
+    """`accelerator` computes every row and keeps some, as where counting would stall it."""
+    rows = EnvSelection(np.array(MASK) if kind == "numpy" else torch.tensor(MASK))
+    if kind == "accelerator":
+        rows._ids = None
+    return rows
+
+
+def values(kind: str, *shape: int) -> Any:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return array if kind == "numpy" else torch.from_numpy(array)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 2, 3)])
+def test_put_of_what_was_taken_changes_the_picked_rows_only(
+    kind: str, shape: tuple[int, ...]
+) -> None:
+    rows, source = masked_rows(kind), values(kind, *shape)
+    target = 0 * source - 1
+    picked = rows.take(source)
+    assert picked.shape[0] == rows.count == (4 if kind == "accelerator" else 2)
+    rows.put(target, picked)
+    np.testing.assert_array_equal(np.asarray(target)[[0, 2]], np.asarray(source)[[0, 2]])
+    assert (np.asarray(target)[[1, 3]] == -1).all()
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
+def test_put_of_a_number_fills_the_picked_rows(kind: str) -> None:
+    target = values(kind, 4, 2)
+    masked_rows(kind).put(target, 9.0)
+    np.testing.assert_array_equal(np.asarray(target), [[9, 9], [2, 3], [9, 9], [6, 7]])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_nothing_picked_changes_nothing(kind: str) -> None:
+    mask = np.zeros(4, bool)
+    rows = EnvSelection(mask if kind == "numpy" else torch.from_numpy(mask))
+    target = values(kind, 4, 2)
+    assert rows.count == 0
+    rows.put(target, rows.take(target) + 1)
+    np.testing.assert_array_equal(np.asarray(target), values("numpy", 4, 2))
+
+
+@pytest.mark.gpu
+def test_accelerator_keeps_the_same_rows() -> None:
+    rows = EnvSelection(torch.tensor(MASK, device="cuda"))
+    target = torch.zeros(4, 3, device="cuda")
+    source = torch.arange(12.0, device="cuda").reshape(4, 3)
+    rows.put(target, rows.take(source))
+    assert target.sum(1).tolist() == [3.0, 0.0, 21.0, 0.0]

@@ -1,0 +1,171 @@
+"""Checkpoints: retention, the best, damage, and going back."""
+
+import json
+import logging
+
+import pytest
+import torch
+
+from robot_rl.core.errors import CheckpointError
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def state(step):
+    return {"w": torch.full((50,), step), "step": step, "lr": 3e-4}
+
+
+def flip(path, place=-5):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_saved_is_loaded(folder):
+    path = CheckpointStore(folder).save(12_345_678, state(7), score=0.5)
+    assert path.name == "step_000012345678"
+    for which in ("latest", "best", path, str(path)):
+        found = CheckpointStore(folder, read_only=True).load(which)
+        assert (found.step, found.score, found.path) == (12_345_678, 0.5, path)
+        assert torch.equal(found.state["w"], state(7)["w"])
+        assert found.state["lr"] == 3e-4
+
+
+def test_the_last_ones_and_the_best_are_kept(folder):
+    store = CheckpointStore(folder, keep_last=2)
+    for step, score in ((1, 0.1), (2, 0.9), (3, 0.3), (4, None), (5, float("nan")), (6, 0.2)):
+        store.save(step, state(step), score=score)
+    assert store.steps() == [2, 5, 6]
+    assert store.load("best").step == 2
+    assert store.load().step == 6
+    store.save(7, state(7), score=0.9)  # as good, and newer
+    assert store.steps() == [6, 7]
+
+
+def test_saving_a_step_again_replaces_it(folder):
+    store = CheckpointStore(folder)
+    store.save(5, state(1), score=1.0)
+    store.save(5, state(2), score=0.5)
+    assert store.load().state["step"] == 2
+    assert store.load("best").score == 0.5
+    assert names(folder) == ["best.json", "step_000000000005"]
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "checkpoint.json"])
+def test_a_damaged_newest_one_falls_back_with_a_warning(folder, caplog, file):
+    store = CheckpointStore(folder)
+    store.save(1, state(1))
+    newest = store.save(2, state(2))
+    flip(newest / file)
+    with caplog.at_level(logging.WARNING):
+        assert store.load().state["step"] == 1
+    assert "step_000000000002 is damaged" in caplog.text
+    assert file in caplog.text
+    with pytest.raises(CheckpointError, match="damaged"):
+        store.load(newest)
+
+
+def test_every_byte_of_a_checkpoint_is_guarded(folder):
+    store = CheckpointStore(folder)
+    path = store.save(1, state(1))
+    for file in ("tensors.safetensors", "state.json"):
+        whole = (path / file).read_bytes()
+        for place in range(0, len(whole), 7):
+            flip(path / file, place)
+            with pytest.raises(CheckpointError, match=file):
+                store.load(path)
+            flip(path / file, place)
+    assert store.load(path).step == 1
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "state.json", "checkpoint.json"])
+def test_a_missing_file_is_damage(folder, file):
+    store = CheckpointStore(folder)
+    path = store.save(1, state(1))
+    (path / file).unlink()
+    with pytest.raises(CheckpointError, match="all 1 checkpoints"):
+        store.load()
+
+
+def test_nothing_to_load_is_said(folder):
+    store = CheckpointStore(folder)
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        store.load()
+    with pytest.raises(CheckpointError, match="as the best"):
+        store.load("best")
+    with pytest.raises(CheckpointError, match="not one"):
+        store.load(folder / "step_1")
+    assert store.latest() is None
+    assert store.best() is None
+
+
+def test_a_newer_format_is_refused_in_words(folder):
+    path = CheckpointStore(folder).save(1, state(1))
+    manifest = json.loads((path / "checkpoint.json").read_bytes())
+    (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 9}))
+    with pytest.raises(CheckpointError, match=r"format 9.* up to 1"):
+        CheckpointStore(folder).load(path)
+
+
+def test_going_on_from_an_older_step_leaves_the_abandoned_future(folder):
+    store = CheckpointStore(folder, keep_last=9)
+    for step, score in ((1, 0.5), (2, 0.1), (3, 0.9)):
+        store.save(step, state(step), score=score)
+    store.discard_after(2)
+    assert store.steps() == [1, 2]
+    assert store.load("best").step == 1
+    store.discard_after(0)
+    assert (store.steps(), store.best()) == ([], None)
+
+
+def test_leftovers_of_a_killed_save_are_cleared_by_the_next_writer_only(folder):
+    store = CheckpointStore(folder)
+    store.save(1, state(1), score=0.1)
+    path = store.save(2, state(2), score=0.2)
+    path.rename(folder / ".old_step_000000000002")  # killed while replacing step 2 ...
+    (folder / ".tmp_step_000000000002").mkdir()  # ... by this
+    (folder / ".trash_step_000000000000").mkdir()
+    (folder / "best.json").write_text('{"step": 1, "score": 0.1}')
+    before = names(folder)
+    assert CheckpointStore(folder, read_only=True).load().step == 1
+    assert names(folder) == before
+    store = CheckpointStore(folder)
+    assert names(folder) == ["best.json", "step_000000000001", "step_000000000002"]
+    assert store.load("best").step == 2
+
+
+def test_a_damaged_best_mark_is_mended(folder):
+    CheckpointStore(folder).save(1, state(1), score=0.1)
+    (folder / "best.json").write_text("{")
+    assert CheckpointStore(folder, read_only=True).best() is None
+    assert CheckpointStore(folder).load("best").step == 1
+
+
+def test_segments_live_as_long_as_a_kept_checkpoint_names_them(tmp_path, folder):
+    segments = SegmentStore(tmp_path / "replay")
+    store = CheckpointStore(folder, keep_last=2, segments=segments)
+    entries = [segments.write("s0", {"x": torch.full((4,), 0)})]
+    for i in range(4):  # a ring of two segments
+        entries.append(segments.write(f"s{i + 1}", {"x": torch.full((4,), i + 1)}))
+        store.save(i, {"replay": {"segments": entries[i : i + 2]}})
+    assert {path.name for path in segments.folder.iterdir()} == {e["segment"] for e in entries[2:]}
+    (segments.folder / entries[4]["segment"]).unlink()
+    found = store.load()  # the newest lacks one, so the one before is taken, with all of its own
+    assert found.step == 2
+    assert [int(segments.read(e)["x"][0]) for e in found.state["replay"]["segments"]] == [2, 3]
+
+
+def test_wrong_use_is_refused(folder):
+    with pytest.raises(ValueError, match="at least 1"):
+        CheckpointStore(folder, keep_last=0)
+    with pytest.raises(ValueError, match="read-only"):
+        CheckpointStore(folder, read_only=True).save(1, {})

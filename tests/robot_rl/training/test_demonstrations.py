@@ -1,0 +1,127 @@
+"""Demonstrations become chunks that end with their episode, and whole episodes are held out."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import ConfigError, DatasetError, SpecMismatchError
+from robot_rl.training.config import DemonstrationConfig
+from robot_rl.training.demonstrations import Chunks, Demonstrations, read_demonstrations
+from tests.robot_rl.datasets.samples import SPEC, episode, write
+
+PLAIN = replace(SPEC, robot=None)
+WORLDS = EnvSpec(
+    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
+    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,))},
+)  # fmt: skip
+
+
+def whole(seed: int, steps: int, **changes: Any) -> Any:
+    return episode(seed, steps, spec=PLAIN, valid=np.ones(steps, bool), **changes)
+
+
+def read(folder: Path, spec: EnvSpec = WORLDS, seed: int = 0, **config: Any) -> Demonstrations:
+    settings = DemonstrationConfig(data=str(folder), **config)
+    return read_demonstrations(folder, settings, spec, ("actor",), chunk_length=3, seed=seed)
+
+
+def test_a_chunk_is_what_followed_and_ends_with_its_episode() -> None:
+    told = [whole(0, 4), whole(1, 2)]
+    chunks = Chunks(told, ("actor",), 3, torch.device("cpu"))
+    assert len(chunks) == 6
+    batch = chunks.take(torch.arange(6))
+    assert set(batch.obs) == {"actor"}
+    places = [(one, t) for one in told for t in range(one.num_steps)]
+    for row, (one, t) in enumerate(places):
+        assert (batch.obs["actor"][row].numpy() == one.obs["actor"][t]).all()
+        assert (batch.action[row].numpy() == one.action[t]).all()
+        left = min(3, one.num_steps - t)
+        assert batch.extra["valid"][row].tolist() == [k < left for k in range(3)]
+        assert (batch.extra["chunk"][row, :left].numpy() == one.action[t : t + left]).all()
+
+
+def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned() -> None:
+    one = whole(0, 5)
+    one = replace(one, valid=np.array([True, True, False, True, True]))
+    chunks = Chunks([one], ("actor",), 3, torch.device("cpu"))
+    assert len(chunks) == 4
+    valid = chunks.take(torch.arange(4)).extra["valid"].tolist()
+    assert valid == [[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0]]
+
+
+def test_whole_episodes_are_held_out_by_the_seed(tmp_path: Path) -> None:
+    told = [whole(i, 3 + i) for i in range(10)]
+    folder = write(tmp_path / "set", *told, spec=PLAIN)
+    split = read(folder, validation_share=0.3)
+    assert split.held_out is not None
+    parts = [split.learned.obs["actor"], split.held_out.obs["actor"]]
+    for one in told:
+        frames = torch.from_numpy(one.obs["actor"][:-1])
+        found = [sum(bool((part == f).all(-1).any()) for f in frames) for part in parts]
+        assert sorted(found) == [0, one.num_steps]
+    again, other = read(folder, validation_share=0.3), read(folder, validation_share=0.3, seed=1)
+    assert torch.equal(again.learned.obs["actor"], parts[0])
+    assert not torch.equal(other.learned.obs["actor"], parts[0])
+    assert read(folder, validation_share=0.0).held_out is None
+
+
+def test_images_that_nobody_looks_at_are_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them were, and lay in memory: gigabytes of a few minutes of two cameras."""
+    spec = replace(PLAIN, images={"front": (16, 16, 3)})
+    told = [
+        replace(whole(i, 4), images={"front": np.zeros((5, 16, 16, 3), np.uint8)}) for i in range(4)
+    ]
+    folder = write(tmp_path / "set", *told, spec=spec)
+    monkeypatch.delattr("robot_rl.datasets.files.video.decode")
+    assert len(read(folder, validation_share=0.0).learned) == 16
+
+
+def test_failures_can_be_left_out(tmp_path: Path) -> None:
+    folder = write(tmp_path / "set", *(whole(i, 4) for i in range(9)), spec=PLAIN)
+    kept = read(folder, successes_only=True, validation_share=0.0)
+    assert len(kept.learned) == 3 * 4  # every third succeeds
+    assert "3 episodes, 3 of them successful" in kept.sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"control_dt": 0.05}, "time step"),
+        ({"action_size": 5}, "action of width 2"),
+        ({"groups": {"actor": GroupSpec(shape=(4,))}}, "'actor' of width 3"),
+        ({"groups": {"actor": GroupSpec(shape=(3,)), "x": GroupSpec(shape=(1,))}}, ""),
+    ],
+)
+def test_data_of_another_task_is_refused(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    folder = write(tmp_path / "set", whole(0, 4), whole(1, 4), spec=PLAIN)
+    if not words:
+        read(folder, replace(WORLDS, **change))  # groups that nobody reads may be missing
+        return
+    with pytest.raises(SpecMismatchError, match=words):
+        read(folder, replace(WORLDS, **change))
+
+
+def test_data_of_another_robot_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecMismatchError, match="the robot arm"):
+        read(write(tmp_path / "set", episode(0), episode(1)))
+
+
+def test_too_few_episodes_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "set", whole(0, 4), spec=PLAIN)
+    with pytest.raises(ConfigError, match="1 of them to learn from, and 1 are held out"):
+        read(folder)
+    with pytest.raises(ConfigError, match=r"episodes=7 were asked for; .* has 1"):
+        read(folder, episodes=7)
+    with pytest.raises(DatasetError):
+        read(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="patience=3 waits for a validation loss"):
+        DemonstrationConfig(patience=3, validation_share=0.0)

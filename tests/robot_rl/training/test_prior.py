@@ -1,0 +1,253 @@
+"""Experience of before: read once from a run or a data set, checked, mixed in, never written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.training.config import PriorConfig
+from robot_rl.training.prior import open_prior, write_dataset
+from robot_rl.training.runs.run_folder import RunFolder, RunName
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from tests.robot_rl.buffers.story import Story, by_place, expected, story
+from tests.robot_rl.training.loop import WORLD, Loop
+from tests.robot_rl.training.test_sampling_resumes import Watches, ends_as_if_uninterrupted
+
+GROUPS = ("actor", "critic")
+TOLD = story(
+    [[float(t), 50.0 + t] for t in range(20)],
+    terminated=[(13, 0)], truncated=[(15, 1)], invalid=[(17, 0)],
+)  # fmt: skip
+
+
+def run_of(
+    folder: Path, told: Story, *, capacity: int | None = None, save_rows: bool = True
+) -> Path:
+    """A run's folder whose newest checkpoint holds the story; saved in three parts."""
+    run = RunFolder.create(folder, RunName(task="t", robot="r", learner="l", seed=0), {}, {})
+    segments = SegmentStore(run.replay)
+    store = CheckpointStore(run.checkpoints, keep_last=1, segments=segments)
+    replay = told.replay(capacity=capacity)
+    for stop in (3, 11, len(told.reward)):
+        told.tell(replay, replay.total_steps, stop)
+        store.save(stop, {"replay": replay.state_dict(segments if save_rows else None)})
+    run.close()
+    return run.path
+
+
+def opened(path: Path, told: Story = TOLD, *, spec: EnvSpec | None = None, n_step: int = 1) -> Any:
+    own = told.replay(n_step=n_step)
+    if spec is not None:
+        own.description = type(own)(spec, GROUPS, capacity=20, gamma=0.5).description
+    return open_prior(PriorConfig(run=str(path)), own, told.spec, GROUPS, seed=3)
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def dataset_of(folder: Path, told: Story, **settings: Any) -> Path:
+    return write_dataset(folder, told.tell(told.replay(**settings)))
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("capacity", [None, 24], ids=["whole", "wrapped"])
+@pytest.mark.parametrize("save", [run_of, dataset_of], ids=["a run", "a data set"])
+def test_transitions_of_before_are_those_that_were_stored(
+    tmp_path: Path, save: Callable[..., Path], capacity: int | None, n_step: int
+) -> None:
+    path = save(tmp_path / "before", TOLD, capacity=capacity)
+    before = contents(path)
+    prior = opened(path, n_step=n_step)
+    oldest = 0 if capacity is None else 8
+    assert len(prior.replay) == 2 * (20 - oldest)
+    for (step, world), row in by_place(prior.replay, TOLD).items():
+        step += oldest
+        for name, value in expected(TOLD, step, world, n_step, newest=19).items():
+            assert row[name] == pytest.approx(value), (name, step, world)
+    assert contents(path) == before
+
+
+@pytest.mark.parametrize("save", [run_of, dataset_of], ids=["a run", "a data set"])
+def test_more_transitions_than_memory_are_refused_before_they_are_read(
+    tmp_path: Path, save: Callable[..., Path]
+) -> None:
+    """They were read until the system killed the process."""
+    own = TOLD.replay()
+    config = PriorConfig(run=str(save(tmp_path / "before", TOLD)))
+    with pytest.raises(ConfigError, match=r"40 transitions of .*, but only .* MB are free"):
+        open_prior(config, own, TOLD.spec, GROUPS, seed=3, copies=10**12)
+
+
+def test_rewards_of_before_are_valued_by_the_newest_weights_of_the_run(tmp_path: Path) -> None:
+    told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
+    told.weights = {0: [1.0, 0.0], 1: [0.0, 1.0]}
+    path = dataset_of(tmp_path / "set", told)
+    own = told.replay()
+    prior = open_prior(PriorConfig(run=str(path)), own, told.spec, GROUPS, seed=0)
+    for stop, paid in ((1, {1.0, 2.0, 4.0}), (2, {10.0, 20.0, 40.0})):
+        told.tell(own, stop - 1, stop)
+        assert set(prior.replay.sample(64).reward.tolist()) == paid
+
+
+def test_groups_that_the_run_does_not_read_are_left_on_the_disk(tmp_path: Path) -> None:
+    path = dataset_of(tmp_path / "set", TOLD)
+    own = type(TOLD.replay())(TOLD.spec, ["critic"], capacity=40, gamma=0.5)
+    prior = open_prior(PriorConfig(run=str(path)), own, TOLD.spec, ["critic"], seed=0)
+    batch = prior.replay.sample(64)
+    assert set(batch.obs) == {"critic"}
+    valid = batch.weight > 0
+    assert torch.equal(batch.obs["critic"][valid, 0], -batch.action[valid, 0])
+
+
+def changed(**changes: Any) -> EnvSpec:
+    return replace(TOLD.spec, **changes)
+
+
+ROBOT = RobotSpec(name="one", rotors=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (changed(groups={**TOLD.spec.groups, "critic": GroupSpec(shape=(7,))}),
+         "observation group 'critic' of width 2, but this run has .* of width 7"),
+        (changed(action_size=3), "action of width 1, but this run has action of width 3"),
+        (changed(reward_names=("alive",)), r"the reward terms \[\], but .* \['alive'\]"),
+        (changed(control_dt=0.02), r"the time step \[s\] 0.1, but this run has .* 0.02"),
+        (changed(robot=ROBOT), "the robot None, but this run has the robot one"),
+    ],
+)  # fmt: skip
+def test_transitions_that_do_not_fit_are_refused_naming_both(
+    tmp_path: Path, spec: EnvSpec, told: str
+) -> None:
+    path = run_of(tmp_path, TOLD)
+    with pytest.raises(SpecMismatchError, match=f"the transitions in {path} have {told}"):
+        opened(path, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (replace(ROBOT, name="two"), "the robot one, but this run has the robot two"),
+        (replace(ROBOT, version=2), "robot 'one' with version 1, but .* version 2"),
+        (replace(ROBOT, rotors=["b", "a"]), r"with rotors \['a', 'b'\], but .* \['b', 'a'\]"),
+    ],
+)
+def test_transitions_of_another_robot_are_refused_naming_both(
+    tmp_path: Path, other: RobotSpec, told: str
+) -> None:
+    spec = changed(robot=ROBOT)
+    path = write_dataset(tmp_path, type(TOLD.replay())(spec, GROUPS, capacity=20, gamma=0.5))
+    with pytest.raises(SpecMismatchError, match=told):
+        opened(path, spec=changed(robot=other))
+
+
+def test_a_group_that_was_not_stored_is_refused(tmp_path: Path) -> None:
+    path = write_dataset(tmp_path, type(TOLD.replay())(TOLD.spec, ["actor"], capacity=20, gamma=1))
+    with pytest.raises(SpecMismatchError, match=r"groups \['actor'\], but this run has .*critic"):
+        opened(path)
+
+
+def test_where_nothing_is_saved_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no '.*nowhere'; expected the folder"):
+        opened(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"is not a run: it has no config\.yaml"):
+        opened(tmp_path)
+    with pytest.raises(ConfigError, match="did not save its replay"):
+        opened(run_of(tmp_path, TOLD, save_rows=False))
+    empty = write_dataset(tmp_path / "empty", TOLD.replay())
+    with pytest.raises(ConfigError, match="holds no transitions yet"):
+        opened(empty)
+
+
+def test_a_damaged_data_set_is_found(tmp_path: Path) -> None:
+    path = dataset_of(tmp_path / "set", TOLD)
+    segment = next(path.glob("*.safetensors"))
+    content = bytearray(segment.read_bytes())
+    content[-5] ^= 1
+    segment.write_bytes(bytes(content))
+    with pytest.raises(CheckpointError, match="is damaged: its SHA-256"):
+        opened(path)
+    (path / "dataset.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        opened(path)
+
+
+@pytest.mark.parametrize("share", [1.0, -1.0])
+def test_shares_that_mix_nothing_are_refused(share: float) -> None:
+    with pytest.raises(ConfigError, match=r"share must lie in \[0, 1\)"):
+        PriorConfig(share=share)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A data set out of another run of the miniature loop."""
+    loop = Loop(tmp_path / "another", seed=8, total_steps=48)
+    loop.trainer.run()
+    return write_dataset(tmp_path / "set", loop.trainer.replay)
+
+
+def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path: Path, before: Path) -> None:
+    kept = contents(before)
+    ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(before), share=0.5))
+    assert contents(before) == kept
+
+
+def test_the_learner_eats_its_share_of_both(tmp_path: Path, before: Path) -> None:
+    prior = PriorConfig(run=str(before), share=0.25)
+    loop = Loop(tmp_path / "run", wrap=Watches, prior=prior)
+    loop.trainer.run()
+    learner = loop.trainer.learner
+    assert isinstance(learner, Watches)
+    eaten = learner.eaten
+    assert len(eaten) == 51 * 2
+    assert {int(batch.extra["source"].sum()) for batch in eaten} == {2}  # of 8
+    assert {name for batch in eaten for name in batch.obs} == set(WORLD.groups)
+
+
+def test_normalisers_see_stored_observations_before_the_first_update_without_an_offline_phase(
+    tmp_path: Path, before: Path
+) -> None:
+    """They saw them with an offline phase only: the first updates were of clipped observations."""
+    loop = Loop(tmp_path / "run", prior=PriorConfig(run=str(before), share=0.25))
+    loop.trainer.begin()
+    assert loop.trainer.prior is not None
+    stored = loop.trainer.prior.replay.strided_sample(65_536).obs
+    networks: list[tuple[Any, str]] = [
+        (loop.learner.actor, "actor"), (loop.learner.critic, "critic")
+    ]  # fmt: skip
+    for network, group in networks:
+        seen = network.normalizer
+        # The sums are others.
+        torch.testing.assert_close(seen.mean, stored[group].mean(0), rtol=1e-5, atol=1e-6)
+        assert int(seen.state_dict()["_count"]) == len(stored[group]) > 20
+    assert loop.trainer.collector.world_steps == 0
+
+
+def test_other_transitions_than_the_run_began_with_are_refused(
+    tmp_path: Path, before: Path
+) -> None:
+    prior = PriorConfig(run=str(before))
+    Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()
+    another = Loop(tmp_path / "third", seed=9, total_steps=48)
+    another.trainer.run()
+    write_dataset(before, another.trainer.replay)
+    with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
+        Loop(tmp_path / "run", prior=prior).resume()
+
+
+def test_a_run_without_a_replay_is_a_sentence(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, RunName(task="t", robot="r", learner="bc", seed=0), {}, {})
+    CheckpointStore(run.checkpoints).save(1, {"learner": {"updates": 1}})
+    run.close()
+    with pytest.raises(ConfigError, match="learned from demonstrations and has no replay"):
+        opened(run.path)

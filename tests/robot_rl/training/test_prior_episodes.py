@@ -1,0 +1,266 @@
+"""Data sets of episodes as experience of before: transitions, ends and weights are as told."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.base_action import BASE_ACTION
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.errors import CheckpointError, ConfigError, DatasetError, SpecMismatchError
+from robot_rl.core.learner import MonteCarloReturns
+from robot_rl.datasets.spec import DatasetSpec
+from robot_rl.training.config import PriorConfig, Weighting
+from robot_rl.training.prior import open_prior
+from robot_rl.training.prior_episodes import BaseActions
+from tests.bases import ByHand, frozen, write_base
+from tests.fakes import ToyEnv
+from tests.robot_rl.datasets.samples import SPEC, episode, write
+from tests.robot_rl.training.loop import WORLD, Loop
+from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted
+
+PLAIN = replace(SPEC, robot=None)
+WORLDS = EnvSpec(
+    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
+    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,))},
+    reward_names=("near", "effort"),
+)  # fmt: skip
+TOLD = [episode(i, 3 + i) for i in range(4)]
+
+
+def opened(
+    folder: Path, spec: EnvSpec = WORLDS, *, n_step: int = 1, groups: Any = ("actor",)
+) -> Any:
+    own = ReplayBuffer(spec, groups, capacity=30, gamma=0.5, n_step=n_step)
+    return open_prior(PriorConfig(run=str(folder)), own, spec, groups, seed=0)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path: Path, n_step: int) -> None:
+    prior = opened(write(tmp_path / "set", *TOLD, spec=PLAIN), n_step=n_step)
+    steps = [(one, t) for one in TOLD for t in range(one.num_steps)]
+    batch = prior.replay.sample(2000)
+    assert set(batch.extra["index"].tolist()) == set(range(len(steps)))
+    for row, index in enumerate(batch.extra["index"].tolist()):
+        one, t = steps[index]
+        assert batch.weight[row] == float(one.valid[t])
+        if not one.valid[t]:
+            continue
+        reward, discount, last = 0.0, 1.0, t
+        for k in range(t, min(t + n_step, one.num_steps)):
+            if not one.valid[k]:
+                break
+            reward += discount * float(one.reward_terms[k].sum())
+            discount, last = discount * 0.5, k
+        assert batch.reward[row] == pytest.approx(reward, abs=1e-6)
+        assert batch.discount[row] == (0 if one.terminated[last] else discount)
+        assert (batch.obs["actor"][row].numpy() == one.obs["actor"][t]).all()
+        assert (batch.next_obs["actor"][row].numpy() == one.obs["actor"][last + 1]).all()
+        assert (batch.action[row].numpy() == one.action[t]).all()
+
+
+@pytest.mark.parametrize("terms", ["of the run", "of the data"])
+def test_where_one_side_has_no_terms_rewards_are_taken_as_they_are(
+    tmp_path: Path, terms: str
+) -> None:
+    if terms == "of the run":
+        spec, run = replace(PLAIN, reward_names=()), WORLDS
+    else:
+        spec, run = PLAIN, replace(WORLDS, reward_names=())
+    told = [episode(i, 4, spec) for i in range(3)]
+    prior = opened(write(tmp_path / "set", *told, spec=spec), run)
+    assert prior.sentence.endswith("set, with the rewards stored there")
+    batch = prior.replay.sample(200)
+    rewards = np.concatenate([one.reward * one.valid for one in told])
+    assert (batch.reward.numpy() == rewards[batch.extra["index"].numpy()]).all()
+
+
+def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "set", *TOLD, spec=PLAIN)
+    with pytest.raises(
+        SpecMismatchError, match=r"the time step \[s\] 0.02, but this run has .*0.1"
+    ):
+        opened(folder, replace(WORLDS, control_dt=0.1))
+    wide = {**WORLDS.groups, "actor": GroupSpec(shape=(7,))}
+    with pytest.raises(SpecMismatchError, match=r"group 'actor' of width 3, but .* of width 7"):
+        opened(folder, replace(WORLDS, groups=wide))
+    others = replace(WORLDS, reward_names=("near", "far"))
+    with pytest.raises(SpecMismatchError, match=r"the reward terms \['near', 'effort'\], but this"):
+        opened(folder, others)
+    with pytest.raises(SpecMismatchError, match="the robot arm, but this run has the robot None"):
+        opened(write(tmp_path / "arm", *TOLD))
+    with pytest.raises(ConfigError, match="holds 0 transitions; expected at least 1"):
+        opened(write(tmp_path / "empty", spec=PLAIN))
+    file = folder / "data/chunk-000/file-002.parquet"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=r"file-002.parquet has .* bytes instead of"):
+        opened(folder)
+    (folder / "meta/manifest.jsonl").unlink()
+    with pytest.raises(
+        DatasetError, match=r"data set of LeRobot is imported with: .*data.py convert"
+    ):
+        opened(folder)
+
+
+def demonstrations(folder: Path, count: int) -> Path:
+    worlds = ToyEnv(WORLD, 1, limit=7, seed=0).spec
+    spec = DatasetSpec(
+        groups={name: group.shape[0] for name, group in worlds.groups.items()},
+        action_size=worlds.action_size, control_dt=worlds.control_dt,
+        reward_names=worlds.reward_names,
+    )  # fmt: skip
+    valid = np.ones(9, bool)
+    return write(folder, *(episode(i, 9, spec, valid=valid) for i in range(count)), spec=spec)
+
+
+def test_a_run_with_demonstrations_resumes_bit_equal(tmp_path: Path) -> None:
+    folder = demonstrations(tmp_path / "set", 4)
+    ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(folder), share=0.5))
+
+
+def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path: Path) -> None:
+    prior = PriorConfig(run=str(demonstrations(tmp_path / "set", 4)))
+    Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()
+    other = PriorConfig(run=str(demonstrations(tmp_path / "more", 5)))
+    with pytest.raises(CheckpointError, match="are not those that the run was mixed with"):
+        Loop(tmp_path / "run", prior=other).resume()
+
+
+@pytest.mark.parametrize("weighting", Weighting)
+def test_episodes_are_drawn_by_their_return_or_their_success(
+    tmp_path: Path, weighting: Weighting
+) -> None:
+    """Four episodes with returns 0, 1, 2, 4 of four rows each; the second has success."""
+    told = []
+    for i, total in enumerate((0.0, 1.0, 2.0, 4.0)):
+        success = np.arange(4) == (3 if i == 1 else 9)
+        one = episode(i, 4, PLAIN, valid=np.ones(4, bool), success=success)
+        told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
+    prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
+    prior.set_sampling_weights(PriorConfig(run="x", weighting=weighting, weighting_temperature=0.5))
+    counts = torch.bincount(prior.replay.sample(20_000).extra["index"] // 4, minlength=4)
+    good = {
+        Weighting.none: [0.0] * 4, Weighting.returns: [0.0, 0.25, 0.5, 1.0],
+        Weighting.success: [0.0, 1.0, 0.0, 0.0],
+    }[weighting]  # fmt: skip
+    chance = torch.softmax(torch.tensor(good) / 0.5, 0)
+    assert counts / 20_000 == pytest.approx(chance.numpy(), abs=0.015)  # four standard errors
+
+
+def test_rows_that_are_not_valid_are_no_good_episode(tmp_path: Path) -> None:
+    """Returns of -8 and -4, and a row that is not valid, which paid nothing."""
+    told = []
+    for i, total in enumerate((-8.0, -4.0)):
+        valid = np.arange(4) != (1 if i == 0 else 9)
+        one = episode(i, 4, PLAIN, valid=valid, success=np.zeros(4, bool))
+        told.append(replace(one, reward_terms=np.full((4, 2), total / 8, np.float32)))
+    prior = opened(write(tmp_path / "set", *told, spec=PLAIN), WORLDS)
+    prior.set_sampling_weights(
+        PriorConfig(run="x", weighting=Weighting.returns, weighting_temperature=0.5)
+    )
+    batch = prior.replay.sample(20_000)
+    counts = torch.bincount(batch.extra["index"], minlength=8)
+    assert counts[1] == 0
+    assert (batch.weight == 1).all()
+    # The row cuts the first episode: its first step is an episode of -2, the last two of -4.
+    chance = torch.softmax(torch.tensor([1.0, 0, 0, 0, 0, 0, 0]) / 0.5, 0)
+    drawn = counts[[0, 2, 3, 4, 5, 6, 7]] / 20_000
+    assert drawn.numpy() == pytest.approx(chance.numpy(), abs=0.015)
+
+
+def test_experience_without_a_valid_step_is_refused_by_name(tmp_path: Path) -> None:
+    told = [episode(i, 4, PLAIN, valid=np.zeros(4, bool)) for i in range(2)]
+    with pytest.raises(ConfigError, match=r"none of the 8 transitions in .*set is valid"):
+        opened(write(tmp_path / "set", *told, spec=PLAIN))
+
+
+def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
+    spec = replace(PLAIN, judges_success=False)
+    told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]
+    prior = opened(write(tmp_path / "set", *told, spec=spec), WORLDS)
+    with pytest.raises(ConfigError, match="does not say which episodes succeeded"):
+        prior.set_sampling_weights(PriorConfig(run="x", weighting=Weighting.success))
+    wanted = MonteCarloReturns(failure_reward=-1.0, online=False)
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
+    config = PriorConfig(run=str(tmp_path / "set"))
+    with pytest.raises(ConfigError, match="needs to know which episodes failed"):
+        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, returns=wanted)
+
+
+def test_more_episodes_than_memory_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    own = ReplayBuffer(WORLDS, ("actor",), capacity=30, gamma=0.5)
+    config = PriorConfig(run=str(write(tmp_path / "set", *TOLD, spec=PLAIN)))
+    with pytest.raises(ConfigError, match=r"transitions of .*, but only .* MB are free"):
+        open_prior(config, own, WORLDS, ("actor",), seed=0, copies=10**12)
+
+
+def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path) -> None:
+    valid = np.ones(4, bool)
+    told = [
+        episode(i, 4, PLAIN, valid=valid, success=np.arange(4) == (3 if i == 1 else 9))
+        for i in range(2)
+    ]
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
+    prior = open_prior(
+        PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN))), own, WORLDS,
+        tuple(WORLDS.groups), seed=0, returns=MonteCarloReturns(failure_reward=-1.0, online=False),
+    )  # fmt: skip
+    known = prior.replay.strided_sample(8).extra["monte_carlo_return"]
+    assert known[:4].tolist() == [-2.0] * 4  # -1 / (1 - 0.5)
+    assert known[4:].tolist() != [-2.0] * 4
+
+
+def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path: Path) -> None:
+    told = [episode(i, 1 if i == 9 else 6, PLAIN) for i in range(10)]
+    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5, n_step=3)
+    config = PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN)))
+    with pytest.raises(ConfigError, match=r"1 transitions to hold out; .*offline.held_out=0"):
+        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, held_out=0.1)
+
+
+STORED = replace(SPEC, robot=None, reward_names=())
+SIZES = (3, 2)
+PLANAR = EnvSpec(
+    num_envs=3, device=torch.device("cpu"), action_size=2, control_dt=0.02,
+    groups={"actor": GroupSpec(shape=(3,)), "critic": GroupSpec(shape=(1,)),
+            BASE_ACTION: GroupSpec(shape=(2,))},
+)  # fmt: skip
+
+
+def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path: Path) -> None:
+    """Published: the chunk queue was never emptied between demonstrations."""
+    told = [episode(i, 3, spec=STORED, valid=np.ones(3, bool)) for i in range(4)]
+    path = write_base(tmp_path / "base.onnx", *SIZES)
+    augment = BaseActions(frozen([path], PLANAR, 1), 2)
+    for one in told:
+        hand = ByHand(*SIZES)
+        expected = [hand.act(torch.from_numpy(frame)) for frame in one.obs["actor"]]
+        got = augment(one)
+        np.testing.assert_allclose(got.obs[BASE_ACTION], expected, atol=1e-6)
+        assert (got.action == one.action).all()
+
+
+def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path: Path) -> None:
+    """Published: stored actions were the base's plus a residual within its scale."""
+    told = [episode(i, 4, spec=STORED, valid=np.ones(4, bool)) for i in range(3)]
+    folder = write(tmp_path / "set", *told, spec=STORED)
+    path = write_base(tmp_path / "base.onnx", *SIZES)
+    groups = ("actor", BASE_ACTION)
+    own = ReplayBuffer(PLANAR, groups, capacity=30, gamma=0.9, n_step=1)
+    prior = open_prior(
+        PriorConfig(run=str(folder)), own, PLANAR, groups, seed=0,
+        augment=BaseActions(frozen([path], PLANAR, 1), 2),
+    )  # fmt: skip
+    batch = prior.replay.sample(500)
+    augment = BaseActions(frozen([path], PLANAR, 1), 2)
+    rows = [(augment(one), t) for one in told for t in range(4)]
+    for row, index in enumerate(batch.extra["index"].tolist()):
+        one, t = rows[index]
+        assert (batch.action[row].numpy() == one.action[t]).all()
+        assert (batch.obs[BASE_ACTION][row].numpy() == one.obs[BASE_ACTION][t]).all()
+        assert (batch.next_obs[BASE_ACTION][row].numpy() == one.obs[BASE_ACTION][t + 1]).all()
+    assert (batch.action - batch.obs[BASE_ACTION]).abs().max() > 0.5

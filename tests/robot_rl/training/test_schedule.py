@@ -1,0 +1,344 @@
+"""Offline, warm-up, online: what happens in each phase, and that each of them can be resumed."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core.env import EnvSpec
+from robot_rl.core.errors import CheckpointError, ConfigError
+from robot_rl.core.learner import Phase
+from robot_rl.training.config import (
+    OfflineConfig,
+    PriorConfig,
+    StartCheckpoint,
+    StartConfig,
+    TrainerConfig,
+)
+from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
+from robot_rl.training.schedule import hints
+from tests.equality import assert_same
+from tests.fakes import copied, small_sac
+from tests.robot_rl.learners.offline.small import small_cql, small_iql
+from tests.robot_rl.training.loop import Loop
+from tests.robot_rl.training.test_prior_episodes import demonstrations
+from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted
+
+OFFLINE = OfflineConfig(updates=60, evaluation_interval=30, held_out=0.25)
+
+
+def wsrl(spec: EnvSpec, seed: int) -> Any:
+    return small_cql(
+        spec, seed, conservatism={"calibrated": True, "online": False}, actor_interval=2,
+        actor_on_all=True, target_members=2, target_replacement=True, n_step=3,
+    )  # fmt: skip
+
+
+def cal_ql(spec: EnvSpec, seed: int) -> Any:
+    return small_cql(spec, seed, conservatism={"calibrated": True, "wanted_gap": 0.8})
+
+
+def iql(spec: EnvSpec, seed: int) -> Any:
+    return small_iql(spec, seed)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> str:
+    return str(demonstrations(tmp_path / "set", 8))
+
+
+def settings(before: str, *, share: float = 0.0, **changes: Any) -> dict[str, Any]:
+    return {
+        "prior": PriorConfig(run=before, share=share), "offline": OFFLINE, "warm_up_steps": 24,
+        "total_steps": 80, "evaluation_interval": 80, "make_learner": wsrl, **changes,
+    }  # fmt: skip
+
+
+class Diary:
+    """A learner that writes down where its actions and its batches come from."""
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.phase = learner, ""
+        self.story: list[tuple[str, str]] = []
+        self.actions: list[torch.Tensor] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.learner, name)
+
+    def begin_phase(self, phase: Phase) -> None:
+        self.phase = phase.value
+        self.learner.begin_phase(phase)
+
+    def act(self, obs: Any, explore: bool) -> torch.Tensor:
+        self.actions.append(self.learner.act(obs, explore))
+        self.story.append((self.phase, "act"))
+        return self.actions[-1]
+
+    def update(self, batch: Any) -> Any:
+        source = batch.extra.get("source")
+        kind = "alone" if source is None else f"mixed {int(source.sum())}"
+        self.story.append((self.phase, f"update {kind}"))
+        return self.learner.update(batch)
+
+
+def told(folder: Path, **changes: Any) -> tuple[list[tuple[str, str]], Loop, Diary]:
+    diaries: list[Diary] = []
+    loop = Loop(folder, wrap=lambda one: diaries.append(Diary(one)) or diaries[0], **changes)
+    assert loop.trainer.run()
+    return diaries[0].story, loop, diaries[0]
+
+
+def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_alone(
+    tmp_path: Path, before: str
+) -> None:
+    story, loop, diary = told(tmp_path / "run", **settings(before))
+    assert story[:60] == [("offline", "update alone")] * 60
+    assert story[60:66] == [("warm_up", "act")] * 6  # 24 world-steps of 4 worlds, no update
+    # The phase turns once the last warm-up step is stored: then it is learned from, as all later.
+    online = story[66:]
+    assert {phase for phase, _ in online} == {"online"}
+    assert online[:3] == [("online", "update alone")] * 2 + [("online", "act")]
+    assert {what for _, what in online} == {"act", "update alone"}
+    assert sum(what == "act" for _, what in story) == 20
+    own = loop.trainer.replay.strided_sample(999)
+    drawn = torch.cat(diary.actions)[-len(own.action) :]
+    assert {tuple(one) for one in own.action.tolist()} == {tuple(one) for one in drawn.tolist()}
+
+
+@pytest.mark.parametrize(("share", "mixed"), [(0.25, "mixed 4"), (0.5, "mixed 8")])
+def test_retained_data_have_their_share_of_every_batch_online(
+    tmp_path: Path, before: str, share: float, mixed: str
+) -> None:
+    story, _, _ = told(tmp_path / "run", **settings(before, share=share, make_learner=cal_ql))
+    assert {what for phase, what in story if phase == "online"} == {"act", f"update {mixed}"}
+
+
+@pytest.mark.parametrize(
+    ("make", "share"), [(wsrl, 0.0), (cal_ql, 0.25), (iql, 0.25)], ids=["wsrl", "cal_ql", "iql"]
+)
+def test_a_run_stopped_in_every_phase_resumes_bit_equal(
+    tmp_path: Path, before: str, make: Callable[..., Any], share: float
+) -> None:
+    """Stopped in the middle of the offline phase, of the warm-up, and online."""
+    ends_as_if_uninterrupted(
+        tmp_path, [20, 72, 100], **settings(before, share=share, make_learner=make)
+    )
+
+
+def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(
+    tmp_path: Path, before: str
+) -> None:
+    whole = Loop(tmp_path / "whole", **settings(before))
+    assert whole.trainer.run()
+    alone = Loop(tmp_path / "parts", **settings(before, total_steps=0))
+    assert alone.trainer.run()
+    assert list(alone.evaluations()) == [30, 60]
+    assert alone.trainer.step == 60
+    later = Loop(tmp_path / "parts", seed=7, **settings(before)).resume()
+    assert later.trainer.run()
+    assert_same(copied(later.learner.state_dict()), copied(whole.learner.state_dict()))
+
+
+def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path: Path, before: str) -> None:
+    loop = Loop(tmp_path / "run", interval_seconds=0.0, **settings(before))
+    loop.trainer.run()
+    phases = [record["train/phase"] for record in loop.records]
+    assert phases == sorted(phases)
+    assert set(phases) == {0.0, 1.0, 2.0}
+    offline = [r for r in loop.records if r["train/phase"] == 0]
+    names = ("q_data", "q_random", "q_policy", "td_error", "held_out_td_error")
+    assert all(f"train/{name}" in record for record in offline for name in names)
+
+
+def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -> None:
+    loop = Loop(tmp_path / "run", **settings(before))
+    prior = loop.trainer.prior
+    assert prior is not None
+    assert prior.held_out is not None
+    kept, apart = (replay.strided_sample(999).action for replay in (prior.replay, prior.held_out))
+    assert len(apart) == 18  # two of eight episodes of nine steps
+    assert len(kept) == 54
+    rows = {tuple(row) for row in kept.tolist()}
+    assert not any(tuple(row) in rows for row in apart.tolist())
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_normalisers_stay_at_the_data_through_all_phases(
+    tmp_path: Path, before: str, freeze: bool
+) -> None:
+    def make(spec: EnvSpec, seed: int) -> Any:
+        return small_cql(spec, seed, freeze_normalizers=freeze)
+
+    def statistics(loop: Loop) -> list[torch.Tensor]:
+        return copied(list(loop.learner.policy().buffers()))
+
+    fresh = Loop(tmp_path / "fresh", **settings(before, make_learner=make))
+    nothing = statistics(fresh)
+    fresh.trainer.begin()
+    data = statistics(fresh)
+    whole = Loop(tmp_path / "whole", **settings(before, make_learner=make))
+    assert whole.trainer.run()
+    trained = statistics(whole)
+    assert any(not torch.equal(*pair) for pair in zip(nothing, data, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(data, trained, strict=True)) == freeze
+
+
+def run_of(folder: Path, loop: Loop) -> str:
+    """A run's folder around the checkpoints of a miniature loop."""
+    run = RunFolder.create(folder, RunName(task="t", robot="r", learner="l", seed=0), {}, {})
+    run.close()
+    loop.store.folder.rename(run.checkpoints)
+    return str(run.path)
+
+
+def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(
+    tmp_path: Path, before: str
+) -> None:
+    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0))
+    offline.trainer.run()
+    start = StartConfig(run=run_of(tmp_path / "runs", offline))
+    online = {"total_steps": 80, "warm_up_steps": 24, "make_learner": wsrl, "start": start}
+    other = Loop(tmp_path / "other", seed=5, **online)
+    other.trainer.begin()
+    mine, theirs = copied(other.learner.state_dict()), copied(offline.learner.state_dict())
+    assert not torch.equal(mine.pop("generator"), theirs.pop("generator"))  # a stream of its own
+    assert_same(mine, theirs)
+    story, _, _ = told(tmp_path / "online", seed=5, **online)
+    assert story[:6] == [("warm_up", "act")] * 6
+
+
+def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
+    tmp_path: Path, before: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    kept = settings(before, total_steps=0)
+    for seed in (1, 2):
+        one = Loop(tmp_path / f"offline_{seed}", **kept, seed=seed)
+        one.trainer.run()
+        newest = run_of(tmp_path / "runs", one)
+    name = RunName(task="t", robot="r", learner="l", seed=3)
+    RunFolder.create(tmp_path / "runs", name, {}, {}).close()  # has saved nothing
+    start = StartConfig(run=str(tmp_path / "runs"))
+    other = Loop(
+        tmp_path / "other", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=start
+    )
+    other.trainer.begin()
+    mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
+    assert_same(mine, theirs)
+    assert f"begins with the learner of {newest}, step 60" in caplog.text
+    (Path(newest) / "checkpoints/best.json").unlink()
+    best = StartConfig(run=start.run, checkpoint=StartCheckpoint.best)
+    older = find_runs(start.run)[0]
+    third = Loop(tmp_path / "third", total_steps=80, make_learner=wsrl, start=best)
+    third.trainer.begin()
+    assert f"begins with the learner of {older}, step 60" in caplog.text
+    (older / "checkpoints/best.json").unlink()
+    with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
+        Loop(tmp_path / "fourth", total_steps=80, make_learner=wsrl, start=best).trainer.begin()
+    nowhere = StartConfig(run=str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="nowhere"):
+        Loop(
+            tmp_path / "fifth", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
+        ).trainer.begin()
+
+
+def test_plain_sac_takes_over_from_cal_ql(tmp_path: Path, before: str) -> None:
+    def make(spec: EnvSpec, seed: int) -> Any:
+        return small_cql(spec, seed)
+
+    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=make))
+    offline.trainer.run()
+    start = StartConfig(run=run_of(tmp_path / "runs", offline))
+    sac = Loop(tmp_path / "sac", start=start, warm_up_steps=24, total_steps=80)
+    assert sac.trainer.run()
+
+
+def test_a_learner_that_does_not_fit_is_refused_with_both_sides(
+    tmp_path: Path, before: str
+) -> None:
+    offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=iql))
+    offline.trainer.run()
+    run = run_of(tmp_path / "runs", offline)
+    with pytest.raises(ConfigError, match=r"does not fit this one \(.*expected the same networks"):
+        Loop(tmp_path / "a", start=StartConfig(run=run)).trainer.run()
+    with pytest.raises(ConfigError, match=r"none.*(no run|not a run|does not exist)"):
+        Loop(tmp_path / "b", start=StartConfig(run=str(tmp_path / "none"))).trainer.run()
+    name = RunName(task="e", robot="r", learner="l", seed=0)
+    empty = RunFolder.create(tmp_path / "runs", name, {}, {})
+    empty.close()
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        Loop(tmp_path / "c", start=StartConfig(run=str(empty.path))).trainer.run()
+    shutil.rmtree(tmp_path / "runs")
+    RunFolder.create(tmp_path / "runs", name, {}, {}).close()
+    with pytest.raises(ConfigError, match=r"none of its 1 runs has a checkpoint yet; train one"):
+        Loop(tmp_path / "d", start=StartConfig(run=str(tmp_path / "runs"))).trainer.run()
+
+
+def test_a_plain_sac_is_not_trained_offline(tmp_path: Path, before: str) -> None:
+    """Forks of WSRL did so by mistake: critics believe in actions that nobody has tried."""
+    with pytest.raises(ConfigError, match="take learner=cql, cal_ql, wsrl, iql or qc"):
+        Loop(tmp_path / "run", **settings(before, make_learner=small_sac))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
+        ({"total_steps": 0}, "0 needs training.offline.updates above 0"),
+        ({"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
+        ({"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
+    ],
+)
+def test_loops_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainerConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"updates": -1}, {"evaluation_interval": 0}, {"held_out": 0.9}]
+)
+def test_offline_phases_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"training\.offline\."):
+        OfflineConfig(**changes)
+
+
+def history(**curves: list[float]) -> list[dict[str, float]]:
+    told = {
+        "q_data": [1.0, 2.0, 3.0, 3.0], "q_random": [0.0] * 4, "td_error": [1.0, 0.1, 0.05, 0.04],
+        "held_out_td_error": [1.0, 0.1, 0.06, 0.05], **curves,
+    }  # fmt: skip
+    return [
+        {"updates": 10.0 * i, **{name: curve[i] for name, curve in told.items()}} for i in range(4)
+    ]
+
+
+def test_good_curves_bring_no_hint() -> None:
+    assert hints(history()) == []
+    assert hints([]) == []
+
+
+@pytest.mark.parametrize(
+    ("curves", "said"),
+    [
+        ({"q_data": [1.0, 3.0, 2.0, 1.5]}, "peaked at 3 after 10 updates and is 1.5 now"),
+        ({"held_out_td_error": [1.0, 0.2, 0.2, 0.4]}, "is 10.0 times that of the others"),
+        ({"td_error": [4.0, 4.0, 4.0, 4.0], "held_out_td_error": [4.0] * 4}, "underfitted"),
+        ({"q_random": [0.0, 1.0, 2.0, 4.0]}, "nobody has tried count more \\(4\\)"),
+    ],
+)
+def test_each_failure_has_its_sentence(curves: dict[str, list[float]], said: str) -> None:
+    found = hints(history(**curves))
+    assert len(found) == 1
+    assert re.search(said, found[0])
+
+
+def test_a_value_that_is_still_near_its_peak_is_not_called_overfitted() -> None:
+    assert hints(history(q_data=[1.0, 3.0, 3.2, 3.1])) == []
+
+
+def test_two_records_are_too_few() -> None:
+    assert hints(history(q_data=[1.0, 3.0, 2.0, 1.0])[:2]) == []

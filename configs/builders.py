@@ -9,7 +9,7 @@ import torch
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
+from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
 from sim.env import SimEnv
 from sim.physics.engine import PhysicsEngine
 
@@ -111,7 +111,7 @@ def build_mjlab_env(
     config: MjlabConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
 ) -> BatchEnv:
     """Worlds of a task of mjlab; evaluated from starts like those of training."""
-    from sim.adapters.torch_worlds.mjlab import make_mjlab_env
+    from sim.adapters.torch_envs.mjlab import make_mjlab_env
 
     return make_mjlab_env(
         config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation
@@ -122,7 +122,7 @@ def build_isaaclab_env(
     config: IsaacLabConfig, *, num_envs: int, device: torch.device, seed: int, evaluation: bool
 ) -> BatchEnv:
     """Worlds of a task of Isaac Lab; evaluated from starts like those of training."""
-    from sim.adapters.torch_worlds.isaaclab.make import make_isaaclab_env
+    from sim.adapters.torch_envs.isaaclab_make import make_isaaclab_env
 
     return make_isaaclab_env(
         config, num_envs=num_envs, device=device, seed=seed, evaluation=evaluation
@@ -131,7 +131,7 @@ def build_isaaclab_env(
 
 def build_mujoco_simulation(*parts: Any, **named: Any) -> Any:
     """Robots with joints; only they need the MuJoCo that mjlab cannot be installed beside."""
-    from sim.joints.mujoco_simulation import MujocoSimulation
+    from sim.robots.joint_simulation import MujocoSimulation
 
     return MujocoSimulation(*parts, **named)
 

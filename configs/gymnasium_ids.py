@@ -19,7 +19,7 @@ from configs.catalog import choices
 from configs.compose import compose
 from configs.schema import make_env
 from robot_rl.core.env import BatchEnv
-from sim.adapters.gymnasium_worlds import SingleWorld, VectorWorlds
+from sim.adapters.gymnasium_vector import SingleWorld, VectorWorlds
 
 ROBOTS = {"reach": "panda"}
 """Robot of a task that the default robot cannot do; an override such as robot=... wins."""

@@ -49,10 +49,10 @@ from robot_rl.learners.off_policy import RewardScaling
 from robot_rl.training.config import ClusterConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.adapters.torch_worlds.config import IsaacLabConfig, MjlabConfig
-from sim.joints.joint_robot import JointRobotConfig
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig
+from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
+from sim.robots.joint_robot import JointRobotConfig
+from sim.robots.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask

@@ -6,24 +6,33 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, Obs, ResetStateSource
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.mirror import EnvMirror
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
+from robot_rl.core.observation import (
+    GOAL_PREFIX,
+    OFFSET_PREFIX,
+    SENSED_PREFIX,
+    STATE_PREFIX,
+    TERM_KINDS,
+    ObservationInputs,
+    ObservationMap,
+    TermConfig,
+)
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import FIELD_KINDS, Mirrored
 from robot_rl.core.seeding import derive_seed
-from sim.curriculum import LEVEL, FollowsSuccess, HasCurriculum
 from sim.fault_flags import FaultFlags
-from sim.mirror import mirror_worlds
-from sim.observer import Observer
-from sim.simulation import Simulation
+from sim.randomization import LEVEL, FollowsSuccess, HasCurriculum
+from sim.simulation import Simulation, WorldStates
 from sim.task import Task
-from sim.world_states import WorldStates
 
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
@@ -292,3 +301,192 @@ class SimEnv:
         if values != self._weight_values:
             self._weight_values = values
             self._weights = torch.tensor(values).to(self.spec.device, non_blocking=True)
+
+
+class Observer:
+    """Observes N worlds: their true successors, and what is to be acted on next."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        task: Task,
+        last_action: Tensor,
+        *,
+        actor_terms: Sequence[TermConfig],
+        critic_terms: Sequence[TermConfig],
+    ) -> None:
+        """Check the terms and allocate observations.
+
+        Args:
+            simulation: The worlds; actors see what it measures, critics its true state.
+            task: Sets the goals.
+            last_action: (N, A); only shape and device matter.
+            actor_terms: What the policy sees.
+            critic_terms: What the critic sees; empty for none.
+        """
+        self._simulation, self._task = simulation, task
+        terms = {"actor": actor_terms, "critic": critic_terms}
+        self._maps = {
+            name: ObservationMap(listed, self._inputs(name, last_action))
+            for name, listed in terms.items()
+            if listed or name == "actor"
+        }
+        # Written anew in every step: allocating megabytes would cost more than filling them.
+        self._memory, self._obs = self._allocate()
+        self.next_memory, self._next_obs = self._allocate()
+        """All numbers of the newest successors in a row; overwritten in place."""
+
+    @property
+    def specs(self) -> dict[str, GroupSpec]:
+        """Shapes of the groups."""
+        return {
+            name: GroupSpec(
+                shape=(one.size,),
+                terms=tuple(
+                    TermSpec(name=e["term"], width=e["width"], history=e["history"])
+                    for e in one.layout()
+                ),
+            )
+            for name, one in self._maps.items()
+        }
+
+    @property
+    def layouts(self) -> dict[str, list[dict[str, Any]]]:
+        """Terms of every group, as of `ObservationMap.layout`."""
+        return {name: one.layout() for name, one in self._maps.items()}
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """Name of the term of every column, by group."""
+        return {
+            name: [e["term"] for e in layout for _ in range(e["width"] * e["history"])]
+            for name, layout in self.layouts.items()
+        }
+
+    def update(self, last_action: Tensor) -> Obs:
+        """Observe true successors: histories move by one frame.
+
+        Args:
+            last_action: Accepted in this step, (N, A).
+        """
+        for name, one in self._maps.items():
+            one.update(self._inputs(name, last_action), out=self._next_obs[name])
+        return self._next_obs
+
+    def look(self, last_action: Tensor) -> Obs:
+        """Observe what is to be acted on next; no history moves."""
+        for name, one in self._maps.items():
+            one.look(self._inputs(name, last_action), out=self._obs[name])
+        return self._obs
+
+    def repeat(self) -> Obs:
+        """Hand on the successors as what is to be acted on next: nobody begins anew."""
+        self._memory.copy_(self.next_memory)
+        return self._obs
+
+    def begin(self, rows: EnvSelection, last_action: Tensor) -> None:
+        """Fill the histories of the picked worlds with the frame that their episodes begin with."""
+        for name, one in self._maps.items():
+            one.begin(rows, self._inputs(name, last_action))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Histories by group."""
+        return {name: one.state_dict() for name, one in self._maps.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; what is beside it in `state` is left alone."""
+        for name, one in self._maps.items():
+            one.load_state_dict(state[name])
+
+    def _inputs(self, group: str, last_action: Tensor) -> ObservationInputs:
+        worlds, goal = self._simulation, self._task.goal
+        if group == "actor":
+            state, sensed = worlds.measured, worlds.sensed
+        else:
+            state, sensed = worlds.true_state, worlds.privileged
+        return ObservationInputs(state=state, goal=goal, last_action=last_action, sensed=sensed)
+
+    def _allocate(self) -> tuple[Tensor, Obs]:
+        """All numbers of all groups in one piece of memory, and the groups in it."""
+        count, device = self._simulation.num_worlds, self._simulation.device
+        widths = [one.size for one in self._maps.values()]
+        memory = torch.zeros(count * sum(widths), device=device)
+        parts = memory.split([count * width for width in widths])
+        views = [part.reshape(count, -1) for part in parts]
+        return memory, dict(zip(self._maps, views, strict=True))
+
+
+@runtime_checkable
+class MirrorsGoals(Protocol):
+    """A task that knows how what it asks for looks in a mirror."""
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Of its goals, by name."""
+        ...
+
+
+@runtime_checkable
+class MirrorsSensors(Protocol):
+    """A simulation that knows how its sensors and drawn parameters look in a mirror."""
+
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Of what is sensed and what only it knows, by name; others have no mirror."""
+        ...
+
+
+def mirror_worlds(
+    robot: RobotSpec,
+    simulation: object,
+    task: object,
+    action_map: ActionMap,
+    layouts: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> EnvMirror:
+    """How observations and actions look in the mirror.
+
+    Args:
+        robot: Who has a left and a right.
+        simulation: Its worlds, asked where they know their mirror.
+        task: What it does, asked likewise.
+        action_map: From actions to commands.
+        layouts: `ObservationMap.layout` of each group.
+
+    Raises:
+        ConfigError: The robot, a term, or the worlds have no mirror; the message names it.
+    """
+    found = RobotMirror(robot)
+    action = found.action(action_map)
+    goals = task.goal_mirrors(found) if isinstance(task, MirrorsGoals) else {}
+    sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
+    prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
+
+    def of_term(name: str, width: int) -> SignedPermutation:
+        for prefix, known in prefixed:
+            if name.startswith(prefix):
+                return _known(known, name[len(prefix) :])
+        kinds = FIELD_KINDS if name.startswith(STATE_PREFIX) else TERM_KINDS
+        kind = _known(kinds, name.removeprefix(STATE_PREFIX))
+        return action if kind is Mirrored.action else found.kind(kind, width)
+
+    groups: dict[str, SignedPermutation] = {}
+    for group, layout in layouts.items():
+        parts: list[SignedPermutation] = []
+        for entry in layout:
+            try:
+                part = of_term(entry["term"], entry["width"])
+                if part.width != entry["width"]:
+                    raise ConfigError(f"its mirror has {part.width} columns of {entry['width']}")
+            except ConfigError as error:
+                raise ConfigError(
+                    f"observation group '{group}' cannot be mirrored, as its term "
+                    f"'{entry['term']}' has no mirror: {error}; declare one beside the term, leave "
+                    "it out, or choose training.symmetry=none"
+                ) from error
+            parts.append(part.times(entry["history"]))
+        groups[group] = SignedPermutation.joined(parts)
+    return EnvMirror(groups=groups, action=action)
+
+
+def _known(mirrors: Mapping[str, Any], name: str) -> Any:
+    if name not in mirrors:
+        raise ConfigError(unknown_name("mirror of", name, mirrors))
+    return mirrors[name]

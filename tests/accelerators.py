@@ -23,7 +23,7 @@ _HANDING = ("tensor", "as_tensor", "from_numpy")
 
 def as_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody may count rows from now on: every way that the code has for the CPU is closed."""
-    importlib.import_module("sim.physics.warp_engine.engine")  # otherwise only where asked for
+    importlib.import_module("sim.physics.warp_engine")  # otherwise only where asked for
     real = counting_is_free
     for module in list(sys.modules.values()):
         if getattr(module, "counting_is_free", None) is real:

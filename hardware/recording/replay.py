@@ -88,7 +88,7 @@ class Replay:
             frames = memory if step.starts else frames + 1 if follows else 0
             if before is not None and not compared:
                 self._runner.remember(before.action[np.newaxis])
-            inputs.look()
+            inputs.poll()
             starts = step.starts or not follows
             command = decide(self._runner, inputs, now=inputs.stamp, starts=starts)
             before, compared = step, frames >= memory
@@ -223,7 +223,7 @@ def _namespace(bag: Bag) -> str:
     if len(found) != 1:
         raise RecordingError(
             f"{bag.folder} has {len(found)} topics {ending}, on which a policy says what it used; "
-            f"expected one, as scripts/record.py records it; recorded: {_told(bag.topics)}"
+            f"expected one, as robot-rl record records it; recorded: {_told(bag.topics)}"
         )
     return found[0]
 

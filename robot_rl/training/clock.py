@@ -54,6 +54,32 @@ class Clock:
         return record
 
 
+class CheckpointSchedule:
+    """When the next checkpoint is due, beside those that follow evaluations."""
+
+    def __init__(self, interval: int, seconds: float) -> None:
+        """Count from now.
+
+        Args:
+            interval: Steps between two checkpoints; 0 counts none.
+            seconds: Wall time between two checkpoints [s]; 0 looks at no clock.
+        """
+        self.step = -1
+        """Step of the last checkpoint; -1 before the first."""
+        self._interval, self._seconds = interval, seconds
+        self._saved_at = time.monotonic()
+
+    def saved(self, step: int) -> None:
+        """Note that there is a checkpoint of a step: one that was written, or resumed from."""
+        self.step, self._saved_at = step, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether one is due at a step. Ranks decide together: their clocks differ."""
+        if self._interval and step // self._interval > max(0, self.step) // self._interval:
+            return True
+        return 0 < self._seconds <= time.monotonic() - self._saved_at
+
+
 class _Span:
     def __init__(self, spent: dict[str, float], name: str) -> None:
         self._spent, self._name = spent, name

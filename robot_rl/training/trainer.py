@@ -19,7 +19,7 @@ from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import BatchEnv, HasRewardWeights
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
-from robot_rl.training.clock import Clock
+from robot_rl.training.clock import CheckpointSchedule, Clock
 from robot_rl.training.collector import Collector
 from robot_rl.training.config import Symmetry, TrainerConfig
 from robot_rl.training.evaluation import evaluate
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 VALIDATION_SEED = 1_000_003
-"""Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+"""Starts that choose the best checkpoint; `robot-rl evaluate` tests on others."""
 _LESS = "with a smaller learning rate, or look for a reward or an observation that explodes"
 
 
@@ -137,7 +137,7 @@ class Trainer:
         self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
         self._clock = Clock()
         self._stop = False
-        self._saved_step = -1
+        self._schedule = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     @property
     def notes(self) -> list[str]:
@@ -164,11 +164,13 @@ class Trainer:
             offline = self.schedule.advance(self.collector.world_steps) is Phase.offline
             if self._offline_block() if offline else self._online_step():
                 self._evaluate_and_save()
-            elif self._ranks.any(self._clock.elapsed >= self._interval_seconds):
+                continue
+            if self._ranks.any(self._clock.elapsed >= self._interval_seconds):
                 self._log({})
-        if self.step != self._saved_step:
-            self._checked(weights=True)
-            self._save(None)
+            if self._ranks.any(self._schedule.is_due(self.step)):
+                self._save_unscored()
+        if self.step != self._schedule.step:
+            self._save_unscored()
         return self.step >= self.config.length
 
     def begin(self) -> None:
@@ -293,12 +295,17 @@ class Trainer:
         )
         return ". The worlds report: ".join(filter(None, (told, worlds)))
 
+    def _save_unscored(self) -> None:
+        """Write a checkpoint to resume from; it can never be the best."""
+        self._checked(weights=True)
+        self._save(None)
+
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
         with self._clock.aside():
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
-        self._saved_step = step
+        self._schedule.saved(step)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole run; all ranks must ask for it."""
@@ -346,4 +353,4 @@ class Trainer:
         self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()
-        self._saved_step = self.step
+        self._schedule.saved(self.step)

@@ -13,7 +13,7 @@ class WorldEngine(Enum):
     auto = "auto"
     """`batch` where it knows the id and every setting, else `gymnasium`."""
     batch = "batch"
-    """Our own engine, all worlds at once, for the ids of `mujoco_worlds/facts.py`."""
+    """Our own engine, all worlds at once, for the ids of `gymnasium_mujoco.py`."""
     gymnasium = "gymnasium"
     """Gymnasium's environments, one after the other or in processes."""
     envpool = "envpool"

@@ -15,10 +15,10 @@ from gymnasium.vector import AutoresetMode
 
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
-from sim.adapters.envpool_worlds import EnvpoolWorlds
+from sim.adapters.envpool_env import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
-from sim.adapters.mujoco_worlds.make import can_make, make_mujoco_worlds
+from sim.adapters.gymnasium_mujoco import can_make, make_mujoco_worlds
 
 _SUCCESS_KEYS = ("success", "is_success")
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.robot_command import JointCommand
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.physics.arm_kinematics import ArmKinematics
+from sim.physics.kinematics import ArmKinematics
+from sim.robots.joint_simulation import MujocoSimulation
 
 _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""

@@ -11,8 +11,8 @@ from sim.experts.drawer import DrawerExpert
 from sim.experts.lift import LiftExpert
 from sim.experts.peg import PegExpert
 from sim.experts.reach import ReachExpert
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.arms.drawer import DrawerTask
 from sim.tasks.arms.lift import LiftTask
 from sim.tasks.arms.peg import PegTask

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert, nearest_turn
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.lift import GOAL, LiftTask
 
 _OVER = 0.1

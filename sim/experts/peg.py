@@ -5,7 +5,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.peg import GRIP, HOLE_DEPTH, PegTask
 
 _PEG_LENGTH = 0.06

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from robot_rl.core.action import ActionMap
 from sim.experts.arm import ArmExpert
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.arms.reach import GOAL, ReachTask
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
 from sim.film.files import load_arrays, save_arrays
-from sim.physics.mujoco_model.compiled_model import compiled, loaded
+from sim.physics.fault_record import compiled, loaded
 from sim.viewing.player import Player
 
 ENDS = ("", "success", "time limit", "terminated", "invalid")

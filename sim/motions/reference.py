@@ -19,7 +19,7 @@ from robot_rl.core.robot import RobotSpec
 from sim.motions.clip import Clip, Floats
 from sim.motions.clip_files import load_clip
 from sim.motions.scripted import ScriptConfig, scripted
-from sim.physics.mechanism import Mechanism
+from sim.physics.kinematics import Mechanism
 
 BODY_FIELDS = {"body_position_w": 3, "body_orientation_w": 4, "body_velocity_w": 3,
                "body_rates_w": 3}  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from sim.motions.clip import Clip, Floats, checked
-from sim.physics.mechanism import Mechanism
+from sim.physics.kinematics import Mechanism
 
 _BENDS = (
     {"thigh_joint": (1.0, 1.0), "calf_joint": (-2.0, 0.0)},

@@ -1,4 +1,4 @@
-"""What the worlds of robots with joints ask of an engine: MuJoCo on CPU threads, or MuJoCo Warp."""
+"""Interface of engines for robots with joints, and their maker: MuJoCo or MuJoCo Warp."""
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
@@ -8,10 +8,12 @@ from enum import Enum
 from typing import Any, Protocol
 
 import mujoco
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import DeviceError
 from sim.physics.fault_record import FaultRecord
 
 
@@ -92,3 +94,40 @@ class Engine(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
         ...
+
+
+def make_engine(
+    kind: PhysicsEngine, model: mujoco.MjModel, num_worlds: int, *, decimation: int, threads: int,
+    contacts: int, device: torch.device,
+) -> Engine:  # fmt: skip
+    """Worlds in the model's reference pose.
+
+    Args:
+        kind: Which engine.
+        model: Of one world.
+        num_worlds: N.
+        decimation: Integration steps of a control period.
+        threads: CPU threads of the engine `batch`; 0 for one per core.
+        contacts: Room of the engine `warp` for contacts of a world; 0 for what falls of the
+            model suggest.
+        device: Where the worlds live; the engine `batch` knows the CPU only.
+
+    Raises:
+        ConfigError: The engine cannot simulate the model.
+        DeviceError: Not on this device.
+        MissingExtraError: The engine is not installed.
+    """
+    if kind is PhysicsEngine.batch:
+        if device.type != "cpu":
+            raise DeviceError(
+                f"robot.engine=batch simulates on the CPU only, device '{device}' was asked for; "
+                "use device=cpu, or robot.engine=warp"
+            )
+        from sim.physics.mujoco_engine import MujocoEngine  # needs MuJoCo 4, unlike this file
+
+        return MujocoEngine(model, num_worlds, decimation=decimation, threads=threads)
+    from sim.physics.warp_engine import MujocoWarpEngine  # an extra, only where asked for
+
+    return MujocoWarpEngine(
+        model, num_worlds, decimation=decimation, contacts=contacts, device=device
+    )

@@ -1,9 +1,10 @@
-"""A world as it was before the step that broke it: saved, so that the step can be taken again."""
+"""Compiled models as bytes, and records of envs before the step that broke them, for replay."""
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -12,7 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.film.files import load_arrays, save_arrays
-from sim.physics.mujoco_model.compiled_model import loaded
+
+
+@contextmanager
+def warnings_unsaid() -> Iterator[None]:
+    """Meanwhile MuJoCo's library, of the whole process, warns nobody."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+_NAME = "world.mjb"
+"""Models are read by the name of a file, which may lie in memory."""
+
+
+def compiled(model: mujoco.MjModel) -> NDArray[np.uint8]:
+    """A model as bytes; only the version of MuJoCo that wrote them reads them."""
+    content = np.zeros(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, content)
+    return content
+
+
+def loaded(content: NDArray[np.uint8]) -> mujoco.MjModel:
+    """The model that `compiled` wrote."""
+    return mujoco.MjModel.from_binary_path(_NAME, {_NAME: content.tobytes()})
+
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What decides a world's future, controls included."""

@@ -1,11 +1,17 @@
-"""Where the joints of a robot and of its scene stand in MuJoCo's generalised state."""
+"""Columns of joints and sensors in MuJoCo's state, and what a mirror does to sensors."""
 
 # MuJoCo's compiled modules come without type information: their names are unknown to pyright.
 # pyright: reportAttributeAccessIssue=false
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import mujoco
+from torch import Tensor
+
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.robot_state import Mirrored
 
 _POSITION_SIZE = {
     mujoco.mjtJoint.mjJNT_FREE: 7,
@@ -70,3 +76,103 @@ class JointLayout:
                 if model.body_mocapid[i] >= 0
             },
         )
+
+
+_CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
+
+
+def sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
+    """Columns of every sensor by name; `field/part`, one after another, are one `field` too.
+
+    Raises:
+        ConfigError: Parts of a field stand apart.
+    """
+    columns: dict[str, slice] = {}
+    for i in range(model.nsensor):
+        start = int(model.sensor_adr[i])
+        stop = start + int(model.sensor_dim[i])
+        name = model.sensor(i).name
+        columns[name] = slice(start, stop)
+        field, _, part = name.partition("/")
+        if part:
+            begun = columns.get(field, slice(start, start))
+            if begun.stop != start:
+                raise ConfigError(
+                    f"sensors '{field}/...' must be declared one after another; '{name}' stands "
+                    "apart from the others"
+                )
+            columns[field] = slice(begun.start, stop)
+    return columns
+
+
+def named_sensor(sensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """A sensor of the model, (N, width).
+
+    Raises:
+        ConfigError: The model declares none of this name.
+    """
+    if name not in sensors:
+        raise ConfigError(unknown_name("sensor of the model", name, sensors))
+    return sensors[name]
+
+
+def quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:
+    """First entries of the unit quaternions in each sensor, by name."""
+    kinds = (int(mujoco.mjtSensor.mjSENS_FRAMEQUAT), int(mujoco.mjtSensor.mjSENS_BALLQUAT))
+    starts = [
+        int(model.sensor_adr[i]) for i in range(model.nsensor) if model.sensor_type[i] in kinds
+    ]
+    return {
+        name: [start - c.start for start in starts if c.start <= start < c.stop]
+        for name, c in columns.items()
+    }
+
+
+def stage_of_sensors(model: mujoco.MjModel) -> int:
+    """The stage (`mjtStage`) to compute of a new state, so that no sensor tells of an older one.
+
+    Sensors of forces and accelerations are left out: a step knows them of its last substep only.
+    Positions alone take a twentieth of a step of the Panda, velocities as much again.
+    """
+    needed = model.sensor_needstage[model.sensor_needstage <= _CURRENT]
+    return max(needed.tolist(), default=mujoco.mjtStage.mjSTAGE_NONE.value)
+
+
+_SENSOR = mujoco.mjtSensor
+_KINDS = {
+    Mirrored.vector: (
+        _SENSOR.mjSENS_ACCELEROMETER, _SENSOR.mjSENS_VELOCIMETER, _SENSOR.mjSENS_FORCE,
+        _SENSOR.mjSENS_FRAMEPOS, _SENSOR.mjSENS_FRAMELINVEL, _SENSOR.mjSENS_FRAMELINACC,
+    ),
+    Mirrored.pseudovector: (
+        _SENSOR.mjSENS_GYRO, _SENSOR.mjSENS_TORQUE, _SENSOR.mjSENS_FRAMEANGVEL,
+        _SENSOR.mjSENS_FRAMEANGACC,
+    ),
+    Mirrored.quaternion: (_SENSOR.mjSENS_FRAMEQUAT,),
+    Mirrored.same: (_SENSOR.mjSENS_TOUCH, _SENSOR.mjSENS_CONTACT),
+}  # fmt: skip
+_KIND_OF = {int(kind): mirrored for mirrored, kinds in _KINDS.items() for kind in kinds}
+
+
+def mirror_model_sensors(model: mujoco.MjModel, robot: RobotMirror) -> dict[str, SignedPermutation]:
+    """Mirrors of all sensors whose type has one, by name.
+
+    Sensors `field/part` are one sensor `field`, whose parts change places with their counterparts.
+    A sensor's own frame is taken for the mirror image of its counterpart's.
+    """
+    fields: dict[str, dict[str, tuple[int, int]]] = {}
+    for i in range(model.nsensor):
+        field, _, part = model.sensor(i).name.partition("/")
+        fields.setdefault(field, {})[part] = (int(model.sensor_type[i]), int(model.sensor_dim[i]))
+    found: dict[str, SignedPermutation] = {}
+    for field, parts in fields.items():
+        kinds = set(parts.values())
+        number, width = next(iter(kinds))
+        if len(kinds) > 1 or number not in _KIND_OF:
+            continue
+        each = robot.kind(_KIND_OF[number], width)
+        try:
+            found[field] = robot.unsigned(list(parts)).of_parts(each)
+        except ConfigError:
+            continue  # a part without a counterpart: whoever observes it is told
+    return found

@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     LINEAR_VELOCITY,
     ORIENTATION,
     POSITION,
 )
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.simulation import Simulation
 
 _FLIGHT_SCENE = Path(__file__).parents[1] / "flights" / "models" / "flight_scene.xml"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import GOAL
 

@@ -1,23 +1,19 @@
 """Results of proofs that were never run, to be judged."""
 
 import importlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture
 def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     names = (
         "proving.flights", "history", "hover", "pages.page", "reach", "pages.record",
         "pages.results", "tracking", "velocity",
     )  # fmt: skip
-    modules = {name.rpartition(".")[2]: f"proofs.{name}" for name in names}
+    modules = {name.rpartition(".")[2]: f"scripts.proofs.{name}" for name in names}
     return SimpleNamespace(
         **{name: importlib.import_module(path) for name, path in modules.items()}
     )
@@ -48,7 +44,7 @@ def made_up(proofs, proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
             for seed, rate in enumerate(rates)
         ]  # fmt: skip
         groups[group.name] = proofs.record.GroupResult(
-            command="python scripts/train.py",
+            command="robot-rl train",
             config_sha256=(hashes or {}).get(group.name, "0" * 64),
             seeds=seeds,
         )
@@ -59,6 +55,6 @@ def made_up(proofs, proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
     }  # fmt: skip
     expert = {one.name: trial(proofs, 0.97, rms=rms) for one in proof.conditions if proof.expert}
     return proofs.record.ProofRecord(
-        name=proof.name, command="python scripts/proof.py", overrides=[], origin=origin,
+        name=proof.name, command="python -m scripts.proofs", overrides=[], origin=origin,
         groups=groups, expert=expert,
     )  # fmt: skip

@@ -11,12 +11,11 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_command import JointCommand
 from robot_rl.core.robot_state import RobotState
-from sim.curriculum import CurriculumConfig
 from sim.env import SimEnv
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
+from sim.randomization import CurriculumConfig
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot

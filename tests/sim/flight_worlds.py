@@ -11,9 +11,9 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig
-from sim.physics.multirotor_engine.model import MultirotorModel
+from sim.physics.multirotor_model import MultirotorModel
+from sim.robots.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 

@@ -10,8 +10,8 @@ from configs.builders import build_env
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.flights.course import CourseConfig
 from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig

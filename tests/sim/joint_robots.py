@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from robot_rl.core.robot import SensorSpec
-from sim.joints.joint_robot import JointRobotConfig
+from sim.robots.joint_robot import JointRobotConfig
 from tests.compositions import composed
 
 

@@ -10,9 +10,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
 from robot_rl.core.robot_state import RobotState
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 
 DT = 0.001

@@ -6,8 +6,8 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.task import InitialState
 from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config

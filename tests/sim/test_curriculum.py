@@ -7,10 +7,10 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from sim.curriculum import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.multirotors.multirotor_robot import MultirotorRandomization
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.randomization import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds

@@ -8,7 +8,7 @@ import torch
 from robot_rl.core.errors import NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.flights.flight import REWARD_NAMES
 from tests.sim.flying import flight_worlds, robot_config, task_config
 

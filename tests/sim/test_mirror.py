@@ -14,11 +14,10 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
-from sim.env import SimEnv
-from sim.joints.joint_mirror import mirror_drawn
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.mirror import mirror_worlds
+from sim.env import SimEnv, mirror_worlds
+from sim.robots.joint_plant import mirror_drawn
+from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.height_scan import mirror_scan, scan_points
 from sim.scenes.terrain import ScanConfig
 from sim.task import InitialState

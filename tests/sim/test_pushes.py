@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.pushes import PushConfig, Pushes
+from sim.randomization import PushConfig, Pushes
 
 WORLDS = 500
 

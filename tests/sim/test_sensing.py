@@ -9,7 +9,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot import SensorSpec
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
 from sim.sensing import SimulatedSensors
 from tests.equality import assert_same
 from tests.sim.arms import arms, hold, panda

@@ -9,7 +9,7 @@ from torch import Tensor
 from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from sim.experts.catalog import scripted_expert
-from sim.world_states import WorldStates
+from sim.simulation import WorldStates
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.sim.hands import hand_worlds

@@ -4,11 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.pages.record import GroupResult, ProofRecord, SeedResult, TrialResult
-from proofs.pages.tables import bars_table, origin_table, show, table
-from proofs.proving.plan import Column, Group, Proof
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
+from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult, TrialResult
+from scripts.proofs.pages.tables import bars_table, origin_table, show, table
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 
 def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str:
@@ -23,7 +23,7 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
     verdict = "PASS" if all(bar.passed for bar in bars) else "FAIL"
     parts = [
         f"# {proof.title}: {verdict}",
-        "Written by `scripts/proof.py` from the measurements beside it "
+        "Written by `python -m scripts.proofs` from the measurements beside it "
         f"([{proof.name}.json]({proof.name}.json)).",
         proof.about,
         bars_table(bars),
@@ -129,7 +129,7 @@ def _conditions(proof: Proof) -> str:
         lines.append(f"- **{one.name}**: {one.about}{changes}")
     if proof.expert:
         lines.append(
-            "- **controller with full knowledge**: `sim/multirotors/multirotor_expert.py` on the "
+            "- **controller with full knowledge**: `sim/robots/multirotor_expert.py` on the "
             "true state, with the mass, inertia, rotor lag and disturbances of its own world, "
             "which no policy sees."
         )

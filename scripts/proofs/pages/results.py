@@ -7,9 +7,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
+from scripts.proofs.proving.training import TrainingJob
 from sim.physics.menagerie import MENAGERIE
 
 _MACHINE = ("device",)
@@ -69,7 +69,7 @@ def open_results(path: Path, script: str) -> Iterator[dict[str, Any]]:
         ConfigError: There is no such file, or it is something else.
     """
     if not path.is_file():
-        raise ConfigError(f"there are no results in {path}; run: python scripts/{script}.py")
+        raise ConfigError(f"there are no results in {path}; run: python -m scripts.{script}s")
     try:
         yield json.loads(path.read_bytes())
     except (ValueError, TypeError, KeyError, AttributeError) as error:

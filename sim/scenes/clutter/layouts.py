@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from sim import draws
-from sim.curriculum import WorldLevels
+from sim.randomization import WorldLevels
 from sim.scenes.clutter.corridor import BEAM_HEIGHT, KINDS, PARKED, CorridorConfig
 
 

@@ -11,7 +11,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 

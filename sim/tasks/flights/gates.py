@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import Mirrored, RobotState
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.flights.course import CourseConfig, Courses

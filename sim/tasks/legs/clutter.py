@@ -20,7 +20,7 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.curriculum import FollowsSuccess
+from sim.randomization import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
 from sim.scenes.clutter.layouts import Corridors

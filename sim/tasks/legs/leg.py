@@ -10,8 +10,7 @@ from robot_rl.core.errors import SpecMismatchError, unknown_name
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from sim.joints.motors.joint_action import JointActionConfig
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 
 

@@ -14,7 +14,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.joints.fallen import FallenConfig
+from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig

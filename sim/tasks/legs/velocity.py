@@ -15,7 +15,7 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.curriculum import FollowsSuccess
+from sim.randomization import FollowsSuccess
 from sim.task import InitialState, StepOutcome
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error

@@ -1,4 +1,4 @@
-"""The flight laws, with their default gains, on both plants of the simulated Crazyflie."""
+"""The flight controllers, with their default gains, on both plants of the simulated Crazyflie."""
 
 import math
 from pathlib import Path
@@ -15,8 +15,8 @@ from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core import quaternion
 from robot_rl.core.robot_command import RotorCommand
 from robot_rl.core.robot_state import RobotState
-from sim.physics.multirotor_engine.engine import MultirotorEngine
-from sim.physics.multirotor_engine.model import MultirotorModel
+from sim.physics.multirotor_engine import MultirotorEngine
+from sim.physics.multirotor_model import MultirotorModel
 from tests.hardware.controllers.flying import pose
 
 ROBOT = Path(__file__).parents[3] / "configs/robot/crazyflie.yaml"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, SpecMismatchError
-from sim.adapters.envpool_worlds import EnvpoolWorlds
+from sim.adapters.envpool_env import EnvpoolWorlds
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from tests.fakes import CPU, copied

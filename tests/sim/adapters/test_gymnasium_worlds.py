@@ -14,7 +14,7 @@ import configs.gymnasium_ids  # noqa: F401 - registers the ids
 from configs.catalog import choices, task_robot
 from configs.gymnasium_ids import id_of
 from robot_rl.core.errors import NonFiniteError, ShapeError
-from sim.adapters.gymnasium_worlds import SingleWorld, VectorWorlds
+from sim.adapters.gymnasium_vector import SingleWorld, VectorWorlds
 from tests.fakes import LinearWorld, ToyEnv, copied
 
 IDS = [id_of(task) for task in choices("task")]

@@ -11,8 +11,7 @@ from robot_rl.core.errors import ConfigError
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
-from sim.adapters.mujoco_worlds.env import MujocoWorldsEnv
-from sim.adapters.mujoco_worlds.facts import WORLDS
+from sim.adapters.gymnasium_mujoco import WORLDS, MujocoWorldsEnv
 from tests.fakes import CPU, copied
 
 COUNT, STEPS = 3, 200

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sim.adapters.rsl_rl_worlds import RslRlWorlds, make_ppo
+from sim.adapters.rsl_rl_env import RslRlWorlds, make_ppo
 from tests.fakes import ToyEnv
 from tests.toy_worlds import LinearWorld
 

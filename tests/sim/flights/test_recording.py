@@ -9,7 +9,7 @@ import torch
 from robot_rl.core.errors import ConfigError, StorageError
 from robot_rl.training.evaluation import evaluate
 from sim.flights.recording import FlightRecorder, FlightRecording
-from sim.multirotors.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from sim.tasks.flights.tracking import TrackingConfig
 from tests.sim.flight_worlds import flight_env, multirotors

@@ -18,10 +18,9 @@ import torch
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError
 from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import JointCommand
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.physics.mujoco_model.model import ROBOTS
+from sim.physics.mujoco_model import ROBOTS
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.arms import CPU, arms, begin, hold, panda
 
 

@@ -11,11 +11,11 @@ import torch
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from sim.joints.mujoco_simulation import MujocoSimulation
 from sim.motions.clip import Clip
 from sim.motions.reference import MotionConfig, Reference, make_reference, repeated, resampled
 from sim.motions.scripted import Script, ScriptConfig
-from sim.physics.mechanism import Mechanism
+from sim.physics.kinematics import Mechanism
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.viewing.shown import worlds
 
 

@@ -12,7 +12,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand
 from sim.env import SimEnv
-from sim.multirotors.command_delay import CommandDelay
+from sim.robots.multirotor_simulation import CommandDelay
 
 CPU = torch.device("cpu")
 

@@ -8,13 +8,13 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import Evaluation, evaluate
 from sim.env import SimEnv
-from sim.multirotors.multirotor_expert import (
+from sim.robots.multirotor_expert import (
     MultirotorExpert,
     MultirotorExpertConfig,
     allocate,
     mixing_matrix,
 )
-from sim.multirotors.multirotor_robot import MultirotorRandomization
+from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks.flights.flight import AttitudeDraw, FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.flight_worlds import flight_env, multirotors

@@ -11,8 +11,7 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_state import Mirrored
 from sim.env import SimEnv
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
-from sim.physics.multirotor_engine.sensors import STATE_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from tests.compositions import composed
 from tests.sim.flight_worlds import CPU
 

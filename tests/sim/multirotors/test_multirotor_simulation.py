@@ -11,10 +11,10 @@ from scipy import stats
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import RotorCommand
-from sim.curriculum import CurriculumConfig
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_robot import MultirotorConfig, MultirotorRandomization
-from sim.physics.multirotor_engine.model import PARAM_COLUMNS
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.randomization import CurriculumConfig
+from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.sim.flying import robot_config
 from tests.sim.resting import begin, multirotors
 

@@ -12,9 +12,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
 from robot_rl.core.robot_state import RobotState
-from sim.multirotors.multirotor_expert import MultirotorExpert
-from sim.multirotors.multirotor_robot import FlightAction, MultirotorConfig
-from sim.multirotors.rate_loop import RateLoop, RateLoopConfig
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
+from sim.robots.rate_loop import RateLoop, RateLoopConfig
 from tests.sim.flight_worlds import CPU, crazyflie
 from tests.sim.flying import robot_config
 from tests.sim.resting import multirotors

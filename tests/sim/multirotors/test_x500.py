@@ -10,9 +10,9 @@ from configs.schema import make_env
 from robot_rl.core.robot_command import RotorCommand
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.multirotors.multirotor import MultirotorSimulation
-from sim.multirotors.multirotor_expert import MultirotorExpert
-from sim.multirotors.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.robots.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from tests.compositions import composed
 from tests.sim.resting import multirotors
 

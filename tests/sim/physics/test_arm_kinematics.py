@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.physics.arm_kinematics import ArmKinematics
+from sim.physics.kinematics import ArmKinematics
 from tests.sim.arms import arms
 
 

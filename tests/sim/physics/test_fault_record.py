@@ -9,7 +9,7 @@ import torch
 
 from robot_rl.core.errors import StorageError
 from sim.physics.fault_record import FaultRecord
-from sim.physics.mujoco_engine.batch import MAX_RECORDS
+from sim.physics.mujoco_engine import MAX_RECORDS
 from tests.sim.physics.mujoco_engine.test_batch import pendulums
 
 

@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from sim.joints.joint_robot import JointRobotConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.robots.published import MODELS, assert_same_mechanism
 from tests.sim.robots.quadruped import quadruped

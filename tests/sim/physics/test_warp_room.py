@@ -16,12 +16,10 @@ import torch
 from configs.schema import make_env
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.core.errors import LimitError
-from sim.physics.mujoco_model.compiled_model import compiled
-from sim.physics.mujoco_model.model import load_model
-from sim.physics.warp_engine.engine import MujocoWarpEngine
-from sim.physics.warp_engine.probe import most_contacts
-from sim.physics.warp_engine.room import Room
-from sim.physics.warp_engine.start import mjw
+from sim.physics.fault_record import compiled
+from sim.physics.mujoco_model import load_model
+from sim.physics.warp_engine import MujocoWarpEngine
+from sim.physics.warp_memory import Room, mjw, most_contacts
 from tests.compositions import composed
 from tests.sim.physics.test_warp_engine import BALLS, boxes
 
@@ -106,7 +104,7 @@ def test_the_memory_of_worlds_is_told_before_it_is_taken(
     model = mujoco.MjModel.from_xml_string(BALLS)
     room = Room.of(model)
     told_first: list[int] = []
-    caplog.set_level(logging.INFO, "sim.physics.warp_engine.room")
+    caplog.set_level(logging.INFO, "sim.physics.warp_memory")
     put = mjw.put_model
 
     def watched(one: mujoco.MjModel) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from sim.joints.joint_robot import JointRobotConfig
+from sim.robots.joint_robot import JointRobotConfig
 from tests.compositions import composed
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from robot_rl.core.mirror import RobotMirror
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_model.model import load_model
+from sim.physics.mujoco_model import load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.sim.joint_robots import joint_robot
 from tests.sim.robots.published import (
     MODELS,

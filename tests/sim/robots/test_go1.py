@@ -6,7 +6,7 @@
 import mujoco
 import pytest
 
-from sim.physics.mujoco_model.model import load_model
+from sim.physics.mujoco_model import load_model
 from tests.sim.robots.published import assert_link, principal
 from tests.sim.robots.quadruped import (
     LegGeometry,

@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.physics.mujoco_model.model import load_model
+from sim.physics.mujoco_model import load_model
 from tests.sim.robots.published import (
     Link,
     assert_link,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robot_rl.core.robot import SensorSpec
-from sim.physics.mujoco_model.model import load_model
+from sim.physics.mujoco_model import load_model
 from tests.sim.arms import panda
 from tests.sim.robots.published import assert_same_mechanism, published_model
 

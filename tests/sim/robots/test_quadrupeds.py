@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_engine.batch import MujocoEngine
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from sim.physics.mujoco_engine import MujocoEngine
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.sim.legs import leg_worlds
 from tests.sim.robots.quadruped import quadruped
 

@@ -16,8 +16,8 @@ from configs.schema import make_env
 from robot_rl.core.env import Obs
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_model.model import load_model
+from sim.physics.mujoco_model import load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.compositions import composed
 from tests.sim.joint_robots import joint_robot
 from tests.sim.robots.published import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.viewing.framing import bounding_box, robot_geoms, view_radius
 from sim.viewing.goals import Mark
 from sim.viewing.worlds import contact_forces, shown_worlds

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from sim.adapters.torch_worlds.config import FinalObs, IsaacLabConfig
-from sim.adapters.torch_worlds.env import TorchWorldsEnv
-from sim.adapters.torch_worlds.isaaclab.quaternions import quaternion_orders
-from sim.adapters.torch_worlds.isaaclab.worlds import IsaacLabWorlds, Release
-from sim.adapters.torch_worlds.layout import GroupLayout
-from sim.adapters.torch_worlds.random_streams import RandomStreams
+from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig
+from sim.adapters.torch_envs.env import GroupLayout, RandomStreams, TorchWorldsEnv
+from sim.adapters.torch_envs.isaaclab import IsaacLabWorlds, Release
+from sim.adapters.torch_envs.isaaclab_make import quaternion_orders
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import CPU, copied
 from tests.isaaclab_double import HISTORY, KINDS, LIMIT, Episodes, make_cfg

@@ -8,9 +8,9 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
-from sim.adapters.torch_worlds.config import FinalObs, IsaacLabConfig
-from sim.adapters.torch_worlds.isaaclab import make
-from sim.adapters.torch_worlds.isaaclab.make import make_isaaclab_env
+from sim.adapters.torch_envs import isaaclab_make as make
+from sim.adapters.torch_envs.config import FinalObs, IsaacLabConfig
+from sim.adapters.torch_envs.isaaclab_make import make_isaaclab_env
 from tests.fakes import CPU, copied
 from tests.isaaclab_double import LIMIT, Episodes, install
 

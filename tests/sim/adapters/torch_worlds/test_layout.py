@@ -9,8 +9,8 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from robot_rl.core.errors import ConfigError
-from sim.adapters.torch_worlds.layout import ActionRange, GroupLayout
-from sim.adapters.torch_worlds.settings import put_settings
+from sim.adapters.torch_envs.config import put_settings
+from sim.adapters.torch_envs.env import ActionRange, GroupLayout
 
 CPU = torch.device("cpu")
 

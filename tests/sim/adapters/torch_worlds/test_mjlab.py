@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, MissingExtraError
-from sim.adapters.torch_worlds.config import MjlabConfig
-from sim.adapters.torch_worlds.mjlab import make_mjlab_env
+from sim.adapters.torch_envs.config import MjlabConfig
+from sim.adapters.torch_envs.mjlab import make_mjlab_env
 from tests.contracts.batch_env import BatchEnvContract, EnvCase
 from tests.fakes import CPU, copied
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from sim.adapters.torch_worlds.random_streams import RandomStreams
+from sim.adapters.torch_envs.env import RandomStreams
 
 
 def drawn() -> tuple[float, float, float]:

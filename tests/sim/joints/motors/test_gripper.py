@@ -10,8 +10,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import GripperSpec
 from robot_rl.core.robot_command import JointCommand
-from sim.joints.motors.gripper import Gripper
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_motors import Gripper
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.sim.arms import arms, panda
 
 SPEC = GripperSpec(

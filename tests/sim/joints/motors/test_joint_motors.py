@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
 from tests.sim.arms import arms, hold, panda
 from tests.sim.levers import DT, command, levers, place, torque
 

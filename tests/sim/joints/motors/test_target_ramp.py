@@ -8,8 +8,8 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_command import JointCommand
-from sim.joints.motors.target_ramp import TargetRamp
-from sim.joints.mujoco_simulation import MujocoSimulation
+from sim.robots.joint_motors import TargetRamp
+from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.arms import arms, begin, hold, panda
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.curriculum import CurriculumConfig
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_plant import AHEAD
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.randomization import CurriculumConfig
+from sim.robots.joint_plant import AHEAD
+from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from tests.equality import assert_same
 from tests.sim.arms import CPU, EVERYTHING, arms, begin, hold, panda, worn

@@ -12,7 +12,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
-from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_engine import MujocoEngine
 from tests.equality import assert_same
 
 PENDULUMS = """

@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from sim.physics.mujoco_engine.constants import ModelConstants
+from sim.physics.mujoco_engine import ModelConstants
 
 CHAIN = """
 <mujoco><worldbody><body name="upper"><joint name="one" axis="0 1 0"/>

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from sim.physics.mujoco_engine.batch import MujocoEngine
+from sim.physics.mujoco_engine import MujocoEngine
 
 FEW, MANY = 6, 130
 TUMBLING = """

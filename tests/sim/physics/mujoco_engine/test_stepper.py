@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from mujoco.batch import Batch
 
-from sim.physics.mujoco_engine.sensors import sensor_columns
-from sim.physics.mujoco_engine.stepper import MujocoStepper
+from sim.physics.joint_layout import sensor_columns
+from sim.physics.mujoco_engine import MujocoStepper
 
 WORLDS = 20
 """More than threads and their shares: each thread computes several, one after another."""

@@ -9,8 +9,8 @@ import torch
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from sim.task import InitialState
 from tests.sim.arms import CPU, panda

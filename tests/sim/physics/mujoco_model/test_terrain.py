@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from sim.physics.mujoco_model.model import load_model
-from sim.physics.mujoco_model.terrain import add_terrain
+from sim.physics.mujoco_model import load_model
+from sim.physics.mujoco_scene import add_terrain
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain, TerrainConfig
 from tests.sim.legs import go2

@@ -10,8 +10,8 @@ import mujoco
 import pytest
 
 from robot_rl.core.errors import SpecMismatchError
-from sim.joints.joint_robot import JointRobotConfig
-from sim.physics.mujoco_model.model import ROBOTS, load_model
+from sim.physics.mujoco_model import ROBOTS, load_model
+from sim.robots.joint_robot import JointRobotConfig
 from tests.compositions import composed
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     ORIENTATION,
     ROTOR_SPEED,
@@ -14,7 +14,7 @@ from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PL
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")
 
-from sim.physics.multirotor_engine.engine import MultirotorEngine
+from sim.physics.multirotor_engine import MultirotorEngine
 
 DT = 0.01
 both_plants = pytest.mark.parametrize("model", [PLANT_A, PLANT_B], ids=["paper", "identified"])

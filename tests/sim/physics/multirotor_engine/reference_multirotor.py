@@ -8,7 +8,7 @@ in Seconds", sec. III.
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.physics.multirotor_engine.model import MultirotorModel
+from sim.physics.multirotor_model import MultirotorModel
 
 Vector = NDArray[np.floating]
 

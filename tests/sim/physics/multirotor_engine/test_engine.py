@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     LINEAR_VELOCITY,
     ORIENTATION,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     PARAM_COLUMNS,
     PARAM_WIDTH,
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     ANGULAR_VELOCITY,
     LINEAR_VELOCITY,
     ORIENTATION,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
-from sim.physics.multirotor_engine.model import (
+from sim.physics.multirotor_model import (
     PARAM_COLUMNS,
     ROTOR_SPEED,
 )

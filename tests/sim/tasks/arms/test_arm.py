@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_state import RobotState
-from sim.joints.motors.joint_action import JointActionConfig
+from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.drawer import DrawerConfig
 from sim.tasks.arms.lift import LiftConfig

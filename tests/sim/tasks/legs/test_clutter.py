@@ -16,8 +16,8 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
 from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
-from sim.joints.plant.joint_randomization import JointRandomization
 from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import JointRandomization
 from sim.scenes.clutter.corridor import FieldConfig, FieldPoint
 from sim.scenes.clutter.field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig

@@ -12,7 +12,7 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import JointRandomization
 from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig

@@ -12,9 +12,8 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from sim.joints.fallen import FallenConfig, dropped
-from sim.joints.mujoco_simulation import MujocoSimulation
-from sim.joints.plant.joint_randomization import JointRandomization
+from sim.robots.joint_robot import FallenConfig, JointRandomization, dropped
+from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import StepOutcome

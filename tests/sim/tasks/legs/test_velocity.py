@@ -13,8 +13,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import RobotState
-from sim.joints.plant.joint_randomization import JointRandomization
-from sim.pushes import PushConfig
+from sim.randomization import PushConfig
+from sim.robots.joint_robot import JointRandomization
 from sim.task import StepOutcome
 from sim.tasks.legs.gait import heading_velocity
 from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityConfig, VelocityTask

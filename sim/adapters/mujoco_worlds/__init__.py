@@ -1,1 +1,0 @@
-"""Gymnasium's own MuJoCo worlds, all of them stepped at once on CPU threads."""

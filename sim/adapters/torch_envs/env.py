@@ -1,0 +1,522 @@
+"""Manager-based and direct vector environments on torch tensors as a `BatchEnv`.
+
+What differs between packages (who resets when, where the last observation is) is behind
+`TorchWorlds`; groups, actions, ends, logs, faults and random generators are read here, once.
+mjlab has spaces of its own, Isaac Lab has Gymnasium's; both say `shape`, bounds and, where a group
+is a dict of terms, `spaces`.
+
+mjlab and Isaac Lab draw from torch's, NumPy's and Python's global generators and seed them on
+reset. Left alone, an evaluation would seed training anew, the same way every time: each environment
+has global generators of its own, put in place while it works.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError, unknown_name
+from sim.adapters.torch_envs.config import TorchWorldsConfig
+from sim.fault_flags import FaultFlags
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldStep:
+    """One step of N worlds, some of which ended and began anew.
+
+    Observations are the package's own: group -> (N, ...), or group -> term -> (N, ...), and may be
+    overwritten by the next step.
+    """
+
+    stayed: Mapping[str, Any]
+    """What worlds see whose episode goes on; other rows mean nothing."""
+    final: Mapping[str, Any] | None
+    """What worlds saw last whose episode ended; other rows mean nothing. None if it is lost."""
+    begun: Mapping[str, Any]
+    """What worlds see that began anew; other rows mean nothing."""
+    reward: Tensor
+    """(N,)."""
+    terminated: Tensor
+    """(N,) bool."""
+    truncated: Tensor
+    """(N,) bool; may be set together with `terminated`."""
+    log: Mapping[str, Any]
+    """What the task logged in this step: numbers, or tensors () or (N,)."""
+    stepped: bool = True
+    """False if all worlds only began anew."""
+
+
+class TorchWorlds(Protocol):
+    """N worlds of a package; whoever calls sees to the global random generators."""
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+        ...
+
+    @property
+    def env(self) -> Any:
+        """The package's environment itself."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Steps since the run began, which the task's schedules follow."""
+        ...
+
+    @steps.setter
+    def steps(self, value: int) -> None: ...
+
+    def reset(self, seed: int | None, ids: Tensor | None) -> Mapping[str, Any]:
+        """Begin new episodes.
+
+        Args:
+            seed: Of all that is random; None goes on.
+            ids: Worlds, int64; None for all.
+
+        Returns:
+            Observations; rows of other worlds mean nothing.
+        """
+        ...
+
+    def step(self, action: Tensor) -> WorldStep:
+        """Apply actions (N, A), in the task's own units."""
+        ...
+
+    def term(self, name: str) -> Tensor | None:
+        """(N,) bool: a termination term in the last step; None where there are no such terms."""
+        ...
+
+    def close(self) -> None:
+        """Release the worlds; allowed more than once."""
+        ...
+
+
+_ACTOR = ("actor", "policy")
+"""What mjlab and Isaac Lab call the group that the policy sees."""
+
+
+class GroupLayout:
+    """Which part of a task's observation goes where in which of our groups."""
+
+    def __init__(
+        self,
+        space: Any,
+        groups: Mapping[str, Sequence[str]],
+        orders: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Lay out the groups.
+
+        Args:
+            space: Observations of one world, group -> space or dict of spaces.
+            groups: Ours -> theirs; empty finds actor and critic by their usual names.
+            orders: Part -> its columns in another order.
+
+        Raises:
+            ConfigError: A part is no vector of numbers, or is unknown.
+        """
+        leaves = dict(_leaves(space, ""))
+        asked = dict(groups) or _usual(space.spaces)
+        self._parts: dict[str, list[str]] = {}
+        self._widths: dict[str, int] = {}
+        for name, paths in asked.items():
+            found = [leaf for path in paths for leaf in _below(path, leaves, name)]
+            self._widths |= {path: _width(leaves[path], path) for path in found}
+            self._parts[name] = found
+        self._orders = {
+            path: torch.as_tensor(order) for path, order in (orders or {}).items() if path in leaves
+        }
+        self.sizes = {
+            name: sum(self._widths[path] for path in paths) for name, paths in self._parts.items()
+        }
+        """Width of every group."""
+
+    def column_names(self, group: str) -> list[str]:
+        """Name of every column of a group, for messages."""
+        return [f"{path}[{i}]" for path in self._parts[group] for i in range(self._widths[path])]
+
+    def read(self, observation: Mapping[str, Any], group: str) -> Tensor:
+        """One of our groups, (N, width) float32, in memory of its own.
+
+        Raises:
+            ShapeError: An observation is wider or narrower than its space says.
+        """
+        parts: list[Tensor] = []
+        for path in self._parts[group]:
+            value: Any = observation
+            for key in path.split("/"):
+                value = value[key]
+            value = value.reshape(len(value), -1)
+            if value.shape[1] != self._widths[path]:
+                raise ShapeError(
+                    f"the observation '{path}' is {value.shape[1]} wide; its space says "
+                    f"{self._widths[path]}"
+                )
+            order = self._orders.get(path)
+            parts.append(value if order is None else value[:, order.to(value.device)])
+        return torch.cat(parts, dim=-1).to(torch.float32, copy=len(parts) == 1)
+
+
+class ActionRange:
+    """From [-1, 1] to what a task takes."""
+
+    def __init__(
+        self, space: Any, low: Sequence[float], high: Sequence[float], device: torch.device
+    ) -> None:
+        """Find the bounds.
+
+        Args:
+            space: Actions of one world.
+            low: What -1 means: one number, one per entry, or none for the task's, else -1.
+            high: What 1 means, likewise, else 1.
+            device: Where actions live.
+
+        Raises:
+            ConfigError: Actions are not continuous, or the bounds do not fit.
+        """
+        if not hasattr(space, "low") or "int" in str(space.dtype):
+            raise ConfigError(
+                f"the action space is {space}; expected a box of real numbers, as policies here "
+                "are continuous: choose another task"
+            )
+        self._shape = tuple(space.shape)
+        self.size = math.prod(self._shape)
+        """A."""
+        bounds = [
+            self._bound(name, given, own, missing)
+            for name, given, own, missing in (
+                ("low", low, space.low, -1.0), ("high", high, space.high, 1.0)
+            )
+        ]  # fmt: skip
+        if not bool((bounds[0] < bounds[1]).all()):
+            raise ConfigError(
+                f"actions go from {bounds[0].tolist()} to {bounds[1].tolist()}; expected every "
+                "low below its high: check env.action_low and env.action_high"
+            )
+        self._middle = (0.5 * (bounds[0] + bounds[1])).to(device, torch.float32)
+        self._half = (0.5 * (bounds[1] - bounds[0])).to(device, torch.float32)
+
+    def to_native(self, action: Tensor) -> Tensor:
+        """Actions (N, A), in [-1, 1], as the task takes them (N, ...)."""
+        return (self._middle + self._half * action).reshape(-1, *self._shape)
+
+    def _bound(self, name: str, given: Sequence[float], own: Any, missing: float) -> Tensor:
+        if len(given) not in (0, 1, self.size):
+            raise ConfigError(
+                f"env.action_{name} has {len(given)} numbers; expected one, or one for each of the "
+                f"{self.size} entries of an action"
+            )
+        if not given:
+            bound = torch.as_tensor(own, dtype=torch.float64).expand(self._shape).reshape(-1)
+            return torch.where(bound.isfinite(), bound, missing)
+        bound = torch.tensor(given, dtype=torch.float64).expand(self.size)
+        if not bool(bound.isfinite().all()):
+            raise ConfigError(f"env.action_{name} is {list(given)}; expected finite numbers")
+        return bound
+
+
+def _usual(spaces: Mapping[str, Any]) -> dict[str, list[str]]:
+    actor = next((name for name in _ACTOR if name in spaces), None)
+    if actor is None:
+        raise ConfigError(
+            f"the task has no observation group called {' or '.join(_ACTOR)}; say which group is "
+            f"what the policy sees: env.groups.actor=[...], known: {', '.join(spaces)}"
+        )
+    return {"actor": [actor], **({"critic": ["critic"]} if "critic" in spaces else {})}
+
+
+def _leaves(space: Any, path: str) -> list[tuple[str, Any]]:
+    """Every vector with its path: `group`, or `group/term` in groups that are not joined."""
+    if not hasattr(space, "spaces"):
+        return [(path, space)]
+    return [
+        leaf
+        for key, part in space.spaces.items()
+        for leaf in _leaves(part, f"{path}/{key}" if path else key)
+    ]
+
+
+def _below(path: str, leaves: Mapping[str, Any], group: str) -> list[str]:
+    found = [leaf for leaf in leaves if leaf == path or leaf.startswith(f"{path}/")]
+    if not found:
+        groups = {leaf.partition("/")[0] for leaf in leaves}
+        raise ConfigError(unknown_name(f"part of env.groups.{group}", path, {*leaves, *groups}))
+    return found
+
+
+def _width(space: Any, path: str) -> int:
+    if len(space.shape) > 2 or "uint8" in str(space.dtype):
+        raise ConfigError(
+            f"the observation '{path}' is an image of shape {tuple(space.shape)}; expected "
+            "vectors, as images of foreign environments are not read yet: leave it out with "
+            "env.groups"
+        )
+    return math.prod(space.shape)
+
+
+class RandomStreams:
+    """Global generators of an environment's own: put in place while it works, taken out after."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin with the generators as they are.
+
+        Args:
+            device: Whose generator of torch is used beside the CPU's.
+        """
+        self._cuda = device if device.type == "cuda" else None
+        self._own = self._read()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """While this lasts, the global generators are the environment's."""
+        outside = self._read()
+        self._write(self._own)
+        try:
+            yield
+        finally:
+            self._own = self._read()
+            self._write(outside)
+
+    def _read(self) -> tuple[Any, ...]:
+        cuda = None if self._cuda is None else torch.cuda.get_rng_state(self._cuda)
+        return torch.get_rng_state(), cuda, np.random.get_state(), random.getstate()
+
+    def _write(self, states: tuple[Any, ...]) -> None:
+        cpu, cuda, numpy, python = states
+        torch.set_rng_state(cpu)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(cuda, self._cuda)
+        np.random.set_state(numpy)
+        random.setstate(python)
+
+
+class TorchWorldsEnv:
+    """N worlds of another package; their state cannot be saved (`spec.resumable`)."""
+
+    def __init__(
+        self,
+        worlds: TorchWorlds,
+        layout: GroupLayout,
+        config: TorchWorldsConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        stagger: bool,
+        streams: RandomStreams,
+    ) -> None:
+        """Describe the worlds and begin their first episodes.
+
+        Args:
+            worlds: The package's.
+            layout: Which observation goes where.
+            config: How to read the rest; `id` and `settings` are the maker's business.
+            device: Where the worlds live.
+            seed: Of starts and noise.
+            stagger: End first episodes at different times, so that the worlds do not reset
+                all at once.
+            streams: Random generators that the worlds were made with.
+
+        Raises:
+            ConfigError: Actions cannot be learned from, or a name of the config is unknown.
+        """
+        env = worlds.env
+        self._worlds, self._layout = worlds, layout
+        self._streams, self._stagger = streams, stagger
+        self._range = ActionRange(
+            env.single_action_space, config.action_low, config.action_high, device
+        )
+        self._finite = bool(getattr(env.cfg, "is_finite_horizon", False))
+        self._success = tuple(config.success)
+        self._check_success()
+        count = worlds.num_envs
+        self._spec = EnvSpec(
+            num_envs=count,
+            device=device,
+            groups={name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
+            action_size=self._range.size,
+            control_dt=float(env.step_dt),
+            metric_names=tuple(config.metrics),
+            judges_success=bool(config.success),
+            resumable=False,
+        )
+        self._none = torch.zeros(count, dtype=torch.bool, device=device)
+        self._metrics = {
+            name: torch.full((count,), float("nan"), device=device) for name in config.metrics
+        }
+        self._logged: set[str] = set()
+        """Keys of the task's log that were seen."""
+        self._flags = FaultFlags(count, device)
+        self._seed, self._obs = seed, Obs()
+        self.reset(seed=seed)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes, device, names."""
+        return self._spec
+
+    def reset(
+        self,
+        seed: int | None = None,
+        mask: Tensor | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Obs:
+        """Start new episodes in all or in the masked worlds; a state only chooses fresh starts."""
+        self._spec.check_reset(mask, state)
+        if state is not None:
+            self.load_state_dict(state)
+            return self._obs
+        if seed is not None:
+            self._seed = seed
+        native = None if seed is None else _native_seed(seed)
+        if mask is None or bool(mask.all()):
+            self._begin(native)
+        elif native is not None:
+            raise SpecMismatchError(
+                "reset was asked to seed some of the worlds; their random streams are common: seed "
+                "all of them, or none"
+            )
+        elif bool(mask.any()):
+            with self._streams.entered():
+                begun = self._worlds.reset(None, mask.nonzero()[:, 0])
+                self._obs = self._where(mask, self._read(begun), self._obs)
+        return self._obs
+
+    def step(self, action: Tensor) -> EnvStep:
+        """Apply actions for one control period and begin anew where an episode ended."""
+        self._spec.check_action(action)
+        asked = action
+        action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
+        with self._streams.entered():
+            step = self._worlds.step(self._range.to_native(action))
+            terminated = step.terminated.bool().clone()
+            truncated = step.truncated.bool() & ~terminated
+            if self._finite:  # what the time limit ends has no future value
+                terminated, truncated = terminated | truncated, self._none
+            ended = terminated | truncated
+            stayed = self._read(step.stayed)
+            # Lost, it is the one before: no value is bootstrapped from it where the task ended.
+            final = self._obs if step.final is None else self._read(step.final)
+            next_obs = self._where(ended, final, stayed)
+            self._obs = self._where(ended, self._read(step.begun), stayed)
+            success = self._none
+            if step.stepped:
+                success = self._succeeded(step.log) & ended
+            else:
+                self._stagger_ends()
+        lost = truncated if step.final is None else self._none
+        if not step.stepped:
+            lost = ~self._none
+        reward = step.reward.float().clone()
+        watched = {**next_obs, "reward": reward[:, None], "action": asked}
+        valid = self._flags.watch(watched, excused=lost)
+        self._note(step.log)
+        return EnvStep(
+            obs=self._obs,
+            next_obs=next_obs,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=success,
+            valid=valid,
+            action=action,
+            intervened=self._none,
+            metrics=self._metrics,
+        )
+
+    def check(self) -> None:
+        """Raise NonFiniteError for what was no number, ConfigError for a metric never told."""
+        columns = {name: self._layout.column_names(name) for name in self._obs}
+        columns["reward"] = ["reward"]
+        columns["action"] = [f"entry {i}" for i in range(self.spec.action_size)]
+        self._flags.check(columns)
+        for name in self._metrics:
+            if name not in self._logged:
+                raise ConfigError(unknown_name("key of env.metrics", name, self._logged))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What chooses starts that the run has not seen; the worlds' state is out of reach."""
+        return {"seed": self._seed, "steps": self._worlds.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin new episodes in all worlds, the same ones for the same state.
+
+        Schedules over the steps of a run go on; what a curriculum keeps per world begins anew.
+        """
+        self._seed = int(state["seed"])
+        self._worlds.steps = int(state["steps"])
+        self._begin(_native_seed(self._seed, int(state["steps"])))
+
+    def close(self) -> None:
+        """Close the worlds."""
+        self._worlds.close()
+
+    def _begin(self, seed: int | None) -> None:
+        with self._streams.entered():
+            self._obs = self._read(self._worlds.reset(seed, None))
+            self._stagger_ends()
+        self._note(_log_of(self._worlds.env))
+
+    def _stagger_ends(self) -> None:
+        if self._stagger:
+            ages = self._worlds.env.episode_length_buf
+            ages[:] = torch.randint_like(ages, max(1, self._worlds.env.max_episode_length))
+
+    def _read(self, observation: Mapping[str, Any]) -> Obs:
+        """Our groups, in memory of their own: the package may overwrite its buffers."""
+        read = {name: self._layout.read(observation, name) for name in self._layout.sizes}
+        for name, group in read.items():
+            if len(group) != self._spec.num_envs:
+                raise ShapeError(
+                    f"the observations of group '{name}' are of {len(group)} worlds; expected "
+                    f"{self._spec.num_envs}"
+                )
+        return read
+
+    def _where(self, mask: Tensor, one: Obs, other: Obs) -> Obs:
+        return {name: torch.where(mask[:, None], one[name], other[name]) for name in other}
+
+    def _check_success(self) -> None:
+        manager = getattr(self._worlds.env, "termination_manager", None)
+        for name in self._success:
+            if manager is not None and name not in manager.active_terms:
+                raise ConfigError(
+                    unknown_name("termination term of env.success", name, manager.active_terms)
+                )
+
+    def _succeeded(self, log: Mapping[str, Any]) -> Tensor:
+        """(N,) bool: a term of success is true; direct tasks say so in their log."""
+        found = self._none
+        for name in self._success:
+            told = self._worlds.term(name)
+            told = log.get(name) if told is None else told
+            if not isinstance(told, Tensor) or told.shape != self._none.shape:
+                raise ConfigError(
+                    f"env.success has '{name}', which the task's log does not tell for each of "
+                    f"{self._spec.num_envs} worlds; known: {', '.join(log) or 'nothing'}"
+                )
+            found = found | told.bool()
+        return found
+
+    def _note(self, log: Mapping[str, Any]) -> None:
+        """Keep what the task logged: the last value of every metric, in all worlds."""
+        self._logged.update(log)
+        for name, kept in self._metrics.items():
+            if name in log:
+                told = log[name]
+                kept.copy_(told) if isinstance(told, Tensor) else kept.fill_(float(told))
+
+
+def _native_seed(*origin: int) -> int:
+    """A seed that NumPy's old generator takes."""
+    return int(np.random.SeedSequence(origin).generate_state(1)[0] >> 1)
+
+
+def _log_of(env: Any) -> Mapping[str, Any]:
+    return getattr(env, "extras", {}).get("log", {})

@@ -1,1 +1,0 @@
-"""Isaac Lab: started, asked for final observations, and shared within a process."""

@@ -1,1 +1,0 @@
-"""Robots with joints: how they are configured, simulated, moved and randomised."""

@@ -1,1 +1,0 @@
-"""How robots with joints are moved."""

@@ -1,1 +1,0 @@
-"""What differs between worlds of one robot with joints."""

@@ -1,1 +1,0 @@
-"""Robots that fly: how they are configured and simulated, and who knows how to fly them."""

@@ -1,1 +1,0 @@
-"""Worlds of MuJoCo in C, stepped on CPU threads."""

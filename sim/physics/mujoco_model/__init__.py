@@ -1,1 +1,0 @@
-"""A robot, its motors and its surroundings as one model of MuJoCo."""

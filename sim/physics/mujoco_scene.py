@@ -1,0 +1,176 @@
+"""Puts what a scene declares into a robot's model: a tool, objects, ground, clutter."""
+
+# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
+# pyright: reportAttributeAccessIssue=false
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import mujoco
+import torch
+
+from robot_rl.core.errors import ConfigError, unknown_name
+from sim.physics.fault_record import warnings_unsaid
+from sim.scenes.clutter.corridor import PARKED, CorridorConfig
+from sim.scenes.clutter.field import FORCES, OBSTACLES, POINTS, WAY
+from sim.scenes.scene import SceneConfig
+from sim.scenes.terrain import Terrain, TerrainConfig
+
+NAME = "terrain"
+"""Of the height field and of its geom."""
+_FLOOR = "floor"
+"""Geom of a robot's file that the terrain takes the place of."""
+_THICKNESS = 1.0
+"""Solid ground below the lowest place [m]."""
+
+
+def add_terrain(tree: mujoco.MjSpec, config: TerrainConfig) -> None:
+    """Replace the geom named `floor` by a height field, which everything with contype 1 touches.
+
+    Args:
+        tree: A robot's model; changed.
+        config: Which ground.
+    """
+    terrain = Terrain(config, torch.device("cpu"))
+    grid = terrain.grid
+    rows, columns = grid.shape
+    lowest, extent = float(grid.min()), max(float(grid.max() - grid.min()), 1e-3)
+    tree.add_hfield(
+        name=NAME,
+        nrow=rows,
+        ncol=columns,
+        size=[*terrain.half_size, extent, _THICKNESS],
+        userdata=(grid - lowest).flatten().tolist(),  # MuJoCo scales them to [0, 1]
+    )
+    rgba = [0.8, 0.82, 0.85, 1.0]
+    floor = tree.geom(_FLOOR)
+    if floor is not None:
+        rgba = floor.rgba
+        tree.delete(floor)
+    tree.worldbody.add_geom(
+        name=NAME, type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname=NAME, pos=[0.0, 0.0, lowest],
+        contype=0, conaffinity=1, rgba=rgba,
+    )  # fmt: skip
+
+
+_NET_FORCE = (1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1)
+"""A contact sensor's data, how many contacts become one (their sum, world axes), and how many it
+tells of."""
+_WALL, _OBSTACLE = (0.62, 0.66, 0.72, 0.18), (0.86, 0.55, 0.28, 0.6)
+"""Colours; one looks through, at the robot behind."""
+
+
+def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
+    """Add walls that stand, obstacles and places of a way that are placed anew, and sensors.
+
+    Everything with contype 1 touches walls and obstacles.
+
+    Args:
+        tree: A robot's model; changed.
+        config: Which corridor.
+
+    Raises:
+        ConfigError: The field is to be felt at a body that the model lacks.
+    """
+    bodies = {body.name: body for body in tree.bodies if body.name}
+    for i, point in enumerate(config.field.points):
+        if point.body not in bodies:
+            raise ConfigError(unknown_name("scene.clutter.field.points: body", point.body, bodies))
+        bodies[point.body].add_site(
+            name=f"field_point_{i}", pos=point.offset, size=[0.01] * 3, group=4
+        )
+    for name, (centre, half) in config.walls.items():
+        _add_box(tree.worldbody.add_body(name=name, pos=centre), half, _WALL)
+    for name, half in zip(config.obstacles, config.obstacle_sizes, strict=True):
+        body = tree.worldbody.add_body(name=name, mocap=True, pos=[0.0, 0.0, PARKED])
+        _add_box(body, half, _OBSTACLE)
+    for name in config.way:
+        tree.worldbody.add_body(name=name, mocap=True, pos=[config.length, 0.0, 0.0])
+    for i in range(len(config.field.points)):
+        _add_place(tree, f"{POINTS}/{i}", mujoco.mjtObj.mjOBJ_SITE, f"field_point_{i}")
+    for field, names in ((OBSTACLES, config.obstacles), (WAY, config.way)):
+        for name in names:
+            _add_place(tree, f"{field}/{name}", mujoco.mjtObj.mjOBJ_XBODY, name)
+    for name in (*config.obstacles, *config.walls):
+        sensor = tree.add_sensor()
+        sensor.name, sensor.type = f"{FORCES}/{name}", mujoco.mjtSensor.mjSENS_CONTACT
+        sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, name
+        sensor.intprm[:3] = _NET_FORCE
+
+
+def _add_box(
+    body: mujoco.MjsBody, half: tuple[float, float, float], rgba: tuple[float, float, float, float]
+) -> None:
+    body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=half, contype=0, conaffinity=1, rgba=rgba)
+
+
+def _add_place(tree: mujoco.MjSpec, name: str, kind: mujoco.mjtObj, thing: str) -> None:
+    sensor = tree.add_sensor()
+    sensor.name, sensor.type = name, mujoco.mjtSensor.mjSENS_FRAMEPOS
+    sensor.objtype, sensor.objname = kind, thing
+
+
+_WATCHED = (
+    ("body_position_w", mujoco.mjtSensor.mjSENS_FRAMEPOS),
+    ("body_orientation_w", mujoco.mjtSensor.mjSENS_FRAMEQUAT),
+    ("body_velocity_w", mujoco.mjtSensor.mjSENS_FRAMELINVEL),
+    ("body_rates_w", mujoco.mjtSensor.mjSENS_FRAMEANGVEL),
+)
+
+
+def furnish(
+    tree: mujoco.MjSpec, scene: SceneConfig, read: Callable[[str, str], mujoco.MjSpec]
+) -> None:
+    """Put tool, surroundings, ground and clutter into a robot's model, in this order, then sensors.
+
+    Sensors of the surroundings may name all that is there before them.
+
+    Args:
+        tree: The robot's; changed.
+        scene: What is put in.
+        read: Reads an MJCF of a name, for an owner who is named in errors.
+
+    Raises:
+        ConfigError: A file, a site or a body is missing, a tool has joints, or joints have no name.
+    """
+    if scene.tool:
+        tool = read(scene.tool, "tool")
+        sites = {site.name: site for site in tree.sites}
+        if scene.tool_site not in sites:
+            raise ConfigError(unknown_name("scene.tool_site", scene.tool_site, sites))
+        if list(tool.joints):
+            raise ConfigError(f"tool {scene.tool} has joints; what a robot carries must be rigid")
+        tree.attach(tool, prefix="", site=sites[scene.tool_site])
+    if scene.file:
+        surroundings = read(scene.file, "scene")
+        unnamed = [joint for joint in surroundings.joints if not joint.name]
+        if unnamed:
+            raise ConfigError(f"scene {scene.file}: {len(unnamed)} joint(s) have no name")
+        tree.attach(surroundings, prefix="", frame=tree.worldbody.add_frame())
+    if scene.terrain is not None:
+        add_terrain(tree, scene.terrain)
+    if scene.clutter is not None:
+        add_clutter(tree, scene.clutter)
+    _watch(tree, scene.bodies)
+
+
+def _watch(tree: mujoco.MjSpec, bodies: Sequence[str]) -> None:
+    """Give bodies sensors of their pose and velocities; kinds stand together."""
+    known = [body.name for body in tree.bodies if body.name]
+    for body in bodies:
+        if body not in known:
+            raise ConfigError(unknown_name("scene.bodies: body", body, known))
+    for field, kind in _WATCHED:
+        for body in bodies:
+            sensor = tree.add_sensor()
+            sensor.name, sensor.type = f"{field}/{body}", kind
+            sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_XBODY, body
+
+
+@contextmanager
+def empty_prefix() -> Iterator[None]:
+    """Keep quiet about attaching without a prefix: nobody writes the joined model to a file."""
+    with warnings_unsaid(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attaching a spec with an empty prefix")
+        yield

@@ -1,1 +1,0 @@
-"""Worlds of multirotors in a Warp kernel of our own."""

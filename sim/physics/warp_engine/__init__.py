@@ -1,1 +1,0 @@
-"""MuJoCo Warp: worlds on the device of the learner."""

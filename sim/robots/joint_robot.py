@@ -1,0 +1,288 @@
+"""Configuration of a robot with joints: engine, actions, ranges of its parameters, fallen poses."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.action import ActionMap
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.seeding import derive_seed
+from sim import draws
+from sim.motions.reference import FollowsMotion, make_reference
+from sim.physics.engine import PhysicsEngine
+from sim.physics.kinematics import Mechanism
+from sim.randomization import CurriculumConfig, PushConfig
+
+
+@dataclass(kw_only=True)
+class FallenConfig:
+    """Robots with any attitude and any joint positions that are dropped with their motors off."""
+
+    count: int = 256
+    """Number of poses."""
+    height: float = 0.6
+    """Height of the base that they are dropped from [m]: all of the robot above the ground."""
+    seconds: float = 1.0
+    """Time in which they fall and come to rest [s]."""
+    damping: float = 1.0
+    """Viscous friction of the joints meanwhile [N m s/rad]."""
+    seed: int = 0
+    """Of attitudes and joint positions."""
+
+    def __post_init__(self) -> None:
+        """Refuse sets without poses."""
+        for name, least in (("count", 4), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"fallen.{name} must be >= {least}, got {getattr(self, name)}")
+        for name in ("height", "seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"fallen.{name} must be > 0, got {getattr(self, name)}")
+        if self.damping < 0:
+            raise ConfigError(f"fallen.damping must be >= 0, got {self.damping}")
+
+
+@runtime_checkable
+class BeginsFallen(Protocol):
+    """Config of a task whose robots begin where they came to lie."""
+
+    @property
+    def fallen(self) -> FallenConfig:
+        """How they fell."""
+        ...
+
+
+def dropped(config: FallenConfig, robot: RobotSpec) -> Tensor:
+    """Robots in the air: position, quaternion wxyz, joint positions, (count, 7 + J).
+
+    Attitudes are uniform over all rotations, joint positions over their ranges.
+    """
+    generator = torch.Generator().manual_seed(derive_seed(config.seed, "fallen"))
+    count = config.count
+    attitude = quaternion.normalize(draws.normal((count, 4), 1.0, generator))
+    limits = torch.tensor([joint.position_limit for joint in robot.joints])
+    unit = draws.uniform((count, len(limits)), 0.0, 1.0, generator)
+    position = torch.zeros(count, 3)
+    position[:, 2] = config.height
+    joints = limits[:, 0] + (limits[:, 1] - limits[:, 0]) * unit
+    return torch.cat([position, attitude, joints], dim=-1)
+
+
+_SHARES = ("link_mass", "joint_damping", "stiffness", "damping")
+_FACTORS = ("contact_friction", "motor_strength", "sensor_noise", "sensor_bias", "sensor_jitter")
+_AMOUNTS = ("joint_friction", "actuator_delay", "latency")
+_SIGNED = ("payload", "centre_of_mass")
+
+
+def _nothing() -> list[float]:
+    return [0.0, 0.0]
+
+
+def _as_is() -> list[float]:
+    return [1.0, 1.0]
+
+
+@dataclass(kw_only=True)
+class JointRandomization:
+    """What every episode draws anew in every world, all uniform; docs/randomisation.md."""
+
+    payload: list[float] = field(default_factory=_nothing)
+    """Mass added at the payload body's centre, unknown to the gravity compensation [kg]."""
+    link_mass: float = 0.0
+    """Relative half-width of each link's mass and inertia, unknown to the compensation."""
+    centre_of_mass: list[float] = field(default_factory=_nothing)
+    """Offset of the payload body's centre of mass along each of its axes [m]."""
+    contact_friction: list[float] = field(default_factory=_as_is)
+    """Factor on the sliding friction of all contacts."""
+    joint_damping: float = 0.0
+    """Relative half-width of each joint's viscous friction."""
+    joint_friction: list[float] = field(default_factory=_nothing)
+    """Each joint's Coulomb friction instead of its own [N m]; costs about a third of the speed."""
+    motor_strength: list[float] = field(default_factory=_as_is)
+    """Factor on each joint's effort limit and stall torque."""
+    stiffness: float = 0.0
+    """Relative half-width of the motors' proportional gain, one factor for all joints."""
+    damping: float = 0.0
+    """Relative half-width of the motors' derivative gain, one factor for all joints."""
+    actuator_delay: list[float] = field(default_factory=_nothing)
+    """Time added to the delay of all motors [s], in whole physics steps."""
+    sensor_noise: list[float] = field(default_factory=_as_is)
+    """Factor on the noise of all sensors."""
+    sensor_bias: list[float] = field(default_factory=_as_is)
+    """Factor on the bias of all sensors and its walk."""
+    latency: list[float] = field(default_factory=_nothing)
+    """Time added to the latency of all sensors [s], in whole control periods."""
+    sensor_jitter: list[float] = field(default_factory=_as_is)
+    """Factor on the jitter of all sensors' latency."""
+    pushes: PushConfig = field(default_factory=PushConfig)
+    """Pushes against a floating base."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """Widens ranges and pushes while training succeeds; evaluation has all."""
+
+    @classmethod
+    def nominal(cls) -> "JointRandomization":
+        """Nothing is drawn: every robot is as it is described."""
+        return cls()
+
+    def __post_init__(self) -> None:
+        """Refuse ranges that contain impossible robots."""
+        for name in _SHARES:
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(
+                    f"randomization.{name} must lie in [0, 1), got {getattr(self, name)}"
+                )
+        for name in (*_FACTORS, *_AMOUNTS, *_SIGNED):
+            values, lowest = getattr(self, name), -float("inf") if name in _SIGNED else 0.0
+            if len(values) != 2 or not lowest <= values[0] <= values[1] < float("inf"):
+                least = "" if name in _SIGNED else "0 <= "
+                raise ConfigError(
+                    f"randomization.{name} must be [low, high] with {least}low <= high, "
+                    f"got {values}"
+                )
+        if self.motor_strength[0] == 0:
+            raise ConfigError("randomization.motor_strength must be above 0, got a low of 0")
+
+
+@dataclass(kw_only=True)
+class JointActionConfig:
+    """Joint position targets around a pose, and the gripper where a task needs it."""
+
+    pose: list[float] = field(default_factory=list)
+    """Joint positions that an action of 0 asks for, and around which episodes begin [rad]; empty
+    for the robot's default pose."""
+    scale: float | None = None
+    """What an action of 1 adds to a joint's position [rad]; null for the robot's own scale."""
+    gripper: bool = False
+    """Whether one more entry moves the gripper, closed at -1, open at 1."""
+
+    def __post_init__(self) -> None:
+        """Refuse scales without extent."""
+        if self.scale is not None and not self.scale > 0:
+            raise ConfigError(f"task.action.scale must be > 0, got {self.scale}")
+
+    def middle(self, robot: RobotSpec) -> list[float]:
+        """Joint positions in the middle of the range, one per joint, [rad].
+
+        Raises:
+            SpecMismatchError: The pose is of another robot.
+        """
+        pose = self.pose or [joint.default_position for joint in robot.joints]
+        if len(pose) != robot.num_joints:
+            raise SpecMismatchError(
+                f"task.action.pose has {len(pose)} entries, but robot '{robot.name}' has "
+                f"{robot.num_joints} joints; give one for each, or [] for its default pose"
+            )
+        return pose
+
+    def action_map(self, robot: RobotSpec, scale: float) -> ActionMap:
+        """The map from actions to commands.
+
+        Args:
+            robot: The robot.
+            scale: Its own scale [rad].
+
+        Raises:
+            SpecMismatchError: The pose is of another robot, or it lacks a gripper.
+        """
+        if self.gripper and robot.gripper is None:
+            raise SpecMismatchError(
+                f"the task moves a gripper (task.action.gripper), but robot '{robot.name}' has none"
+            )
+        middle = zip(robot.joints, self.middle(robot), strict=True)
+        joints = [replace(joint, default_position=position) for joint, position in middle]
+        around = replace(robot, joints=joints)
+        return ActionMap.joint_positions(around, self.scale or scale, gripper=self.gripper)
+
+
+@dataclass(kw_only=True)
+class JointRobotConfig:
+    """A robot with joints: what it is for a policy, and how it is simulated."""
+
+    randomization_type: ClassVar[type] = JointRandomization
+
+    spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="robot"))
+    """The description that simulation, policy and driver share."""
+    model: str = ""
+    """MJCF with the mechanism and the sensors: a file in sim/robots, or a whole path; "menagerie"
+    for the published mechanism with the surroundings and sensors of our file."""
+    menagerie: str = ""
+    """Folder and file of the published model in MuJoCo Menagerie."""
+    physics_dt: float = 0.005
+    """Integration step [s]."""
+    decimation: int = 8
+    """Integration steps per control step."""
+    engine: PhysicsEngine = PhysicsEngine.batch
+    """What steps the worlds."""
+    physics_threads: int = 0
+    """CPU threads of the engine `batch`; 0 for one per core."""
+    contacts: int = 0
+    """Contacts that a world of the engine `warp` has room for, on average over all; 0 for twice
+    what falls of it show, and 48 at least (96 on a height field). Too few are an error that says
+    so."""
+    action_scale: float = 1.0
+    """What an action of 1 adds to a joint's default position [rad]."""
+    limit_target_speed: bool = False
+    """Whether position targets move no faster than the joints' velocity limits, in every physics
+    step: as the range limiter of a robot's loop lets them. A policy that leaps farther than its
+    joints may move needs it to do on a robot what it does here."""
+    payload_body: str = ""
+    """Body of the model that carries a payload; needed where one is drawn."""
+
+    def __post_init__(self) -> None:
+        """Refuse steps and scales without extent."""
+        for name, lowest in (("decimation", 1), ("physics_threads", 0), ("contacts", 0)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(
+                    f"robot.{name} must be at least {lowest}, got {getattr(self, name)}"
+                )
+        for name in ("physics_dt", "action_scale"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"robot.{name} must be > 0, got {getattr(self, name)}")
+
+    @property
+    def loop_dt(self) -> float:
+        """Period of the robot's own loop, behind which a twin lives [s]."""
+        return self.physics_dt
+
+    def behind_a_loop(self) -> "JointRobotConfig":
+        """This robot with a command per physics step and the limits of targets left to a loop.
+
+        MuJoCo in C steps it, whatever it was trained with: Warp is for many worlds, and its first
+        steps take longer than a loop waits.
+        """
+        return replace(self, decimation=1, limit_target_speed=False, engine=PhysicsEngine.batch)
+
+    def action_map(self, task: Any) -> ActionMap:
+        """Joint position targets as the task wants them."""
+        return task.action.action_map(self.spec, self.action_scale)
+
+    @property
+    def initial_action(self) -> float:
+        """The "last action" at an episode's start: the default pose."""
+        return 0.0
+
+    def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
+        """What a task for robots with joints says of its worlds; evaluation has whole ranges."""
+        return {
+            "scene": task.scene,
+            "curriculum": None if evaluation else task.randomization.curriculum,
+        }
+
+    def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
+        """What a task for robots with joints is built with: the robot, true sensors to read.
+
+        A task that begins with fallen robots is told where they came to lie; one that follows a
+        motion gets it as this robot moves and senses it.
+        """
+        parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
+        if isinstance(task, FollowsMotion):
+            parts["reference"] = make_reference(
+                task.motion, self.spec, Mechanism(simulation.engine.model, self.spec),
+                control_dt=simulation.control_dt, longest_episode=task.episode_length,
+            )  # fmt: skip
+        if isinstance(task, BeginsFallen):
+            parts["fallen"] = simulation.fallen(task.fallen)
+        return parts

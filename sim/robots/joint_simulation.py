@@ -1,0 +1,425 @@
+"""Simulated robots with joints: MuJoCo envs, motors, sensors, and parameters drawn per env.
+
+The state that can be put into another env later is what a reset sets: positions, velocities, the
+targets that motors hold, and where fixtures stand. Drawn parameters, delays and noise are not in
+it: an env that begins in it has its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.robot import RobotSpec, SensorSpec
+from robot_rl.core.robot_command import JointCommand, RobotCommand
+from robot_rl.core.robot_state import RobotState
+from robot_rl.core.seeding import derive_seed
+from sim.physics.engine import Engine, make_engine
+from sim.physics.joint_layout import JointLayout, mirror_model_sensors
+from sim.physics.kinematics import settle
+from sim.physics.mujoco_model import load_model
+from sim.randomization import CurriculumConfig, PushConfig, Pushes, widening
+from sim.robots.joint_motors import Gripper, JointMotors
+from sim.robots.joint_plant import JointPlants
+from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, dropped
+from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
+from sim.scenes.clutter.field import mirror_clutter
+from sim.scenes.height_scan import SCAN, mirror_scan
+from sim.scenes.scene import SceneConfig
+from sim.sensing import SimulatedSensors
+from sim.task import InitialState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Where `count` worlds begin."""
+
+    position: Tensor
+    """Generalised positions, (count, nq)."""
+    velocity: Tensor
+    """Generalised velocities, (count, nv)."""
+    joints: Tensor
+    """Positions of the robot's joints, (count, J)."""
+    finger: Tensor | None
+    """Position of every finger, (count, 1); None without a gripper."""
+    fixtures: dict[int, Tensor]
+    """Poses of mocap bodies by their number, (count, 7)."""
+
+
+class Placement:
+    """Puts robot and scene where a start says, and all else where the model has it."""
+
+    def __init__(self, engine: Engine, layout: JointLayout, gripper: Gripper | None) -> None:
+        """Remember the model's own pose.
+
+        Args:
+            engine: The worlds; they are not touched.
+            layout: Where robot and scene stand in their positions and velocities.
+            gripper: Where there is one.
+        """
+        self._reference = torch.tensor(engine.model.qpos0).to(engine.qpos)[None]
+        self._velocities = engine.qvel.shape[1]
+        self._layout, self._gripper = layout, gripper
+        if gripper is not None:
+            opened = torch.ones(1, 1, device=self._reference.device)
+            self._reference[:, layout.fingers] = gripper.joint_position(opened)
+
+    def of(self, count: int, start: InitialState) -> Placed:
+        """Where `count` worlds begin; a gripper of which the start says nothing is open."""
+        layout, robot = self._layout, start.robot.fields
+        position = self._reference.repeat(count, 1)
+        velocity = position.new_zeros(count, self._velocities)
+        position[:, layout.position] = robot["joint_position"]
+        velocity[:, layout.velocity] = robot["joint_velocity"]
+        for columns, name in BASE_POSITION if layout.floating else ():
+            position[:, columns] = robot[name]
+        for columns, name in BASE_VELOCITY if layout.floating else ():
+            velocity[:, columns] = robot[name]
+        finger: Tensor | None = None
+        if self._gripper is not None:
+            if "gripper_opening" in robot:
+                opening = robot["gripper_opening"]
+                position[:, layout.fingers] = self._gripper.joint_position(opening)
+            finger = position[:, layout.fingers][:, :1]
+        fixtures: dict[int, Tensor] = {}
+        for name, value in start.scene.items():
+            if name in layout.fixtures:
+                fixtures[layout.fixtures[name]] = value
+            else:
+                position[:, layout.scene[name]] = value
+        return Placed(
+            position=position, velocity=velocity, joints=position[:, layout.position],
+            finger=finger, fixtures=fixtures,
+        )  # fmt: skip
+
+
+_FIXTURE = "fixture."
+
+
+class JointStates:
+    """Takes states out of N worlds, and says where a world stands that begins in one."""
+
+    def __init__(self, engine: Engine, layout: JointLayout, motors: JointMotors) -> None:
+        """Join the parts; they are only read."""
+        self._engine, self._layout, self._motors = engine, layout, motors
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """Part -> width.
+
+        Raises:
+            ConfigError: Actuators have a state of their own, which a beginning does not set.
+        """
+        if self._engine.model.na:
+            raise ConfigError(
+                f"states of worlds whose {self._engine.model.na} actuators have activations cannot "
+                "be begun in; expected motors without, as our robots have"
+            )
+        return {name: part.shape[1] for name, part in self._parts().items()}
+
+    def take(self) -> dict[str, Tensor]:
+        """All parts of all worlds, (N, W) float32, copied."""
+        return {name: part.float().clone() for name, part in self._parts().items()}
+
+    def placed(self, state: Mapping[str, Tensor]) -> Placed:
+        """Where worlds stand that begin in states, (count, W) each."""
+        like = self._engine.qpos
+        parts = {name: part.to(like) for name, part in state.items()}
+        fixtures = {n: parts[_FIXTURE + name] for name, n in self._layout.fixtures.items()}
+        return Placed(
+            position=parts["position"], velocity=parts["velocity"], joints=parts["targets"],
+            finger=parts.get("finger"), fixtures=fixtures,
+        )  # fmt: skip
+
+    def _parts(self) -> dict[str, Tensor]:
+        engine, layout, gripper = self._engine, self._layout, self._motors.gripper
+        parts = {
+            "position": engine.qpos,
+            "velocity": engine.qvel,
+            "targets": self._motors.targets(engine.qpos[:, layout.position]),
+        }
+        if gripper is not None:
+            parts["finger"] = gripper.target
+        for name, n in layout.fixtures.items():
+            parts[_FIXTURE + name] = torch.cat([one[:, n] for one in engine.fixtures], dim=-1)
+        return parts
+
+
+class MujocoSimulation:
+    """N robots with joints, on fixed or floating bases, behind the `Simulation` protocol.
+
+    The truth holds the base's pose and velocities where it floats, joint positions, velocities and
+    efforts, and every sensor of the model that is named after a field of `RobotState`. What is
+    measured is what the `RobotSpec` declares, noisy and late. Other sensors of the model are in
+    `sensors`, for tasks and critics.
+    """
+
+    def __init__(
+        self,
+        config: JointRobotConfig,
+        randomization: JointRandomization,
+        *,
+        num_worlds: int,
+        device: torch.device,
+        seed: int,
+        scene: SceneConfig | None = None,
+        curriculum: CurriculumConfig | None = None,
+    ) -> None:
+        """Build the worlds; `reset` must place the robots before the first step.
+
+        Args:
+            config: Robot and model.
+            randomization: Ranges drawn at every reset.
+            num_worlds: N.
+            device: Where the worlds live.
+            seed: Seed of sensor noise and pushes.
+            scene: What stands around the robot.
+            curriculum: How the ranges widen; None draws from all of them.
+
+        Raises:
+            ConfigError: The model cannot be used or is unstable, or pushes meet a fixed base.
+            DeviceError: The engine does not simulate there.
+            SpecMismatchError: Joints, limits or sensors of spec and model differ.
+        """
+        self.config = config
+        self.randomization = randomization
+        self.device = device
+        self.num_worlds = num_worlds
+        scene = self._scene = scene or SceneConfig()
+        model = load_model(
+            config.model, config.spec, physics_dt=config.physics_dt, scene=scene,
+            further_delay=randomization.actuator_delay[1],
+            menagerie=config.menagerie,
+        )  # fmt: skip
+        self.engine = make_engine(
+            config.engine, model, num_worlds, decimation=config.decimation,
+            threads=config.physics_threads, contacts=config.contacts, device=device,
+        )  # fmt: skip
+        self.control_dt = self.engine.control_dt
+        fingers = config.spec.gripper.joints if config.spec.gripper else []
+        self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
+        """Where robot and scene stand in the engine's state."""
+        self._motors = JointMotors(
+            self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
+        )
+        self._placement = Placement(self.engine, self.layout, self._motors.gripper)
+        self.states = JointStates(self.engine, self.layout, self._motors)
+        """Takes the worlds' states, for episodes that begin in the middle of others."""
+        self._true = JointTruth(config, self.engine, self.layout, self._motors.gripper, scene)
+        self.sensors = self._true.sensors
+        """True sensors of what stands around the robot and of its model, for tasks."""
+        self._robot_sensors = self._make_sensors(
+            config.spec.sensors, self.robot.state_widths, {"orientation_w": [0]},
+            derive_seed(seed, "sensor noise"),
+        )  # fmt: skip
+        self._sensed_columns = self._true.columns(self._robot_sensors.columns)
+        self._measured = RobotState(self._robot_sensors.views)
+        self._scene_sensors = self._make_sensors(
+            scene.measured, self._scene_widths(scene), self.engine.quaternions,
+            derive_seed(seed, "scene noise"),
+        )  # fmt: skip
+        self._pushes = self._make_pushes(randomization.pushes, seed)
+        self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
+        self._tuned = self._drawn_for_sensors()
+        self.curriculum = widening(curriculum, device)
+        """What widens ranges and pushes while training succeeds; None where they are whole."""
+        if self.curriculum is not None:
+            self._plants.level = self.curriculum.level
+            if self._pushes is not None:
+                self._pushes.level = self.curriculum.level
+        self._privileged = {**self.sensors, "plant": self._plants.drawn}
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot in every world."""
+        return self.config.spec
+
+    @property
+    def true_state(self) -> RobotState:
+        """The true state."""
+        return self._true.robot
+
+    @property
+    def measured(self) -> RobotState:
+        """What the sensors say."""
+        return self._measured
+
+    @property
+    def fault(self) -> Tensor:
+        """(N,) bool: MuJoCo warned, reset a world by itself, or failed."""
+        return self.engine.fault
+
+    @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """What is measured of the scene, by the names of `SceneConfig.measured`."""
+        return self._scene_sensors.views
+
+    @property
+    def privileged(self) -> Mapping[str, Tensor]:
+        """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
+        return self._privileged
+
+    def sensor_mirrors(self, robot: RobotMirror) -> dict[str, SignedPermutation]:
+        """What a mirror does to sensors and drawn parameters, by name."""
+        found = mirror_model_sensors(self.engine.model, robot)
+        if self._scene.terrain is not None:
+            found[SCAN] = mirror_scan(self._scene.terrain.scan)
+        if self._scene.clutter is not None:
+            found |= mirror_clutter(self._scene.clutter, robot)
+        return {**found, "plant": self._plants.mirror(robot)}
+
+    def step(self, command: RobotCommand) -> None:
+        """Simulate one control period."""
+        if not isinstance(command, JointCommand):
+            raise SpecMismatchError(
+                f"a simulated robot with joints takes joint commands, got {type(command).__name__}"
+            )
+        if self._pushes is not None:
+            self._pushes.push(self.engine.qvel[:, :6])
+        self._motors.command(command)
+        self.engine.step(ramped=self._motors.ramped)
+        self._true.look()
+        self._robot_sensors.measure(self._sensed())
+        self._scene_sensors.measure(self._scene_truth())
+
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
+        """Place the picked robots and draw their physical parameters."""
+        self._begin(rows, self._placement.of(rows.count, start), generator)
+
+    def resume(
+        self, rows: EnvSelection, state: Mapping[str, Tensor], generator: torch.Generator
+    ) -> None:  # fmt: skip
+        """Put the picked worlds into states that `states` took; parameters are drawn anew."""
+        self._begin(rows, self.states.placed(state), generator)
+
+    def _begin(self, rows: EnvSelection, placed: Placed, generator: torch.Generator) -> None:
+        self._tune_sensors(rows, self._plants.begin(rows, generator))
+        control = self._motors.begin(rows, placed.joints, placed.finger)
+        self.engine.reset(rows, placed.position, placed.velocity, control, fixtures=placed.fixtures)
+        self._true.look()
+        self._robot_sensors.reset(rows, self._sensed())
+        self._scene_sensors.reset(rows, self._scene_truth())
+
+    def check(self) -> None:
+        """Raise what the engine left out of the simulation since the last check."""
+        self.engine.check()
+        self._plants.restock()
+
+    def push(self, world: int, velocity: Tensor) -> None:
+        """Change a robot's velocity at once: a person's push.
+
+        Args:
+            world: Which one.
+            velocity: Added to the base's linear (world axes) and angular velocity where it floats,
+                (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
+        """
+        columns = slice(0, 6) if self.layout.floating else self.layout.velocity
+        self.engine.qvel[world, columns] += velocity.to(self.engine.qvel)
+
+    def fallen(self, config: FallenConfig) -> Tensor:
+        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        return settle(
+            self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
+            damping=config.damping,
+        )  # fmt: skip
+
+    def reseed(self, seed: int) -> None:
+        """Restart the streams of sensor noise and pushes, and drop what was drawn ahead."""
+        self._plants.forget()
+        self._robot_sensors.reseed(derive_seed(seed, "sensor noise"))
+        self._scene_sensors.reseed(derive_seed(seed, "scene noise"))
+        if self._pushes is not None:
+            self._pushes.reseed(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Worlds, drawn parameters, samples in flight and the streams of noise and pushes."""
+        return {
+            "engine": self.engine.state_dict(),
+            "sensors": self._robot_sensors.state_dict(),
+            "scene_sensors": self._scene_sensors.state_dict(),
+            "plants": self._plants.state_dict(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
+            "pushes": {} if self._pushes is None else self._pushes.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.engine.load_state_dict(state["engine"])
+        self._robot_sensors.load_state_dict(state["sensors"])
+        self._scene_sensors.load_state_dict(state["scene_sensors"])
+        self._plants.load_state_dict(state["plants"])
+        if self._pushes is not None:
+            self._pushes.load_state_dict(state["pushes"])
+        if self.curriculum is not None and state["curriculum"]:
+            self.curriculum.load_state_dict(state["curriculum"])
+        self._true.look()
+
+    def drawn_parameters(self) -> dict[str, Tensor]:
+        """What this episode of every world drew, by name, (N, width) each, in real units.
+
+        Ranges of `JointRandomization` under their names; the bias of each sensor, as it is now,
+        under `bias/<sensor>` in the unit of its noise.
+        """
+        drawn = self._plants.drawn_parameters()
+        for sensors in (self._robot_sensors, self._scene_sensors):
+            drawn |= {f"bias/{name}": bias.clone() for name, bias in sensors.biases().items()}
+        return drawn
+
+    def _tune_sensors(self, rows: EnvSelection, drawn: Mapping[str, Tensor]) -> None:
+        for name, target in self._tuned:
+            rows.put(target, drawn[name][:, 0])
+
+    def _drawn_for_sensors(self) -> list[tuple[str, Tensor]]:
+        """What plants draw for sensors: names, and where each world's value is kept, (N,)."""
+        return [
+            (name, target)
+            for sensors in (self._robot_sensors, self._scene_sensors)
+            for name, target in (
+                ("sensor_noise", sensors.noise_factor), ("sensor_bias", sensors.bias_factor),
+                ("latency", sensors.extra_latency), ("sensor_jitter", sensors.jitter_factor),
+            )
+            if self._plants.changes(name)
+        ]  # fmt: skip
+
+    def _sensed(self) -> list[Tensor]:
+        return [self._true.joined(self._sensed_columns)]
+
+    def _scene_truth(self) -> list[Tensor]:
+        return [self.sensors[name] for name in self._scene_sensors.columns]
+
+    def _make_sensors(
+        self, sensors: Mapping[str, SensorSpec], widths: Mapping[str, int],
+        attitudes: Mapping[str, Sequence[int]], seed: int,
+    ) -> SimulatedSensors:  # fmt: skip
+        return SimulatedSensors(
+            sensors, widths, attitudes=attitudes, num_worlds=self.num_worlds,
+            control_dt=self.control_dt, longest_extra_latency=self.randomization.latency[1],
+            largest_jitter_factor=self.randomization.sensor_jitter[1], device=self.device,
+            seed=seed,
+        )  # fmt: skip
+
+    def _make_pushes(self, config: PushConfig, seed: int) -> Pushes | None:
+        if not config.active:
+            return None
+        if not self.layout.floating:
+            raise ConfigError(
+                f"randomization.pushes asks to push the base of robot '{self.robot.name}', which "
+                "is fixed; name a robot whose base floats, or leave pushes.speed and pushes.turn "
+                "at 0"
+            )
+        return Pushes(
+            config, num_worlds=self.num_worlds, control_dt=self.control_dt, seed=seed,
+            device=self.device,
+        )  # fmt: skip
+
+    def _scene_widths(self, scene: SceneConfig) -> dict[str, int]:
+        for name in scene.measured:
+            if name not in self.sensors:
+                told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
+                raise SpecMismatchError(told)
+        return {name: self.sensors[name].shape[1] for name in scene.measured}

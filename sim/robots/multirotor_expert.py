@@ -1,0 +1,234 @@
+"""A controller with full knowledge of its simulated world: the ceiling for learned policies.
+
+Geometric position and attitude control (Lee, Leok and McClamroch 2010; Mellinger and Kumar 2011)
+on the true state, with the world's own mass, inertia, thrust curve, rotor lag and disturbances.
+A learned policy sees none of these; starts that this controller cannot save are out of reach.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.robots.multirotor_robot import FlightAction
+from sim.robots.multirotor_simulation import MultirotorSimulation
+
+_TINY = 1e-9
+"""Thrust differences below this are none [N]."""
+
+
+@dataclass(kw_only=True)
+class MultirotorExpertConfig:
+    """Gains, found by random search over starts of hover and of Eschmann et al. 2024, both plants.
+
+    The gains of position are low on purpose: they make a wish to be near the goal yield to the wish
+    to stop and stand upright, which saves the starts that are hardest to save.
+    """
+
+    position_gain: float = 3.2
+    """Acceleration per position error [1/s^2]."""
+    velocity_gain: float = 3.0
+    """Acceleration per velocity error [1/s]."""
+    lean_gain: float = 270.0
+    """Angular acceleration per angle between wanted and actual thrust direction [1/s^2]."""
+    lean_damping: float = 30.0
+    """Angular acceleration per body rate about x and y [1/s]."""
+    heading_gain: float = 10.0
+    """Angular acceleration per heading error [1/s^2]."""
+    heading_damping: float = 6.0
+    """Angular acceleration per body rate about z [1/s]."""
+    max_lean_deg: float = 56.0
+    """Largest lean of the wanted thrust [deg]."""
+    min_lift: float = 0.42
+    """Smallest wanted vertical thrust, fraction of the weight."""
+    allocation_horizon: float = 0.04
+    """Time within which the rotors must be able to reach what is allocated [s]."""
+
+    def __post_init__(self) -> None:
+        """Refuse leans that cannot carry weight."""
+        if not 0 < self.max_lean_deg < 90:
+            raise ConfigError(f"max_lean_deg must lie in (0, 90), got {self.max_lean_deg}")
+        if self.min_lift <= 0:
+            raise ConfigError(f"min_lift must be > 0, got {self.min_lift}")
+
+
+class MultirotorExpert:
+    """Flies every world of a `MultirotorSimulation` to a goal."""
+
+    def __init__(
+        self, simulation: MultirotorSimulation, config: MultirotorExpertConfig | None = None
+    ) -> None:
+        """Read the worlds; nothing of them is changed.
+
+        Args:
+            simulation: The worlds to fly; parameters are read anew at every `act`.
+            config: Gains.
+
+        Raises:
+            ConfigError: The worlds' actions are not rotor speeds.
+        """
+        action = simulation.config.action
+        if action is not FlightAction.rotors:
+            raise ConfigError(
+                f"the expert acts by rotor speeds, but robot.action={action.value}; use "
+                "robot.action=rotors"
+            )
+        self.config = config or MultirotorExpertConfig()
+        self._simulation = simulation
+
+    def act(self, goal: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Actions that fly each world to its goal, (N, 4), in [-1, 1].
+
+        Args:
+            goal: A flight task's goal: `position_w` (N, 3), [m], and where the goal moves
+                `linear_velocity_w` (N, 3), [m/s]. None hovers over the origin.
+        """
+        plant = _Plant(self._simulation)
+        force_w = self._wanted_force(plant, goal or {})
+        torque_b = self._wanted_torque(plant, force_w)
+        lift = quaternion.rotate_inverse(self._simulation.true_state.orientation_w, force_w)[:, 2]
+        low, high = plant.reachable_thrust(self.config.allocation_horizon)
+        mixer = mixing_matrix(plant.arms, plant.yaw_sign, plant.torque_per_thrust)
+        wanted = torch.cat([lift[:, None], torque_b], dim=-1)
+        thrust = allocate(wanted, torch.linalg.inv(mixer), low, high)
+        speed = plant.speed_for(thrust)
+        return 2 * plant.setpoint_for(speed, self._simulation.control_dt) - 1
+
+    def _wanted_force(self, plant: "_Plant", goal: Mapping[str, Tensor]) -> Tensor:
+        """Thrust vector that pulls to the goal, (N, 3), [N], world: within the leaning cone."""
+        config, true_state = self.config, self._simulation.true_state
+        error = true_state.position_w - goal.get("position_w", 0.0)
+        drift = true_state.linear_velocity_w - goal.get("linear_velocity_w", 0.0)
+        pull = -config.position_gain * error - config.velocity_gain * drift  # [m/s^2]
+        force = plant.mass * pull - plant.force_w
+        weight = plant.mass[:, 0] * plant.gravity
+        up = (force[:, 2] + weight).clamp(min=config.min_lift * weight, max=plant.max_thrust)
+        # Height first: what is left of the thrust may push sideways.
+        spare = (plant.max_thrust**2 - up * up).clamp_min(0.0).sqrt()
+        side_limit = torch.minimum(spare, math.tan(math.radians(config.max_lean_deg)) * up)
+        side = force[:, :2]
+        length = side.norm(dim=-1).clamp_min(1e-9)
+        side = side * (side_limit / length).clamp(max=1.0)[:, None]
+        return torch.cat([side, up[:, None]], dim=-1)
+
+    def _wanted_torque(self, plant: "_Plant", force_w: Tensor) -> Tensor:
+        """Torque that turns body z along the force and heading to zero, (N, 3), [N m], body.
+
+        Thrust direction and heading are apart (reduced attitude): a large heading error must not
+        bend the way on which the thrust gets up.
+        """
+        config, true_state = self.config, self._simulation.true_state
+        attitude, rates = true_state.orientation_w, true_state.angular_velocity_b
+        wanted = quaternion.rotate_inverse(attitude, force_w / force_w.norm(dim=-1, keepdim=True))
+        # Rotation vector from body z to the wanted direction: angle along z x wanted.
+        side = torch.stack([-wanted[:, 1], wanted[:, 0]], dim=-1)
+        sine = side.norm(dim=-1, keepdim=True)
+        angle = torch.atan2(sine, wanted[:, 2:])
+        lean = side * (angle / sine.clamp_min(1e-6))
+        heading = 2 * torch.atan2(attitude[:, 3], attitude[:, 0])  # twist about body z
+        heading = torch.atan2(heading.sin(), heading.cos())
+        acceleration = torch.cat(
+            [
+                config.lean_gain * lean - config.lean_damping * rates[:, :2],  # 2
+                (-config.heading_gain * heading - config.heading_damping * rates[:, 2])[:, None],
+            ],
+            dim=-1,
+        )
+        spin = torch.linalg.cross(rates, plant.inertia * rates)
+        return plant.inertia * acceleration + spin - plant.torque_b
+
+
+def mixing_matrix(arms: Tensor, yaw_sign: Tensor, torque_per_thrust: Tensor) -> Tensor:
+    """Rows thrust, torque x, y, z of what one newton of each rotor gives, (N, 4, 4).
+
+    Args:
+        arms: Rotor axes x, y in the body frame, (N, 4, 2), [m].
+        yaw_sign: Sign of each reaction torque, (N, 4).
+        torque_per_thrust: Reaction torque per newton, (N, 1), [m].
+    """
+    x, y = arms.unbind(-1)
+    return torch.stack([torch.ones_like(x), y, -x, yaw_sign * torque_per_thrust], dim=1)
+
+
+def allocate(wanted: Tensor, unmixer: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Rotor thrusts within bounds: lean torques first, then the sum of thrust, then heading.
+
+    Where the bounds allow all of `wanted`, it is met exactly. Turning the thrust towards the goal
+    matters more than its size, and its size more than the heading (Faessler et al. 2017, "Thrust
+    mixing, saturation, and body-rate control", sec. III).
+
+    Args:
+        wanted: Sum of thrust [N] and torque about body x, y, z [N m], (N, 4).
+        unmixer: Inverse of `mixing_matrix`, (N, 4, 4).
+        low: Least thrust of each rotor, (N, 4), [N].
+        high: Greatest thrust of each rotor, (N, 4), [N].
+    """
+    part = unmixer[:, :, 0]  # each rotor's part of one newton
+    lean = (unmixer[:, :, 1:3] @ wanted[:, 1:3, None])[..., 0] / part
+    least, most = low / part, high / part  # (N, 4), in newtons of the sum
+    # Largest share of the lean torques for which some sum of thrust fits all four rotors.
+    gap = lean[:, :, None] - lean[:, None, :]  # rotor i above rotor j
+    room = most[:, :, None] - least[:, None, :]
+    share = torch.where(gap > _TINY, room / gap.clamp_min(_TINY), 1.0).amin(dim=(1, 2))
+    lean = lean * share.clamp(0.0, 1.0)[:, None]
+    total = torch.maximum(wanted[:, 0], (least - lean).amax(-1))
+    total = torch.minimum(total, (most - lean).amin(-1))
+    thrust = (lean + total[:, None]) * part
+
+    turn = unmixer[:, :, 3] * wanted[:, 3:]
+    space = torch.where(turn > 0, high - thrust, thrust - low)
+    share = torch.where(turn.abs() > _TINY, space / turn.abs().clamp_min(_TINY), 1.0).amin(-1)
+    return (thrust + turn * share.clamp(0.0, 1.0)[:, None]).clamp(low, high)
+
+
+class _Plant:
+    """Named views of every world's physical parameters, and its rotors' laws."""
+
+    def __init__(self, simulation: MultirotorSimulation) -> None:
+        values = {
+            name: simulation.engine.params[:, columns] for name, columns in PARAM_COLUMNS.items()
+        }
+        count = simulation.num_worlds
+        self.mass = values["mass"]  # (N, 1) [kg]
+        self.gravity = values["gravity"][:, 0]  # (N,) [m/s^2]
+        self.inertia = values["inertia"]  # (N, 3) [kg m^2]
+        self.force_w = values["disturbance_force"]  # (N, 3) [N]
+        self.torque_b = values["disturbance_torque"]  # (N, 3) [N m]
+        self.arms = values["rotor_position"].reshape(count, 4, 2)  # [m]
+        self.yaw_sign = values["rotor_yaw_sign"]  # (N, 4)
+        self.torque_per_thrust = values["torque_per_thrust"]  # (N, 1) [m]
+        self._curve = values["thrust_curve"]  # (N, 3) [N]
+        self._rise = values["rotor_rise_time"]  # (N, 1) [s]
+        self._fall = values["rotor_fall_time"]  # (N, 1) [s]
+        self._speed = simulation.rotor_speed  # (N, 4), fraction of the largest
+        self.max_thrust = 4 * self._curve.sum(-1)  # (N,) [N]
+
+    def reachable_thrust(self, horizon: float) -> tuple[Tensor, Tensor]:
+        """Least and greatest thrust of each rotor after a time [s], (N, 4), [N]."""
+        slowest = self._speed * torch.exp(-horizon / self._fall)
+        fastest = 1 - (1 - self._speed) * torch.exp(-horizon / self._rise)
+        return self._thrust(slowest), self._thrust(fastest)
+
+    def speed_for(self, thrust: Tensor) -> Tensor:
+        """Rotor speeds that give thrusts, (N, 4), [N] -> fractions of the largest."""
+        c0, c1, c2 = self._curve.split(1, dim=-1)
+        root = (c1 * c1 + 4 * c2 * (thrust - c0)).clamp_min(0.0).sqrt()
+        return ((root - c1) / (2 * c2)).clamp(0.0, 1.0)
+
+    def setpoint_for(self, speed: Tensor, dt: float) -> Tensor:
+        """Setpoints that bring the rotors to speeds within `dt` [s], clipped: lag inverted.
+
+        For dt much shorter than the lag this is speed + lag * (change of speed) / dt.
+        """
+        lag = torch.where(speed > self._speed, self._rise, self._fall)
+        change = (speed - self._speed) / -torch.expm1(-dt / lag)
+        return (self._speed + change).clamp(0.0, 1.0)
+
+    def _thrust(self, speed: Tensor) -> Tensor:
+        c0, c1, c2 = self._curve.split(1, dim=-1)
+        return c0 + speed * (c1 + speed * c2)

@@ -1,0 +1,322 @@
+"""Simulated multirotors: engine, sensors, command delays, and parameters drawn per env."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import (
+    BodyRateCommand,
+    RobotCommand,
+    RotorCommand,
+)
+from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.seeding import derive_seed
+from sim import draws
+from sim.physics import multirotor_model
+from sim.physics.multirotor_model import (
+    NOISE_WIDTH,
+    PARAM_COLUMNS,
+    STATE_COLUMNS,
+    latency_steps,
+    sensing_row,
+    state_views,
+)
+from sim.randomization import CurriculumConfig, widening
+from sim.robots.multirotor_robot import (
+    START_SPEED,
+    FlightAction,
+    MultirotorConfig,
+    MultirotorRandomization,
+)
+from sim.robots.rate_loop import RateLoop
+from sim.task import InitialState
+
+
+class CommandDelay:
+    """Body rates and thrusts of N worlds, kept for as many steps as the longest delay has."""
+
+    def __init__(self, num_worlds: int, *, longest: int, device: torch.device) -> None:
+        """Hold zeros.
+
+        Args:
+            num_worlds: N.
+            longest: Delay that is possible [steps].
+            device: Where the worlds live.
+        """
+        self._kept = torch.zeros(longest + 1, num_worlds, 4, device=device)  # rates, thrust
+        self._worlds = torch.arange(num_worlds, device=device)
+        self._newest = 0
+
+    def begin(self, rows: EnvSelection, thrust: float) -> None:
+        """No rates and some thrust, [0, 1], were said to the picked worlds up to now."""
+        for kept in self._kept:
+            rows.put(kept, 0.0)
+            rows.put(kept[:, 3], thrust)
+
+    def pass_on(self, command: BodyRateCommand, delay: Tensor) -> BodyRateCommand:
+        """Take what is said in this step; returns what each world hears in it.
+
+        Args:
+            command: For all worlds.
+            delay: Of each world, (N,), [steps], at most the longest.
+        """
+        depth = len(self._kept)
+        self._newest = (self._newest + 1) % depth
+        self._kept[self._newest, :, :3] = command.rates_b
+        self._kept[self._newest, :, 3:] = command.thrust
+        heard = self._kept[(self._newest - delay.long()) % depth, self._worlds]
+        return BodyRateCommand(rates_b=heard[:, :3], thrust=heard[:, 3:])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is on its way."""
+        return {"kept": self._kept.clone(), "newest": self._newest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._kept.copy_(state["kept"])
+        self._newest = state["newest"]
+
+
+class _Inner(NamedTuple):
+    """What stands between body rates and rotors, which have no delay of their own then."""
+
+    on_the_way: CommandDelay
+    loop: RateLoop
+
+
+class MultirotorSimulation:
+    """N multirotors behind the `Simulation` protocol."""
+
+    def __init__(
+        self,
+        config: MultirotorConfig,
+        randomization: MultirotorRandomization,
+        *,
+        num_worlds: int,
+        device: torch.device,
+        seed: int,
+        curriculum: CurriculumConfig | None = None,
+    ) -> None:
+        """Build the worlds; `reset` must place the robots before the first step.
+
+        Args:
+            config: Robot and plant.
+            randomization: Ranges drawn at every reset.
+            num_worlds: N.
+            device: Where the worlds live.
+            seed: Seed of the sensor noise.
+            curriculum: How the ranges widen; None draws from all of them.
+        """
+        # Warp takes half a second to import: not for all.
+        from sim.physics.multirotor_engine import MultirotorEngine
+
+        self.config = config
+        self.randomization = randomization
+        self.device = device
+        self.num_worlds = num_worlds
+        self.curriculum = widening(curriculum, device)
+        """What widens the ranges while training succeeds; None where they are whole."""
+        dt, decimation = config.physics_dt, config.decimation
+        self.control_dt = dt * decimation
+        delay = randomization.action_delay or [config.model.action_delay * dt] * 2
+        self._delay_steps = (round(delay[0] / dt), round(delay[1] / dt))
+        self._delay_unit = max(self._delay_steps[1], 1)  # of what a critic reads
+        engine_delay = self._delay_steps[1]
+        self._inner: _Inner | None = None
+        self._engine_steps = 1
+        if config.action is FlightAction.body_rates:  # which measures in every integration step
+            self._inner = _Inner(
+                CommandDelay(num_worlds, longest=engine_delay, device=device),
+                RateLoop(
+                    config.model, config.rate_loop, num_worlds=num_worlds, dt=dt, device=device
+                ),
+            )
+            self._engine_steps, decimation, engine_delay = decimation, 1, 0
+        latency = latency_steps(self.robot, dt * decimation)
+        self.engine = MultirotorEngine(
+            num_worlds,
+            physics_dt=dt,
+            decimation=decimation,
+            max_action_delay=engine_delay,
+            max_latency=latency,
+            device=device,
+        )
+        self._nominal = sensing_row(config.model, self.robot, latency).to(device)
+        self._plant = self._describe(self._nominal.expand(num_worlds, -1))
+        self._noise_generator = torch.Generator(device=device)
+        self._noise_generator.manual_seed(derive_seed(seed, "sensor noise"))
+        self._normals = torch.randn(  # of one measurement
+            (num_worlds, NOISE_WIDTH), generator=self._noise_generator, device=device
+        )
+        self._truth = state_views(self.engine.state, list(STATE_COLUMNS))
+        self._measured = state_views(self.engine.measured, list(self.robot.sensors))
+
+    @property
+    def robot(self) -> RobotSpec:
+        """The robot in every world."""
+        return self.config.spec
+
+    @property
+    def true_state(self) -> RobotState:
+        """The true state."""
+        return self._truth
+
+    @property
+    def measured(self) -> RobotState:
+        """What the sensors say."""
+        return self._measured
+
+    @property
+    def fault(self) -> Tensor:
+        """(N,) bool: the state went non-finite."""
+        return self.engine.fault
+
+    @property
+    def rotor_speed(self) -> Tensor:
+        """True rotor speeds, (N, 4), fraction of the largest."""
+        return self.engine.state[:, multirotor_model.ROTOR_SPEED]
+
+    @property
+    def sensed(self) -> Mapping[str, Tensor]:
+        """Nothing: there is nothing around to be measured."""
+        return {}
+
+    @property
+    def privileged(self) -> Mapping[str, Tensor]:
+        """Rotor speeds, disturbances and drawn parameters, scaled to about one."""
+        return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
+
+    def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """What a mirror does to rotor speeds, disturbances and drawn parameters."""
+        kinds = ((Mirrored.vector, 3), (Mirrored.pseudovector, 3), (Mirrored.same, 6))
+        plant = SignedPermutation.joined(robot.kind(kind, width) for kind, width in kinds)
+        return {"rotor_speed": robot.unsigned(robot.robot.rotors), "plant": plant}
+
+    def check(self) -> None:
+        """Nothing is ever left out."""
+
+    def step(self, command: RobotCommand) -> None:
+        """Simulate one control period."""
+        for _ in range(self._engine_steps):
+            speed = self._rotor_speed_of(command)
+            self._normals.normal_(generator=self._noise_generator)
+            self.engine.step(speed, self._normals)
+
+    def reset(self, rows: EnvSelection, start: InitialState, generator: torch.Generator) -> None:
+        """Place the picked robots and draw their physical parameters."""
+        speed = torch.full((rows.count, 4), START_SPEED, device=self.device)
+        fields = start.robot.fields
+        state = torch.cat([*(fields[name] for name in STATE_COLUMNS), speed], dim=-1)
+        rows.put(self.engine.state, state)
+        params = self._draw(rows.count, generator)
+        rows.put(self.engine.params, params)
+        rows.put(self._plant, self._describe(params))
+        rows.put(self.engine.fault, False)
+        hold = torch.full((self.num_worlds, 4), START_SPEED, device=self.device)
+        # The normals of the last step serve again: they belonged to an episode that has ended.
+        self.engine.settle(rows.mask, hold, self._normals)
+        if self._inner is not None:
+            self._inner.loop.begin(rows, self.measured.angular_velocity_b)
+            self._inner.on_the_way.begin(rows, START_SPEED)
+
+    def reseed(self, seed: int) -> None:
+        """Restart the stream of sensor noise."""
+        self._noise_generator.manual_seed(derive_seed(seed, "sensor noise"))
+        self._normals.normal_(generator=self._noise_generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Engine state and the stream of the sensor noise."""
+        return {
+            "engine": self.engine.state_dict(),
+            "rate_loop": {} if self._inner is None else self._inner.loop.state_dict(),
+            "on_the_way": {} if self._inner is None else self._inner.on_the_way.state_dict(),
+            "normals": self._normals.clone(),
+            "noise": self._noise_generator.get_state(),
+            "curriculum": {} if self.curriculum is None else self.curriculum.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self.engine.load_state_dict(state["engine"])
+        if self._inner is not None:
+            self._inner.loop.load_state_dict(state["rate_loop"])
+            self._inner.on_the_way.load_state_dict(state["on_the_way"])
+        self._normals.copy_(state["normals"])
+        self._noise_generator.set_state(state["noise"])
+        self._plant.copy_(self._describe(self.engine.params))
+        if self.curriculum is not None and state.get("curriculum"):
+            self.curriculum.load_state_dict(state["curriculum"])
+
+    def _rotor_speed_of(self, command: RobotCommand) -> Tensor:
+        """What the rotors are told in this integration step, (N, 4)."""
+        if isinstance(command, RotorCommand):
+            return command.speed
+        if isinstance(command, BodyRateCommand) and self._inner is not None:
+            delay = self.engine.params[:, PARAM_COLUMNS["action_delay"]].squeeze(-1)
+            heard = self._inner.on_the_way.pass_on(command, delay)
+            return self._inner.loop.update(heard, self.measured.angular_velocity_b)
+        raise SpecMismatchError(
+            f"a multirotor with robot.action={self.config.action.value} takes rotor commands, got "
+            f"{type(command).__name__}; body rates want robot.action=body_rates"
+        )
+
+    def _draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Parameters of `count` worlds, (count, P)."""
+        ranges = self.randomization
+        params = self._nominal.repeat(count, 1)
+        weight = self._nominal[PARAM_COLUMNS["mass"]] * self._nominal[PARAM_COLUMNS["gravity"]]
+        factors = draws.uniform((count, 3), -1.0, 1.0, generator)
+        for i, (name, width) in enumerate(
+            (("mass", ranges.mass), ("inertia", ranges.inertia), ("thrust_curve", ranges.thrust))
+        ):
+            params[:, PARAM_COLUMNS[name]] *= 1 + width * factors[:, i : i + 1]
+        if ranges.rotor_lag:
+            lag = draws.uniform((count, 1), ranges.rotor_lag[0], ranges.rotor_lag[1], generator)
+            params[:, PARAM_COLUMNS["rotor_rise_time"]] = lag
+            params[:, PARAM_COLUMNS["rotor_fall_time"]] = lag
+        disturbance = weight * draws.normal((count, 6), 1.0, generator)
+        params[:, PARAM_COLUMNS["disturbance_force"]] += ranges.force * disturbance[:, :3]
+        params[:, PARAM_COLUMNS["disturbance_torque"]] += ranges.torque * disturbance[:, 3:]
+        low, high = self._delay_steps
+        delay = PARAM_COLUMNS["action_delay"]
+        if high > 0:
+            params[:, delay] = draws.uniform((count, 1), low - 0.5, high + 0.5, generator)
+        if self.curriculum is not None:
+            params = torch.lerp(self._undisturbed(), params, self.curriculum.level)
+        if high > 0:
+            params[:, delay] = params[:, delay].round().clamp(low, high)
+        return params
+
+    def _undisturbed(self) -> Tensor:
+        """Parameters that ranges widen from, (P,): as described, or the nearest that is drawn."""
+        params = self._nominal.clone()
+        delay = PARAM_COLUMNS["action_delay"]
+        params[delay] = params[delay].clamp(*self._delay_steps)
+        if self.randomization.rotor_lag:
+            for name in ("rotor_rise_time", "rotor_fall_time"):
+                params[PARAM_COLUMNS[name]] = params[PARAM_COLUMNS[name]].clamp(
+                    *self.randomization.rotor_lag
+                )
+        return params
+
+    def _describe(self, params: Tensor) -> Tensor:
+        """Disturbances and parameters of worlds as a critic reads them, (count, 12), about one."""
+        nominal = self._nominal
+        weight = nominal[PARAM_COLUMNS["mass"]] * nominal[PARAM_COLUMNS["gravity"]]  # [N]
+        force = params[:, PARAM_COLUMNS["disturbance_force"]] / (0.1 * weight)  # 3
+        torque = params[:, PARAM_COLUMNS["disturbance_torque"]] / (2e-4 * weight)  # 3
+        ratio = [  # 3
+            (params[:, PARAM_COLUMNS[name]][:, -1:] / nominal[PARAM_COLUMNS[name]][-1:] - 1) * 10
+            for name in ("mass", "inertia", "thrust_curve")
+        ]
+        lag = [  # 2
+            params[:, PARAM_COLUMNS[name]] * 10 for name in ("rotor_rise_time", "rotor_fall_time")
+        ]
+        delay = params[:, PARAM_COLUMNS["action_delay"]] / self._delay_unit  # 1
+        return torch.cat([force, torque, *ratio, *lag, delay], dim=-1)

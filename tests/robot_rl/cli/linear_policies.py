@@ -1,0 +1,122 @@
+"""Policies of a few numbers that do their task, as bundles with everything around them."""
+
+# The bindings of MuJoCo 4 carry no types.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from configs.compose import to_plain
+from configs.schema import RunConfig
+from configs.twin_builder import build_twin
+from policies.export import export_bundle
+from robot_rl.core.observation import ObservationInputs, ObservationMap
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.twin import Twin
+from tests.compositions import composed
+
+GRAVITY = 9.81
+GENTLE_START = [
+    f"task.evaluation_start.{name}={value}"
+    for name, value in (
+        ("attitude_deg", 5), ("heading_deg", 5), ("velocity", 0.0), ("angular_velocity", 0.0),
+    )
+]  # fmt: skip
+"""Recovering from throws takes more than a matrix."""
+
+
+class Linear(nn.Module):
+    """Actions that are a matrix times the observation, and an offset."""
+
+    def __init__(self, weight: np.ndarray, offset: Sequence[float]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=torch.float32))
+        self.offset = nn.Parameter(torch.tensor(offset, dtype=torch.float32))
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        return (obs["actor"] @ self.weight + self.offset).clamp(-1.0, 1.0)
+
+
+def write_reaching_policy(folder: Path) -> Path:
+    """A Panda that pulls its hand to the goal as a spring would, along the default pose's lines."""
+    config = composed(["task=reach", "robot=panda"]).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    joints = twin.spec.num_joints
+    scale = config.robot.action_scale
+    weight = np.zeros((_observed(config, twin), joints))
+    weight[:joints] = np.eye(joints) / scale  # from where it is
+    rows = slice(2 * joints, 2 * joints + 3)  # the error comes after positions and velocities
+    weight[rows] = -_jacobian(twin) / (config.task.actor[2].scale * scale)
+    offset = [-joint.default_position / scale for joint in twin.spec.joints]
+    return _write(folder, config, twin, Linear(weight, offset))
+
+
+def write_holding_policy(folder: Path, task: str) -> Path:
+    """A Panda that is told one pose: a third of its reach from the middle of the task's."""
+    config = composed([f"task={task}", "robot=panda"]).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    size = config.robot.action_map(config.task).size
+    still = Linear(np.zeros((_observed(config, twin), size)), [1 / 3] * size)
+    return _write(folder, config, twin, still)
+
+
+def write_rates_policy(folder: Path) -> Path:
+    """A Crazyflie told body rates: it leans against its way and its speed."""
+    config = composed(
+        ["task=hover", "robot=crazyflie", "robot.action=body_rates", *GENTLE_START]
+    ).config
+    twin = build_twin(config, seed=0)
+    twin.connect()
+    roll, pitch, yaw = config.robot.rate_loop.rates
+    hover = config.robot.model.hover_thrust
+    weight = np.zeros((_observed(config, twin), 4))
+    # Columns: way from the goal 3, rotation matrix 9, velocity 3, and so on.
+    for axis, (action, sign) in enumerate(((1, 1.0), (0, -1.0))):
+        gain = 2.5 * sign / (pitch if action == 1 else roll)
+        weight[axis, action] = -0.8 * gain / GRAVITY
+        weight[12 + axis, action] = -1.4 * gain / GRAVITY
+        weight[3 + 3 * axis + 2, action] = -gain  # how far body z leans along this axis
+    weight[3 + 3, 2] = -2.0 / yaw  # heading
+    weight[2, 3], weight[14, 3] = -2 * hover * 2.0 / GRAVITY, -2 * hover * 2.5 / GRAVITY
+    return _write(folder, config, twin, Linear(weight, [0.0, 0.0, 0.0, 2 * hover - 1]))
+
+
+def _jacobian(twin: Twin) -> np.ndarray:
+    """Way of the hand per joint position in the default pose, (3, J)."""
+    simulation = twin.simulation
+    assert isinstance(simulation, MujocoSimulation)
+    model, joints = simulation.engine.model, twin.spec.num_joints
+    data, jacobian = mujoco.MjData(model), np.zeros((3, model.nv))
+    data.qpos[:joints] = [joint.default_position for joint in twin.spec.joints]
+    mujoco.mj_forward(model, data)
+    site = int(model.sensor("end_effector_position_b").objid[0])
+    mujoco.mj_jacSite(model, data, jacobian, None, site)
+    return jacobian[:, :joints]
+
+
+def _observed(config: RunConfig, twin: Twin) -> int:
+    """Width of what the policy sees."""
+    size = config.robot.action_map(config.task).size
+    inputs = ObservationInputs(
+        state=twin.read(), goal=twin.goal, last_action=np.zeros((1, size)), sensed=twin.sensed
+    )
+    return ObservationMap(config.task.actor, inputs).size
+
+
+def _write(folder: Path, config: RunConfig, twin: Twin, policy: nn.Module) -> Path:
+    action_map = config.robot.action_map(config.task)
+    return export_bundle(
+        folder, policy=policy, terms=config.task.actor, robot=twin.spec, action_map=action_map,
+        control_dt=twin.control_dt,
+        goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
+        sensed_widths={name: value.shape[1] for name, value in twin.sensed.items()},
+        initial_action=[config.robot.initial_action] * action_map.size,
+        provenance={"config": to_plain(config)},
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""The commands over Isaac Lab's double: trained, resumed and evaluated in one simulation."""
+
+import importlib
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.isaaclab_double import LIMIT, Episodes, install
+
+TINY = (
+    "env=isaaclab", "env.id=Isaac-Drift-Manager-v0", "num_envs=4", "training.total_steps=400",
+    "training.random_steps=40", "training.updates_per_step=1", "training.evaluation_interval=200",
+    "training.evaluation_episodes=2", "training.replay_capacity=400", "learner.batch_size=16",
+    "learner.actor.hidden=[8]", "learner.critic.hidden=[8]", "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "device=cpu",
+)  # fmt: skip
+
+
+@pytest.fixture(params=[False, True], ids=["2.x", "3.x"])
+def lab(request, tmp_path_factory, monkeypatch):
+    make = importlib.import_module("sim.adapters.torch_envs.isaaclab_make")
+    install(tmp_path_factory.mktemp("lab"), monkeypatch, modern=request.param)
+    monkeypatch.setattr(make, "_open", [])
+    monkeypatch.setattr(make, "_started", [])
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    yield
+    Episodes.open = 0
+    for name in [name for name in gymnasium.registry if name.startswith("Isaac-Drift")]:
+        del gymnasium.registry[name]
+
+
+@pytest.mark.slow
+def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
+    answer = command("train", *TINY, "env.success=[time_out]", "env.metrics=[Episode/length]")
+    assert answer.code == 0, answer.err
+    (run,) = Path("runs").iterdir()
+    assert run.name.endswith("Isaac-Drift-Manager-v0_isaaclab_sac_s0")
+    assert "a resumed run will begin new episodes" in answer.out
+    assert "'isaaclab', which describes no robot" in answer.out
+    records = read_metrics(run / "metrics.jsonl")
+    # One row of four worlds after each of two evaluations; the second ends the run.
+    assert [record["rollout/invalid_steps"] for record in records][-1] == 4
+    told = [record for record in records if "eval/success" in record]
+    assert len(told) == 2
+    assert 0 < told[-1]["eval/Episode/length"] <= LIMIT
+    assert Episodes.open == 0
+
+    answer = command("train", f"resume={run}", "training.total_steps=600")
+    assert answer.code == 0, answer.err
+    assert "the state of these worlds cannot be saved: all begin new episodes" in answer.out
+    assert CheckpointStore(run / "checkpoints", read_only=True).steps()[-1] == 600
+
+    answer = command("evaluate", f"run={run}", "episodes=3", "out=result")
+    assert answer.code == 0, answer.err
+    assert json.loads(Path("result/result.json").read_text())["episodes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["env.id=Isaac-Drift-Manger-v0"], "nearest: Isaac-Drift-Manager-v0"),
+        (["training.evaluation_episodes=5"], "lower training.evaluation_episodes"),
+        (["env.success=[ot_of]"], "termination term of env.success 'ot_of' is unknown"),
+        (["env.settings.episode_lenght_s=3"], "did you mean 'episode_length_s'"),
+        (["env.groups.critic=[critic]"], "expected `actor` among them"),
+        (["env.final_obs=guess"], "known: drop, exact"),
+        (["task=hover"], "'task=hover' has no meaning with env=isaaclab"),
+    ],
+)
+def test_mistake_is_one_sentence_and_leaves_nothing(lab, refused, here, overrides, told):
+    assert told in refused("train", *TINY, *overrides)
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mjlab") is not None, reason="mjlab is installed: nothing is missing"
+)
+def test_packages_that_are_missing_are_named(refused, here):
+    assert "pip install 'robot_rl[mjlab]'" in refused("train", "env=mjlab", "env.id=Mjlab-Any")
+    if importlib.util.find_spec("isaaclab") is None:
+        told = refused("train", "env=isaaclab", "env.id=Isaac-Cartpole-v0")
+        assert "needs the packages isaaclab and isaaclab_tasks" in told
+    assert list(here.iterdir()) == []

@@ -109,7 +109,7 @@ def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
             print(
                 f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
                 "steps: nothing to do; train it longer with training.total_steps=..., or look at "
-                f"it with: python scripts/evaluate.py run={path}"
+                f"it with: robot-rl evaluate run={path}"
             )
             return 0
         return go_on(run, config, checkpoint, ranks)

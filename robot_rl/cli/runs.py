@@ -1,4 +1,4 @@
-"""Lists, shows, compares and cleans runs: `python scripts/runs.py --help`."""
+"""Lists, shows, compares and cleans runs: `robot-rl runs --help`."""
 
 import argparse
 import glob
@@ -28,14 +28,14 @@ from robot_rl.training.runs.run_summary import (
 from robot_rl.training.storage.checkpoint import CheckpointStore
 
 _EXAMPLES = """examples:
-  python scripts/runs.py list
-  python scripts/runs.py list --sort success
-  python scripts/runs.py show latest
-  python scripts/runs.py compare                          # all runs, grouped by task robot learner
-  python scripts/runs.py compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
-  python scripts/runs.py compare --by learner.gamma
-  python scripts/runs.py clean                            # says what it would delete
-  python scripts/runs.py clean --keep 20 --yes
+  robot-rl runs list
+  robot-rl runs list --sort success
+  robot-rl runs show latest
+  robot-rl runs compare                          # all runs, grouped by task robot learner
+  robot-rl runs compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
+  robot-rl runs compare --by learner.gamma
+  robot-rl runs clean                            # says what it would delete
+  robot-rl runs clean --keep 20 --yes
 """
 
 
@@ -50,7 +50,7 @@ def list_runs(options: argparse.Namespace) -> None:
     """Print one line per run."""
     runs = [summarise(path) for path in find_runs(options.root)]
     if not runs:
-        print(f"no runs in {options.root}; start one with: python scripts/train.py")
+        print(f"no runs in {options.root}; start one with: robot-rl train")
         return
     keys = {
         "age": lambda run: run.age,

@@ -13,9 +13,9 @@ from configs.schema import RunConfig
 from robot_rl.cli.base_policy import keep_base, without_base
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
-from robot_rl.cli.parts import launcher, run_name
+from robot_rl.cli.parts import run_name, train_command
 from robot_rl.cli.run_lookup import asked_hash
-from robot_rl.cli.signals import show_and_keep_logs, stop_on_signals, told_aloud
+from robot_rl.cli.signals import log_to_stdout, show_and_keep_logs, stop_on_signals
 from robot_rl.cli.training_parts import Parts, build_parts
 from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
@@ -131,7 +131,7 @@ class _Session:
             self._console.message(note)
         if checkpoint is None:
             # What is told of another run's learner is kept with this one, and shown.
-            with show_and_keep_logs(run, self._console), told_aloud(_START):
+            with show_and_keep_logs(run, self._console), log_to_stdout(_START):
                 self._trainer.begin()
         else:
             self._trainer.load_state_dict(checkpoint.state)
@@ -216,9 +216,7 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = (
-                f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
-            )
+            command = f"{train_command(self._run)} resume={shlex.quote(str(self._run.path))}"
             self._console.message(f"{what}; go on with: {command}")
 
 

@@ -61,7 +61,7 @@ def stop_on_signals(trainer: Stoppable, ranks: Ranks) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def told_aloud(name: str) -> Iterator[None]:
+def log_to_stdout(name: str) -> Iterator[None]:
     """Show what a logger tells meanwhile, on the terminal: before a run has a folder for it."""
     logger, handler = logging.getLogger(name), logging.StreamHandler(sys.stdout)
     level = logger.level

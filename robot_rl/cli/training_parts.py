@@ -15,7 +15,7 @@ from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
 from robot_rl.cli.collectors import check_collectors, collector_maker, start_collectors
 from robot_rl.cli.parts import make_learner
-from robot_rl.cli.signals import told_aloud
+from robot_rl.cli.signals import log_to_stdout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, OfflineLearner
@@ -129,7 +129,7 @@ def build_parts(config: RunConfig, ranks: Ranks) -> Parts:
     check_place(config.training.prior)
     _check_real(config)
     _check_frozen(config)
-    with told_aloud("sim.physics.warp_memory"):
+    with log_to_stdout("sim.physics.warp_memory"):
         env = _training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)
     share_of(learner.samples_per_update, ranks, "learner.batch_size")
@@ -198,7 +198,7 @@ def _cloning_parts(config: RunConfig, device: torch.device, ranks: Ranks) -> Par
     if not data:
         raise ConfigError(
             "this learner learns from demonstrations, and none were named; expected "
-            "training.demonstrations.data=<folder of a data set> (docs/prior_data.md)"
+            'training.demonstrations.data=<folder of a data set> (see "Prior data")'
         )
     training, unset = config.training, TrainerConfig()
     for name in _NOT_FROM_DEMONSTRATIONS:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 VALIDATION_SEED = 1_000_003
-"""Starts that choose the best checkpoint; `scripts/evaluate.py` tests on others."""
+"""Starts that choose the best checkpoint; `robot-rl evaluate` tests on others."""
 _LESS = "with a smaller learning rate, or look for a reward or an observation that explodes"
 
 

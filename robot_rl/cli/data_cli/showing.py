@@ -29,7 +29,7 @@ def show(folder: Path) -> bool:
     if left or manifest.torn:
         print(
             f"left over {len(left)} files of a write that did not end; they are not counted, and "
-            f"go with: python scripts/data.py repair {folder}"
+            f"go with: robot-rl data repair {folder}"
         )
     return not wrong
 

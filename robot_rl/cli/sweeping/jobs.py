@@ -17,7 +17,7 @@ class Job:
     number: int
     """Counted from 1."""
     overrides: tuple[str, ...]
-    """What `scripts/train.py` is told."""
+    """What `robot-rl train` is told."""
     name: str
     """What it is told and others are not, such as `seed=1 learner.n_step=3`."""
     config: RunConfig

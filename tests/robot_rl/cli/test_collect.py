@@ -1,4 +1,4 @@
-"""`scripts/collect.py`: data sets of experts, the same after every kill, and what it refuses."""
+"""`robot-rl collect`: data sets of experts, the same after every kill, and what it refuses."""
 
 import filecmp
 import importlib

@@ -1,4 +1,4 @@
-"""`scripts/train.py`: what a run leaves, how it stops, and that it goes on as if it never had."""
+"""`robot-rl train`: what a run leaves, how it stops, and that it goes on as if it never had."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_summary_says_where_to_look_and_what_to_type_next(command, here):
     assert answer.code == 0
     run = only_run()
     for needed in (
-        f"scripts/evaluate.py run={run}", f"scripts/export.py run={run}", f"resume={run}",
+        f"robot-rl evaluate run={run}", f"robot-rl export run={run}", f"resume={run}",
         f"{run}/plots/learning_curve.png", f"{run}/bundle", "95 % interval",
     ):  # fmt: skip
         assert needed in answer.out

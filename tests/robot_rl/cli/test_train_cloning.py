@@ -1,4 +1,4 @@
-"""`scripts/train.py learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
+"""`robot-rl train learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
 
 from pathlib import Path
 from typing import Any

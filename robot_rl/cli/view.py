@@ -69,8 +69,7 @@ class ViewOptions:
 def run(words: Sequence[str], flags: Flags) -> None:
     """Show what the command line says."""
     from configs.compose import read_options
-    from robot_rl.cli.viewing.filming import film
-    from robot_rl.cli.viewing.show import configure, make_player, show
+    from robot_rl.cli.viewing import configure, film, make_player, show
 
     options, rest = read_options(ViewOptions, words)
     run = configure(options.agent, rest)

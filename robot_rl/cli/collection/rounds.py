@@ -77,7 +77,7 @@ class Disturbance:
 
 
 def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | None:
-    """Who tells the states of the worlds; None where none were asked for.
+    """Source of the states of the envs; None where none were asked for.
 
     Raises:
         ConfigError: They were, and this environment does not tell them.
@@ -104,7 +104,7 @@ class Attempt:
     number: int
     """Counted from 0 over all rounds."""
     expert: int
-    """Who played it."""
+    """Index of the expert that played it."""
     episode: Episode | None
     """None where the engine gave the world up."""
 

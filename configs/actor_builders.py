@@ -10,12 +10,10 @@ from policies.history.estimator import PRIVILEGED, Estimator, estimated_columns
 from policies.normal_actor import NormalActor, NormalActorConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.learner import Learner, ObservesStoredData, OfflineLearner
+from robot_rl.core.learner import Learner
 from robot_rl.learners.estimation import (
     Algorithm,
     Estimating,
-    EstimatingOffline,
-    EstimatingStored,
     EstimationConfig,
 )
 from robot_rl.learners.off_policy import DescentConfig, OffPolicyConfig
@@ -80,10 +78,6 @@ def estimating(
         "descent": descent, "groups": groups, "reduce": reduce,
         "frozen": isinstance(config, OffPolicyConfig) and config.freeze_normalizers,
     }  # fmt: skip
-    if isinstance(learner, OfflineLearner):
-        return EstimatingOffline(learner, estimator, estimation, **around)
-    if isinstance(learner, ObservesStoredData):
-        return EstimatingStored(learner, estimator, estimation, **around)
     return Estimating(learner, estimator, estimation, **around)
 
 

@@ -104,6 +104,7 @@ class SimEnv:
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=task.reward_names,
+            reward_weights=tuple(self._weight_values),
             metric_names=(*task.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
@@ -112,11 +113,6 @@ class SimEnv:
     def spec(self) -> EnvSpec:
         """Shapes, device, names."""
         return self._spec
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """What the reward terms weigh in the next step, (K,)."""
-        return self._weights
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:

@@ -110,6 +110,13 @@ class Student(StochasticActor, DistributedTeacher, Protocol):
 class Distill:
     """A student that follows any teacher; there are no values and no rewards."""
 
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """There are no values."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
+
     def __init__(
         self, config: DistillConfig, actor: Student, teacher: Teacher, *, device: torch.device,
         seed: int, reduce: Reduce | None = None,
@@ -170,6 +177,16 @@ class Distill:
     def observe(self, step: EnvStep) -> None:
         """Take what is acted on next into the student's normaliser."""
         self.actor.update_statistics(step.obs)
+
+    def observe_stored(self, obs: Obs) -> None:
+        """The normaliser takes in what the student is going to see, nothing else."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """There are no values to show."""
+        return {}
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the student towards what the teacher does at these observations.

@@ -12,13 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.learner import (
-    Learner,
-    MonteCarloReturns,
-    ObservesStoredData,
-    OfflineLearner,
-    Phase,
-)
+from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import DescentConfig, check_ranges
@@ -70,10 +64,6 @@ class Algorithm(Learner, Protocol):
     """Entered by every update."""
 
 
-class OfflineAlgorithm(Algorithm, OfflineLearner, Protocol):
-    """One that may begin with stored experience alone."""
-
-
 class Estimating:
     """A learner and an estimator, as one learner."""
 
@@ -103,6 +93,8 @@ class Estimating:
         self.samples_per_update = learner.samples_per_update
         """B: transitions that one `update` eats."""
         self.gamma, self.n_step = learner.gamma, learner.n_step
+        self.chunk_length, self.learns_offline = learner.chunk_length, learner.learns_offline
+        self.monte_carlo_returns = learner.monte_carlo_returns
         self._estimator, self._frozen = estimator, frozen
         self._optimizer = Optimizer(
             estimator.parameters(), config.encoder_lr, descent, reduce=reduce
@@ -121,6 +113,19 @@ class Estimating:
         self.inner.observe(step)
         if not self._frozen:
             self._estimator.update_statistics(step.obs)
+
+    def observe_stored(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into all normalisers."""
+        self.inner.observe_stored(obs)
+        self._estimator.update_statistics(obs)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """The run enters a phase."""
+        self.inner.begin_phase(phase)
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Metrics of the algorithm."""
+        return self.inner.inspect(batch)
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
         """One update of the algorithm, then a step of the encoder.
@@ -152,37 +157,3 @@ class Estimating:
         self.inner.load_state_dict(state)
         self._estimator.load_state_dict(state["estimator"])
         self._optimizer.load_state_dict(state["estimator_optimizer"])
-
-
-class EstimatingStored(Estimating):
-    """The same around a learner whose normalisers may begin with stored experience."""
-
-    def observe_stored(self, obs: Obs) -> None:
-        """Take observations, groups (B, ...), into all normalisers."""
-        assert isinstance(self.inner, ObservesStoredData)
-        self.inner.observe_stored(obs)
-        self._estimator.update_statistics(obs)
-
-
-class EstimatingOffline(EstimatingStored):
-    """The same around a learner that may begin with stored experience alone."""
-
-    inner: OfflineAlgorithm
-
-    @property
-    def learns_offline(self) -> bool:
-        """As the algorithm."""
-        return self.inner.learns_offline
-
-    @property
-    def monte_carlo_returns(self) -> MonteCarloReturns | None:
-        """As the algorithm."""
-        return self.inner.monte_carlo_returns
-
-    def begin_phase(self, phase: Phase) -> None:
-        """The run enters a phase."""
-        self.inner.begin_phase(phase)
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """What the algorithm says of a batch."""
-        return self.inner.inspect(batch)

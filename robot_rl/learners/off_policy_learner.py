@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
@@ -33,6 +34,13 @@ class OffPolicyLearner:
     _learn: Step
     """The algorithm's: an update, of a batch and what `_decide` says; keeps the rules of
     `captured.py`."""
+
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """Values of untried actions are not kept in check."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
 
     def __init__(
         self, config: OffPolicyConfig, actor: Actor, critic: Critic, *, device: torch.device,
@@ -97,6 +105,13 @@ class OffPolicyLearner:
         """Take observations, groups (B, ...), into the normalisers."""
         self._policy.update_statistics(obs)
         self._critic.update_statistics(obs)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Nothing to show."""
+        return {}
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One update, as the algorithm's `_learn` does it.

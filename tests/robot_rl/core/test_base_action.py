@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv, with_base_action
+from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv
 from robot_rl.core.env import HasRewardWeights
 from robot_rl.core.errors import SpecMismatchError
 from tests.bases import ByHand, frozen, write_base
@@ -109,7 +109,7 @@ def test_worlds_that_weigh_their_rewards_still_do_and_others_do_not(tmp_path: Pa
     """They were forgotten: stored rewards were valued by ones until the first step."""
     env = ToyEnv(LinearWorld(), WORLDS)
     base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
-    wrapped = with_base_action(env, base)
+    wrapped = BaseActionEnv(env, base)
     assert isinstance(wrapped, HasRewardWeights)
     assert torch.equal(wrapped.reward_weights, env.reward_weights)
     assert not isinstance(BaseActionEnv(env, base), HasRewardWeights)

@@ -55,7 +55,7 @@ setup: $(DEV_READY)  ## Only install, for working on the code
 	@echo "Ready: .venv holds what every verb but bench and adapters needs."
 
 train: $(TRAIN_READY)  ## Train a policy: quadrotor hover, or what ARGS says
-	@$(PY) scripts/train.py $(ARGS)
+	@$(PY) -m robot_rl.cli train $(ARGS)
 
 test: $(DEV_READY)  ## Run all tests that this machine can run, with coverage
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --cov --cov-report=term --cov-fail-under=$(COVERAGE_MIN) $(ARGS)
@@ -78,17 +78,17 @@ format: $(DEV_READY)  ## Format the code and mend what the linter can mend
 	@$(PY) -m ruff check --fix .
 
 proof: $(TRAIN_READY)  ## Run the long learning proofs and write their tables (one to two hours)
-	@$(PY) scripts/proof.py $(ARGS)
+	@$(PY) -m scripts.proofs $(ARGS)
 
 race: $(BENCH_READY)  ## Race our learners against others and each other (hours)
-	@$(PY) scripts/race.py $(ARGS)
+	@$(PY) -m scripts.races $(ARGS)
 
 bench: $(BENCH_READY)  ## Measure the speed of this machine
-	@$(PY) scripts/benchmark.py $(or $(ARGS),all)
+	@$(PY) -m scripts.bench $(or $(ARGS),all)
 
 adapters: $(ADAPTERS_READY)  ## Test the adapter to mjlab against mjlab itself, and train its Go1 (own environment, CPU)
 	@$(ADAPTERS_PY) -m pytest -q -p no:cacheprovider tests/sim/adapters/torch_worlds/test_mjlab.py $(ARGS)
-	@$(ADAPTERS_PY) scripts/train.py $(GO1_RUN)
+	@$(ADAPTERS_PY) -m robot_rl.cli train $(GO1_RUN)
 
 docs: $(DEV_READY)  ## Check that every link of the documentation leads somewhere
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_docs.py

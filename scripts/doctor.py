@@ -1,51 +1,6 @@
-"""Looks for what stands in the way of a deployment: `python scripts/doctor.py --help`."""
+"""`robot-rl doctor`."""
 
-from collections.abc import Sequence
-
-from cli import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Finds what stands in the way of a deployment, each with its remedy.
-
-usage: python scripts/doctor.py [bundle=runs/<run>/bundle] [option=value ...]
-
-It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
-memory); the bundle, whether it is for this robot, and its recorded sequences; other robot
-processes; others who send commands; rate, names and clocks of the robot's topics, if somebody
-publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
-cameras.
-
-options are those of scripts/deploy.py: robot, driver, source, topics, command, joints, domain,
-namespace; and
-  listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
-
-Exit code 0: deployment may go on, warnings or not. 1: it may not.
-
-examples:
-  python scripts/doctor.py
-  python scripts/doctor.py bundle=runs/.../bundle robot=go2
-  python scripts/doctor.py bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
-
-
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Examine what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    from configs.compose import read_only_options
-    from deploying.options import DoctorOptions
-    from deploying.plan import Deployment
-    from doctoring.checkup import examine
-    from doctoring.findings import Level
-
-    options = read_only_options(DoctorOptions, overrides)
-    worst = Level.good
-    for finding in examine(Deployment(options), listen=options.listen):
-        print(finding.line, flush=True)
-        if finding.level is Level.fault:
-            worst = Level.fault
-    raise SystemExit(1 if worst is Level.fault else 0)
-
+from robot_rl.cli.doctor import main
 
 if __name__ == "__main__":
     main()

@@ -1,53 +1,6 @@
-"""Tests a trained policy: `python scripts/evaluate.py run=runs/...`; `--help` says more."""
+"""`robot-rl evaluate`."""
 
-import os
-from collections.abc import Sequence
-
-from cli import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-from runtime.trials.trial_options import EvaluateOptions
-
-_HELP = """Plays a trained policy without exploration, once in every world.
-
-usage: python scripts/evaluate.py run=runs/... [option=value ...] [field=value ...]
-
-options:
-  run=runs/...        the run (or run=latest, the newest one)
-  checkpoint=best     best, latest, or the folder of a checkpoint
-  bundle=             an exported bundle to fly instead; torch flies beside it for comparison
-  episodes=1000       one per world, all at once
-  seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
-  device=cpu          auto, cpu, cuda or cuda:<index>
-  threads=1           CPU threads of torch
-  video=true          plot flights and render a video of them
-  out=                folder of the result; a new one in <run>/evaluations if empty
-
-Any field of the task or the robot (or of env) can be changed, to test what was not trained for:
-  task.evaluation_start.attitude_deg=90    robot.plant=measured    task.randomization.mass=0.3
-
-examples:
-  python scripts/evaluate.py run=latest
-  python scripts/evaluate.py run=latest episodes=100 video=false
-  python scripts/evaluate.py run=latest robot.plant=measured task.episode_length=20
-  python scripts/evaluate.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
-
-
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Evaluate what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from configs.compose import read_options
-    from runtime.trials.trial import run_trial, save_trial, trial_lines
-
-    options, rest = read_options(EvaluateOptions, overrides)
-    trial = run_trial(options, rest)
-    for line in trial_lines(trial):
-        print(line)
-    for what, where in save_trial(trial, options, rest).items():
-        print(f"{what:<12} {where}")
-
+from robot_rl.cli.evaluate import main
 
 if __name__ == "__main__":
     main()

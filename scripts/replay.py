@@ -1,45 +1,6 @@
-"""Runs a policy over a recording: `python scripts/replay.py bag=... bundle=...`; `--help`."""
+"""`robot-rl replay`."""
 
-import os
-from collections.abc import Sequence
-
-from cli import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Runs a policy again over a recording, and compares with what it saw and did then.
-
-usage: python scripts/replay.py bag=<folder> bundle=runs/<run>/bundle [option=value ...]
-
-options:
-  bag=             folder that scripts/record.py wrote
-  bundle=          folder of the policy; another one than the recorded is refused
-  force=false      true runs another bundle, too: what would it have done?
-  out=             folder for steps.csv and replay.png: every term of the observation over time
-
-It needs no ROS 2. The recorded messages go through the code that runs on the robot; which of them
-the policy used in each period, it said itself on policy/step. Compared are every entry of the
-observation and of the action, and the numbers of the command that was sent.
-
-Exit code 0: all the same, to 1e-6 per entry of magnitude up to 1, relative beyond. 1: they differ,
-or nothing could be compared. 2: the recording cannot be replayed.
-
-examples:
-  python scripts/replay.py bag=runs/.../bag bundle=runs/.../bundle
-  python scripts/replay.py bag=runs/.../bag bundle=runs/<other>/bundle force=true out=compared"""
-
-
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Replay what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from configs.compose import read_only_options
-    from deploying.replaying import ReplayOptions, replay
-
-    options = read_only_options(ReplayOptions, overrides)
-    raise SystemExit(0 if replay(options) else 1)
-
+from robot_rl.cli.replay import main
 
 if __name__ == "__main__":
     main()

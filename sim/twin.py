@@ -198,7 +198,7 @@ class Twin:
             self._judge(applied)
         return applied
 
-    def hear(self, setpoint: RobotCommand) -> None:
+    def on_setpoint(self, setpoint: RobotCommand) -> None:
         """What the policy asks for, before limits and laws make another command of it.
 
         Rewards of this control step look at it; without it they look at what is written.

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SCRIPTS = "scripts"
-"""Folder whose files see each other without a package name, as Python puts it on the path."""
+ROOF = "robot_rl.cli"
+"""Assembles all others, so that it counts as a wing of its own."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Module:
 
     @property
     def wing(self) -> str:
-        """Top-level package, such as `sim`."""
-        return self.name.partition(".")[0]
+        """Top-level package, such as `sim`, or the roof."""
+        return ROOF if _inside(self.name, ROOF) else self.name.partition(".")[0]
 
 
 def read_modules(root: Path, wings: Sequence[str]) -> dict[str, Module]:
@@ -134,8 +134,6 @@ def _targets(path: Path, name: str) -> Iterator[str]:
 
 def _ours(target: str, importer: str, known: Iterable[str], wings: Sequence[str]) -> str | None:
     """The module of ours that `target` names or lies in, None when it is not ours."""
-    if _inside(importer, SCRIPTS) and f"{SCRIPTS}.{target.split('.')[0]}" in known:
-        return f"{SCRIPTS}.{target.split('.')[0]}"
     if target.split(".")[0] not in wings:
         return None
     # `from a.b import c` names the module a.b.c, or something inside the module a.b.

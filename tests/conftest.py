@@ -1,6 +1,6 @@
 """Settings of every test: one thread, fixed examples, no network, and what is skipped where.
 
-Coverage of `robot_rl` and `policies` is what their own tests reach: others run untraced, as tracing
+Coverage of `robot_rl` (without its commands) and `policies` is what their own tests reach: others run untraced, as tracing
 makes them up to twice as long and adds nothing.
 """
 
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     reasons: dict[str, str | None] = {}
     for item in items:
-        if not item.nodeid.startswith(_MEASURED):
+        if not item.nodeid.startswith(_MEASURED) or item.nodeid.startswith(_COMMANDS):
             item.add_marker(pytest.mark.no_cover)
         for marker, reason_to_skip in _REASONS.items():
             if item.get_closest_marker(marker) is None:
@@ -110,5 +110,5 @@ def _no_robot() -> str | None:
     return None if allowed else "moves real hardware: set ROBOT_RL_TEST_ROBOT=1 beside the robot"
 
 
-_MEASURED = ("tests/robot_rl/", "tests/policies/")
+_MEASURED, _COMMANDS = ("tests/robot_rl/", "tests/policies/"), "tests/robot_rl/cli/"
 _REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no_robot}

@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from hardware.control.clock import Latency
 from hardware.control.monitors import StampedCommand
-from hardware.control.robot_loop import STAGES, Acts, RobotStatus
-from hardware.control.safety import ACTS, Condition, SafetyState
+from hardware.control.robot_loop import STAGES, OperatorRequests, RobotStatus
+from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from robot_rl.core.errors import ConfigError, RobotRLError, ShapeError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
@@ -52,8 +52,8 @@ _SLOTS = 2
 _TRIES = 4
 
 
-class MailboxBusyError(RobotRLError):
-    """Another process writes to this mailbox."""
+class ChannelBusyError(RobotRLError):
+    """Another process writes to this channel."""
 
 
 class Message(NamedTuple):
@@ -67,29 +67,29 @@ class Message(NamedTuple):
     """(width,)."""
 
 
-def mailbox_path(name: str) -> Path:
-    """File of a mailbox."""
+def channel_path(name: str) -> Path:
+    """File of a channel."""
     if not name or "/" in name:
-        raise ConfigError(f"a mailbox needs a name without '/', got '{name}'")
+        raise ConfigError(f"a channel needs a name without '/', got '{name}'")
     memory = Path("/dev/shm")
     folder = memory if memory.is_dir() else Path(tempfile.gettempdir())
     return folder / f"robot_rl.{name}"
 
 
-class MailboxWriter:
+class SharedMemoryWriter:
     """The one who writes. Use it as a context or `close` it: that removes the file."""
 
     def __init__(self, name: str, width: int) -> None:
-        """Make the mailbox, or take over that of a writer that died.
+        """Make the channel, or take over that of a writer that died.
 
         Args:
-            name: Of the mailbox, the same for its readers.
+            name: Of the channel, the same for its readers.
             width: Numbers per message.
 
         Raises:
-            MailboxBusyError: Somebody writes to it.
+            ChannelBusyError: Somebody writes to it.
         """
-        self._path, self._width = mailbox_path(name), width
+        self._path, self._width = channel_path(name), width
         self._slot = _slot_bytes(width)
         self._file = _locked(self._path)
         os.ftruncate(self._file, _PUBLISHED.size + _SLOTS * self._slot)
@@ -105,7 +105,7 @@ class MailboxWriter:
         """
         row = np.ascontiguousarray(values, dtype="<f8").reshape(-1)
         if len(row) != self._width:
-            raise ShapeError(f"this mailbox takes {self._width} numbers, got {len(row)}")
+            raise ShapeError(f"this channel takes {self._width} numbers, got {len(row)}")
         self._sequence += 1
         body = _HEAD.pack(self._sequence, stamp) + row.tobytes()
         start = _PUBLISHED.size + (self._sequence % _SLOTS) * self._slot
@@ -113,7 +113,7 @@ class MailboxWriter:
         _PUBLISHED.pack_into(self._memory, 0, self._sequence)
 
     def close(self) -> None:
-        """Remove the mailbox; allowed more than once."""
+        """Remove the channel; allowed more than once."""
         if self._file < 0:
             return
         self._path.unlink(missing_ok=True)
@@ -121,19 +121,19 @@ class MailboxWriter:
         os.close(self._file)
         self._file = -1
 
-    def __enter__(self) -> "MailboxWriter":
+    def __enter__(self) -> "SharedMemoryWriter":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
 
-class MailboxReader:
+class SharedMemoryReader:
     """One who reads. The writer may come later, go, and come again."""
 
     def __init__(self, name: str, width: int) -> None:
-        """Read the mailbox of this name with this many numbers per message."""
-        self._path, self._width = mailbox_path(name), width
+        """Read the channel of this name with this many numbers per message."""
+        self._path, self._width = channel_path(name), width
         self._slot = _slot_bytes(width)
         self._memory: mmap.mmap | None = None
         self._inode = -1
@@ -159,7 +159,7 @@ class MailboxReader:
             self._memory.close()
         self._memory, self._last, self._inode = None, None, -1
 
-    def __enter__(self) -> "MailboxReader":
+    def __enter__(self) -> "SharedMemoryReader":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -219,8 +219,8 @@ def _locked(path: Path) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
-            raise MailboxBusyError(
-                f"mailbox '{path.name}' was asked for, but another process writes to it; "
+            raise ChannelBusyError(
+                f"channel '{path.name}' was asked for, but another process writes to it; "
                 "end that one, or use another name"
             ) from None
         status = os.fstat(file)
@@ -235,14 +235,14 @@ def _locked(path: Path) -> int:
         os.close(file)
 
 
-class FieldsSender:
+class ArrayPublisher:
     """The end of the loop."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
-        """Write to the mailbox `name` fields of these widths."""
+        """Write to the channel `name` fields of these widths."""
         self._widths = dict(widths)
         self._row = np.zeros(sum(widths.values()))
-        self._writer = MailboxWriter(name, len(self._row))
+        self._writer = SharedMemoryWriter(name, len(self._row))
 
     def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
         """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
@@ -253,17 +253,17 @@ class FieldsSender:
         self._writer.write(self._row, stamp)
 
     def close(self) -> None:
-        """Remove the mailbox; allowed more than once."""
+        """Remove the channel; allowed more than once."""
         self._writer.close()
 
 
-class FieldsReceiver:
+class ArraySubscriber:
     """The end of a neighbour."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
-        """Read the mailbox `name`."""
+        """Read the channel `name`."""
         self._widths = dict(widths)
-        self._reader = MailboxReader(name, sum(widths.values()))
+        self._reader = SharedMemoryReader(name, sum(widths.values()))
         self._seen: Message | None = None
 
     def newer(self) -> tuple[Mapping[str, np.ndarray], float] | None:
@@ -326,7 +326,7 @@ class CommandLayout:
         command = stamped.command
         if not isinstance(command, self._make):
             raise SpecMismatchError(
-                f"this mailbox takes {self._make.__name__}, got {type(command).__name__}"
+                f"this channel takes {self._make.__name__}, got {type(command).__name__}"
             )
         if stamped.gains not in self._gain_sets:
             raise ConfigError(f"gain set '{stamped.gains}' is unknown; known: {self._gain_sets}")
@@ -350,13 +350,13 @@ class CommandLayout:
         return StampedCommand(command=command, stamp=message.stamp, gains=gains)
 
 
-class CommandSender:
-    """The end of a policy or a person: leaves commands in a mailbox."""
+class CommandPublisher:
+    """The end of a policy or a person: leaves commands in a channel."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
-        """Write to the mailbox `name`."""
+        """Write to the channel `name`."""
         self._layout = layout
-        self._writer = MailboxWriter(name, layout.width)
+        self._writer = SharedMemoryWriter(name, layout.width)
 
     def send(self, stamped: StampedCommand) -> None:
         """Leave a command. Real-time: never blocks."""
@@ -371,17 +371,17 @@ class CommandSender:
         self._writer.write(np.full(self._layout.width, np.nan), stamp)
 
     def close(self) -> None:
-        """Remove the mailbox; allowed more than once."""
+        """Remove the channel; allowed more than once."""
         self._writer.close()
 
 
-class CommandReceiver:
+class CommandSubscriber:
     """The end of the robot process: a `CommandSource`."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
-        """Read the mailbox `name`."""
+        """Read the channel `name`."""
         self._layout = layout
-        self._reader = MailboxReader(name, layout.width)
+        self._reader = SharedMemoryReader(name, layout.width)
         self._message: Message | None = None
         self._command: StampedCommand | None = None
 
@@ -398,19 +398,19 @@ class CommandReceiver:
         self._reader.close()
 
 
-_ORDER = [condition for condition in Condition if condition in ACTS]
+_ORDER = [condition for condition in Condition if condition in OPERATOR_REQUESTS]
 _STOP = _ORDER.index(Condition.ESTOP_PRESSED)
 _REQUESTS_WIDTH = len(_ORDER) + 3
 
 
-class ActsSender:
+class RequestPublisher:
     """The end of who hears people: services, a button, a page."""
 
     def __init__(self, name: str) -> None:
-        """Write to the mailbox `name`."""
+        """Write to the channel `name`."""
         self._row = np.zeros(_REQUESTS_WIDTH)
         self._row[-3:] = -math.inf, 1.0, 0.0
-        self._writer = MailboxWriter(name, _REQUESTS_WIDTH)
+        self._writer = SharedMemoryWriter(name, _REQUESTS_WIDTH)
         self._writer.write(self._row, 0.0)
 
     def ask(self, act: Condition) -> None:
@@ -430,20 +430,20 @@ class ActsSender:
         self._writer.write(self._row, 0.0)
 
     def close(self) -> None:
-        """Remove the mailbox; allowed more than once."""
+        """Remove the channel; allowed more than once."""
         self._writer.close()
 
 
-class ActsReceiver:
+class RequestSubscriber:
     """The end of the loop."""
 
-    def __init__(self, name: str, acts: Acts) -> None:
-        """Read the mailbox `name` into a loop's acts."""
-        self._reader = MailboxReader(name, _REQUESTS_WIDTH)
-        self._acts = acts
+    def __init__(self, name: str, requests: OperatorRequests) -> None:
+        """Read the channel `name` into a loop's requests."""
+        self._reader = SharedMemoryReader(name, _REQUESTS_WIDTH)
+        self._requests = requests
         self._seen: np.ndarray | None = None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Hand on what was asked for since the last look. Real-time: never blocks.
 
         What was asked before the first look is past, and so is what a new sender begins with; an
@@ -455,16 +455,16 @@ class ActsReceiver:
         counts = message.values[: len(_ORDER)]
         before, self._seen = self._seen, counts
         heartbeat, publishers, down = message.values[-3:]
-        self._acts.heartbeat = float(heartbeat)
-        self._acts.publishers = int(publishers)
-        self._acts.estop_down = bool(down)
+        self._requests.heartbeat = float(heartbeat)
+        self._requests.publishers = int(publishers)
+        self._requests.estop_down = bool(down)
         if before is None or (counts < before).any():
             if counts[_STOP] > 0:
-                self._acts.ask(Condition.ESTOP_PRESSED)
+                self._requests.ask(Condition.ESTOP_PRESSED)
             return
         for act, times in zip(_ORDER, counts - before, strict=True):
             if times > 0:
-                self._acts.ask(act)
+                self._requests.ask(act)
 
     def close(self) -> None:
         """Let go; allowed more than once."""
@@ -479,7 +479,7 @@ _STATUS_WIDTH = _NUMBERS + len(_CONDITIONS) + 4 * len(STAGES) + 2 * _WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToldStatus:
+class PublishedStatus:
     """What a neighbour knows of the loop."""
 
     time: float
@@ -503,12 +503,12 @@ class ToldStatus:
     """Why the last act that was not done was not done."""
 
 
-class StatusSender:
+class StatusPublisher:
     """The end of the loop."""
 
     def __init__(self, name: str) -> None:
-        """Write to the mailbox `name`."""
-        self._writer = MailboxWriter(name, _STATUS_WIDTH)
+        """Write to the channel `name`."""
+        self._writer = SharedMemoryWriter(name, _STATUS_WIDTH)
         self._latencies = np.zeros(4 * len(STAGES))
 
     def summed_up(self, latencies: dict[str, Latency]) -> None:
@@ -530,16 +530,16 @@ class StatusSender:
         self._writer.write(np.concatenate(row), status.time)
 
     def close(self) -> None:
-        """Remove the mailbox; allowed more than once."""
+        """Remove the channel; allowed more than once."""
         self._writer.close()
 
 
-class StatusReceiver:
+class StatusSubscriber:
     """The end of a neighbour."""
 
     def __init__(self, name: str) -> None:
-        """Read the mailbox `name`."""
-        self._reader = MailboxReader(name, _STATUS_WIDTH)
+        """Read the channel `name`."""
+        self._reader = SharedMemoryReader(name, _STATUS_WIDTH)
 
     @property
     def safety(self) -> SafetyState | None:
@@ -547,7 +547,7 @@ class StatusReceiver:
         message = self._reader.newest()
         return None if message is None else _STATES[int(message.values[2])]
 
-    def newest(self) -> ToldStatus | None:
+    def newest(self) -> PublishedStatus | None:
         """The newest status; None before the first and after the loop has ended."""
         message = self._reader.newest()
         if message is None:
@@ -560,7 +560,7 @@ class StatusReceiver:
             for stage, one in zip(STAGES, shares.reshape(-1, 4), strict=True)
             if one[0]
         }
-        return ToldStatus(
+        return PublishedStatus(
             time=row[0], ticks=int(row[1]), safety=_STATES[int(row[2])],
             conditions=frozenset(c for c, on in zip(_CONDITIONS, held, strict=True) if on),
             state_age=row[3], clamped=int(row[4]), replaced=int(row[5]), missed=int(row[6]),

@@ -1,7 +1,7 @@
 """Limits of commands, the last thing before the robot.
 
-Joint commands follow ros2_control's "range limiter" and "soft limiter", rule by rule: `joint_limits`
-(53b9999d1), `joint_limits_helpers.cpp` and `joint_soft_limiter.cpp`. Two deviations make the bounds
+Joint commands follow the "range limiter" and "soft limiter" of ros2_control (53b9999d1):
+`joint_limits_helpers.cpp` and `joint_soft_limiter.cpp`. Two deviations make the bounds
 hold for the stream of commands itself, whatever the measurement says: the velocity that the
 acceleration limit starts from is that of the previous *command* (there: the measured one, and
 without its sign), and a joint with an acceleration limit brakes ahead of its position limits by the

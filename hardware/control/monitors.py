@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from hardware.control.safety import Condition, SafetyState
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.controller import kind_of
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot import RobotSpec
@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 """Times are sums of periods: this is less than any period and more than their rounding [s]."""
 
 
-IN_CHARGE = (SafetyState.POLICY, SafetyState.HUMAN)
+COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""
 
 
@@ -109,7 +109,7 @@ class SafetyLimits:
         return cls(command_late=0.1, command_lost=0.5)
 
 
-class Lasting:
+class Debounced:
     """Whether something has been true for so long without a break."""
 
     def __init__(self, seconds: float) -> None:
@@ -127,11 +127,11 @@ class Lasting:
         return now - self._since >= self._seconds - ROUNDING
 
 
-class StateWatch:
+class StateMonitor:
     """Keeps the newest good sample and says what is wrong with it."""
 
     def __init__(self, spec: RobotSpec, limits: SafetyLimits, period: float) -> None:
-        """Watch a robot in a loop with this period [s]."""
+        """Monitor a robot in a loop with this period [s]."""
         self._spec, self._limits = spec, limits
         self._late = max(limits.state_late, 3 * period)
         self._lost = max(limits.state_lost, self._late)
@@ -141,8 +141,8 @@ class StateWatch:
         )
         self._speed = np.array([joint.velocity_limit for joint in spec.joints], float)
         self._effort = np.array([joint.effort_limit for joint in spec.joints], float)
-        self._overspeed, self._overtorque = Lasting(limits.load_time), Lasting(limits.load_time)
-        self._tracking, self._leaning = Lasting(limits.tracking_time), Lasting(limits.tilt_time)
+        self._overspeed, self._overtorque = Debounced(limits.load_time), Debounced(limits.load_time)
+        self._tracking, self._leaning = Debounced(limits.tracking_time), Debounced(limits.tilt_time)
         self.state: RobotState | None = None
         """Newest good sample."""
         self.stamp = -math.inf
@@ -222,7 +222,7 @@ class StateWatch:
         if "orientation_w" not in state.fields:
             return
         flies = bool(self._spec.rotors)
-        upright = turns.vertical(turns.quaternion(state.orientation_w))[2]
+        upright = rotations.vertical(rotations.quaternion(state.orientation_w))[2]
         lean = math.acos(min(max(upright, -1.0), 1.0))
         if self._leaning(lean > (self._limits.tumble if flies else self._limits.tilt), now):
             condition = Condition.TUMBLE if flies else Condition.TILT
@@ -264,21 +264,21 @@ class StampedCommand:
 
 
 class CommandSource(Protocol):
-    """Where commands come from: a mailbox, a topic, a test."""
+    """Where commands come from: a channel, a topic, a test."""
 
     def newest(self) -> StampedCommand | None:
         """The newest command; None where there was none. Real-time: never blocks."""
         ...
 
 
-class CommandWatch:
+class CommandMonitor:
     """Keeps the newest good command of each source and says what is wrong with it."""
 
     def __init__(
         self, spec: RobotSpec, limits: SafetyLimits, *, kinds: Collection[CommandKind] = (),
         gain_sets: Collection[str] = ("",),
     ) -> None:  # fmt: skip
-        """Watch commands to a robot.
+        """Monitor commands to a robot.
 
         Args:
             spec: The robot.
@@ -290,17 +290,17 @@ class CommandWatch:
         self._kinds = tuple(kinds) or (spec.command,)
         self._gain_sets = frozenset(gain_sets)
         self._widths = _widths(spec)
-        self._seen: dict[SafetyState, StampedCommand | None] = dict.fromkeys(IN_CHARGE)
-        self._faults: dict[SafetyState, str | None] = dict.fromkeys(IN_CHARGE)
+        self._seen: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
+        self._faults: dict[SafetyState, str | None] = dict.fromkeys(COMMANDED_STATES)
         self._awaiting = False
-        self.good: dict[SafetyState, StampedCommand | None] = dict.fromkeys(IN_CHARGE)
+        self.good: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
         """Newest good command of each source."""
         self.details: dict[Condition, str] = {}
         """What there is to say about the conditions of the last tick."""
 
     def forget(self) -> None:
         """Let no command from before a reset count."""
-        self.good = dict.fromkeys(IN_CHARGE)
+        self.good = dict.fromkeys(COMMANDED_STATES)
 
     def update(
         self, now: float, safety: SafetyState, state: RobotState | None,
@@ -317,13 +317,13 @@ class CommandWatch:
         """
         self.details = {}
         found: set[Condition] = set()
-        for source in IN_CHARGE:
+        for source in COMMANDED_STATES:
             self._take(source, commands.get(source), now)
             if source is safety and (fault := self._faults[source]):
                 self._say(found, Condition.COMMAND_INVALID, fault)
         self._policy(found, now, safety)
         self._person(found, now, heartbeat)
-        for source, jump in zip(IN_CHARGE, (Condition.POLICY_JUMP, Condition.HUMAN_JUMP),
+        for source, jump in zip(COMMANDED_STATES, (Condition.POLICY_JUMP, Condition.HUMAN_JUMP),
                                 strict=True):  # fmt: skip
             good = self.good[source]
             if source is not safety and good is not None and state is not None:
@@ -416,7 +416,7 @@ def _widths(spec: RobotSpec) -> dict[str, int]:
 
 
 @dataclass(kw_only=True)
-class Observed:
+class TickInputs:
     """What a tick knows before it decides."""
 
     now: float
@@ -439,14 +439,14 @@ class Observed:
     """How many send commands to this robot."""
 
 
-class Watch:
+class SafetyMonitor:
     """From what a tick knows to the conditions that hold in it."""
 
     def __init__(
         self, spec: RobotSpec, limits: SafetyLimits, period: float, *,
         kinds: Collection[CommandKind] = (), gain_sets: Collection[str] = ("",),
     ) -> None:  # fmt: skip
-        """Watch a robot in a loop.
+        """Monitor a robot in a loop.
 
         Args:
             spec: The robot.
@@ -456,8 +456,8 @@ class Watch:
             gain_sets: Names of the sets of gains that are known.
         """
         self._limits = limits
-        self.measured = StateWatch(spec, limits, period)
-        self.commanded = CommandWatch(spec, limits, kinds=kinds, gain_sets=gain_sets)
+        self.measured = StateMonitor(spec, limits, period)
+        self.commanded = CommandMonitor(spec, limits, kinds=kinds, gain_sets=gain_sets)
         self._late_ticks = [False] * max(1, round(1.0 / period))
         self._tick = self._late = 0
         self._details: dict[Condition, str] = {}
@@ -467,7 +467,7 @@ class Watch:
         """A few words on the conditions of the last tick, where there is more than their name."""
         return {**self.measured.details, **self.commanded.details, **self._details}
 
-    def update(self, seen: Observed) -> frozenset[Condition]:
+    def update(self, seen: TickInputs) -> frozenset[Condition]:
         """Every condition that holds now. Real-time: never blocks."""
         found = self.measured.update(seen.now, seen.state, seen.stamp, seen.followed)
         found |= self.commanded.update(

@@ -12,10 +12,10 @@ from robot_rl.core.robot_state import RobotState
 
 
 @dataclass(kw_only=True)
-class Laws:
+class ControllerSet:
     """Which controller follows which setpoints."""
 
-    controllers: Mapping[CommandKind, Controller] = field(default_factory=dict)
+    by_kind: Mapping[CommandKind, Controller] = field(default_factory=dict)
     """By the kind of setpoint; a kind that the driver takes needs none."""
     stop: Controller | None = None
     """Follows what stops the robot; None where the driver takes that itself."""
@@ -23,21 +23,25 @@ class Laws:
     """Of setpoints before their controller: pose targets, joint targets of a torque law."""
     blend_time: float = 0.4
     """Time to hand over to a policy or a person [s]."""
-    hear: Callable[[RobotCommand], None] | None = None
+    on_setpoint: Callable[[RobotCommand], None] | None = None
     """Is told every setpoint of a policy or a person before anything is done to it: a simulated
     robot, whose rewards look at what a policy asks for. Must not block."""
 
 
-class CommandPath:
+class CommandPipeline:
     """Everything between a setpoint and the driver; remembers what was followed and sent last."""
 
     def __init__(
-        self, laws: Laws, limiter: Limiter, accepted: CommandKind, stops: CommandKind
+        self,
+        controllers: ControllerSet,
+        limiter: Limiter,
+        accepted: CommandKind,
+        stops: CommandKind,
     ) -> None:
         """Join the parts.
 
         Args:
-            laws: Controllers.
+            controllers: Between setpoints and commands.
             limiter: Of what the driver gets.
             accepted: Kind of command that the driver takes.
             stops: Kind of setpoint that stops the robot.
@@ -46,10 +50,10 @@ class CommandPath:
             ConfigError: Nothing leads from the stop's setpoints to the driver's commands.
             SpecMismatchError: A controller takes or makes another kind than it stands for.
         """
-        self._laws, self._limiter = laws, limiter
+        self._controller_set, self._limiter = controllers, limiter
         self._accepted, self._stops = accepted, stops
         self._controllers: dict[CommandKind, Controller] = {accepted: PassThrough(accepted)}
-        self._controllers |= laws.controllers
+        self._controllers |= controllers.by_kind
         self._handover: Handover | None = None  # while a policy or a person is followed
         self._active: Controller | None = None
         self._switched = False
@@ -57,10 +61,10 @@ class CommandPath:
         """Setpoint followed last, within its limits."""
         self.sent: RobotCommand | None = None
         """Command let through last."""
-        for kind, controller in laws.controllers.items():
+        for kind, controller in controllers.by_kind.items():
             _check(controller, kind, accepted)
-        if laws.stop is not None:
-            _check(laws.stop, stops, accepted)
+        if controllers.stop is not None:
+            _check(controllers.stop, stops, accepted)
         elif stops is not accepted:
             raise ConfigError(
                 f"this robot is stopped by '{stops.value}' setpoints, but its driver takes "
@@ -70,7 +74,7 @@ class CommandPath:
     def start(self, state: RobotState) -> None:
         """Begin at the measured state: controllers, integrators and limiters forget the past."""
         self._limiter.start(state)
-        for limiter in self._laws.limiters.values():
+        for limiter in self._controller_set.limiters.values():
             limiter.start(state)
         self._active = self._handover = self.sent = None
 
@@ -94,13 +98,15 @@ class CommandPath:
         """
         clamped = replaced = False
         kind = kind_of(setpoint)
-        if self._laws.hear is not None and not stops:
-            self._laws.hear(setpoint)
-        if kind in self._laws.limiters:
-            setpoint, clamped, replaced = self._laws.limiters[kind].limit(setpoint, state, dt)
+        if self._controller_set.on_setpoint is not None and not stops:
+            self._controller_set.on_setpoint(setpoint)
+        if kind in self._controller_set.limiters:
+            setpoint, clamped, replaced = self._controller_set.limiters[kind].limit(
+                setpoint, state, dt
+            )
         if stops and kind in (self._stops, self._accepted):
             # Rotors that are off pass the stop's controller by, which might turn them for attitude.
-            controller = self._laws.stop if kind is self._stops else None
+            controller = self._controller_set.stop if kind is self._stops else None
             command = self._stop(controller, setpoint, state, dt)
         else:  # also a pose that is held: its controller goes on
             controller = self._controllers[kind]
@@ -126,7 +132,7 @@ class CommandPath:
     ) -> RobotCommand:
         """Bumplessly from the command sent last, or from the controller that was active."""
         if self._handover is None:
-            self._handover = Handover(controller, self._laws.blend_time)
+            self._handover = Handover(controller, self._controller_set.blend_time)
             self._handover.start(state, self.sent)
         elif self._switched or controller is not self._active:
             self._handover.switch(controller, state)

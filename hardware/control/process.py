@@ -1,4 +1,4 @@
-"""What runs in the robot process: the loop, and the mailboxes to its neighbours.
+"""What runs in the robot process: the loop, and the channels to its neighbours.
 
     policy, people --- command mail, acts mail ---> loop --- state mail, status mail ---> whoever
 
@@ -7,19 +7,18 @@ ticks on, and what they leave unsaid for too long stops the robot.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hardware.control.clock import Clock
 from hardware.control.ipc import (
-    ActsReceiver,
+    ArrayPublisher,
     CommandLayout,
-    CommandReceiver,
-    FieldsSender,
-    StatusSender,
+    CommandSubscriber,
+    RequestSubscriber,
+    StatusPublisher,
 )
 from hardware.control.limits import make_limiter
-from hardware.control.monitors import SafetyLimits, Watch
-from hardware.control.pipeline import Laws
+from hardware.control.monitors import SafetyLimits, SafetyMonitor
+from hardware.control.pipeline import ControllerSet
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
@@ -30,107 +29,83 @@ from robot_rl.core.robot_state import RobotState
 _SUM_UP_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Mailboxes:
-    """Names of a robot's mailboxes."""
+class RobotChannels:
+    """Names of the channels of a robot; one robot process at a time has them."""
 
-    robot: str
-    """What they are called after; one robot process at a time has it."""
-
-    @property
-    def policy(self) -> str:
+    def __init__(self, robot: str) -> None:
+        """Derive them from the name of the robot."""
+        self.robot = robot
+        self.policy = f"{robot}.policy"
         """Commands of a policy."""
-        return f"{self.robot}.policy"
-
-    @property
-    def human(self) -> str:
+        self.human = f"{robot}.human"
         """Commands of a person."""
-        return f"{self.robot}.human"
-
-    @property
-    def acts(self) -> str:
-        """Acts of people."""
-        return f"{self.robot}.acts"
-
-    @property
-    def state(self) -> str:
+        self.requests = f"{robot}.requests"
+        """Requests of people."""
+        self.state = f"{robot}.state"
         """Measured states."""
-        return f"{self.robot}.state"
-
-    @property
-    def measured(self) -> str:
-        """Samples of a robot that a neighbour talks to."""
-        return f"{self.robot}.measured"
-
-    @property
-    def sent(self) -> str:
+        self.measured = f"{robot}.measured"
+        """Samples of a robot that another process talks to."""
+        self.sent = f"{robot}.sent"
         """Commands on their way to it."""
-        return f"{self.robot}.sent"
-
-    @property
-    def world(self) -> str:
-        """What a simulated robot's world tells: goals and further inputs."""
-        return f"{self.robot}.world"
-
-    @property
-    def status(self) -> str:
-        """What the loop tells."""
-        return f"{self.robot}.status"
+        self.world = f"{robot}.world"
+        """Goals and further inputs of a simulated robot."""
+        self.status = f"{robot}.status"
+        """Status of the loop."""
 
 
 class RobotProcess:
-    """A robot, its loop, and the mailboxes around them."""
+    """A robot, its loop, and the channels around them."""
 
     def __init__(
         self, driver: StampedDriver, *, name: str, clock: Clock, period: float,
         gain_sets: Sequence[str] = ("",), limits: SafetyLimits | None = None,
-        stop: StopConfig | None = None, laws: Laws | None = None,
+        stop: StopConfig | None = None, controllers: ControllerSet | None = None,
         setpoint: CommandKind | None = None,
     ) -> None:  # fmt: skip
         """Join the parts and connect the driver.
 
         Args:
             driver: The robot.
-            name: Of the mailboxes.
+            name: Of the channels.
             clock: Of the loop.
             period: Of the loop [s].
             gain_sets: Names of the sets of gains that commands may be made for; neighbours have
                 the same in the same order.
             limits: Thresholds; by the kind of robot if None.
             stop: How it stands up and stops.
-            laws: Controllers between setpoints and the driver's commands.
+            controllers: Controllers between setpoints and the driver's commands.
             setpoint: Kind of command that policies and people send; the robot's own if None.
 
         Raises:
-            MailboxBusyError: Another process runs this robot.
+            ChannelBusyError: Another process runs this robot.
             Exception: What the driver's `connect` raises.
         """
         spec = driver.spec
-        boxes = Mailboxes(name)
+        channels = RobotChannels(name)
         limits = limits or (SafetyLimits.for_flight() if spec.rotors else SafetyLimits())
-        self._states = FieldsSender(
-            boxes.state, spec.state_widths
+        self._states = ArrayPublisher(
+            channels.state, spec.state_widths
         )  # first: refuses a second process
-        self._status = StatusSender(boxes.status)
+        self._status = StatusPublisher(channels.status)
         self._driver = _Told(driver, self._states)
         kind = setpoint or spec.command
         layout = CommandLayout(spec, kind, gain_sets)
         self._sources = {
-            SafetyState.POLICY: CommandReceiver(boxes.policy, layout),
-            SafetyState.HUMAN: CommandReceiver(boxes.human, layout),
+            SafetyState.POLICY: CommandSubscriber(channels.policy, layout),
+            SafetyState.HUMAN: CommandSubscriber(channels.human, layout),
         }
         self.loop = RobotLoop(
             self._driver, clock=clock, period=period,
-            watch=Watch(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
-            limiter=make_limiter(spec), stopping=make_stopping(spec, stop), laws=laws,
+            monitor=SafetyMonitor(spec, limits, period, kinds=[kind], gain_sets=gain_sets),
+            limiter=make_limiter(spec), stopping=make_stopping(spec, stop), controllers=controllers,
             sources=self._sources,
         )  # fmt: skip
-        self._acts = ActsReceiver(boxes.acts, self.loop.acts)
+        self._requests = RequestSubscriber(channels.requests, self.loop.requests)
         self._clock = clock
         self._sum_up_at = clock.now() + _SUM_UP_SECONDS
         try:
             driver.connect()
-        except BaseException:  # Ctrl-C too: no mailbox may stay behind
+        except BaseException:  # Ctrl-C too: no channel may stay behind
             self.close()
             raise
 
@@ -147,14 +122,14 @@ class RobotProcess:
             self.close()
 
     def close(self) -> None:
-        """Stop the robot and remove the mailboxes; allowed more than once."""
+        """Stop the robot and remove the channels; allowed more than once."""
         self._driver.close()
-        for box in (self._states, self._status, self._acts, *self._sources.values()):
+        for box in (self._states, self._status, self._requests, *self._sources.values()):
             box.close()
 
     def between_ticks(self) -> bool:
         """Hear of acts and tell the status; `run` does it after every tick. Never asks to end."""
-        self._acts.look()
+        self._requests.poll()
         now = self._clock.now()
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS
@@ -166,7 +141,7 @@ class RobotProcess:
 class _Told:
     """A driver whose readings go to the neighbours too."""
 
-    def __init__(self, driver: StampedDriver, states: FieldsSender) -> None:
+    def __init__(self, driver: StampedDriver, states: ArrayPublisher) -> None:
         self._driver, self._states = driver, states
 
     @property

@@ -20,7 +20,7 @@ SWITCH_INTERVAL = 2e-4
 
 
 @dataclass(frozen=True)
-class Right:
+class Privilege:
     """One thing that was asked for."""
 
     name: str
@@ -31,7 +31,7 @@ class Right:
     """What was given, or why not and what to do."""
 
 
-def request_realtime(priority: int = LOOP_PRIORITY) -> list[Right]:
+def request_realtime(priority: int = LOOP_PRIORITY) -> list[Privilege]:
     """Ask for everything that helps this process to be on time.
 
     Call it once, in the thread of the loop, after everything has been built: what exists then is
@@ -49,7 +49,7 @@ def request_realtime(priority: int = LOOP_PRIORITY) -> list[Right]:
     return [_tried(name, step) for name, step in steps]
 
 
-def request_turn(priority: int) -> Right:
+def request_priority(priority: int) -> Privilege:
     """Ask for SCHED_FIFO alone, for a neighbour of the loop.
 
     Call it before anything is built: threads inherit it, those of DDS that receive messages too.
@@ -60,7 +60,7 @@ def request_turn(priority: int) -> Right:
     return _tried("SCHED_FIFO", lambda: _fifo(priority))
 
 
-def settle_memory() -> None:
+def freeze_existing_objects() -> None:
     """Let the garbage collector never look again at what exists now; call it after building.
 
     What is made afterwards is collected as usual, which then takes microseconds instead of tens of
@@ -81,11 +81,11 @@ def release_realtime() -> None:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def _tried(name: str, step: Callable[[], str]) -> Right:
+def _tried(name: str, step: Callable[[], str]) -> Privilege:
     try:
-        return Right(name, True, step())
+        return Privilege(name, True, step())
     except OSError as error:
-        return Right(name, False, str(error))
+        return Privilege(name, False, str(error))
 
 
 def _fifo(priority: int) -> str:

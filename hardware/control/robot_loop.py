@@ -13,19 +13,19 @@ from typing import Protocol, TypeVar, runtime_checkable
 from hardware.control.clock import Clock, Latencies
 from hardware.control.limits import Limiter
 from hardware.control.monitors import (
-    IN_CHARGE,
+    COMMANDED_STATES,
     ROUNDING,
     CommandSource,
-    Observed,
+    SafetyMonitor,
     StampedCommand,
-    Watch,
+    TickInputs,
 )
-from hardware.control.pipeline import CommandPath, Laws
+from hardware.control.pipeline import CommandPipeline, ControllerSet
 from hardware.control.safety import (
-    ACTS,
     DRIVEN,
     EMERGENCIES,
     FAULTS,
+    OPERATOR_REQUESTS,
     PAUSES,
     Condition,
     SafetyState,
@@ -39,8 +39,8 @@ from robot_rl.core.robot_driver import RobotDriver
 from robot_rl.core.robot_state import RobotState
 
 
-class Acts:
-    """Acts since the last tick, the person's heartbeat, and how many send commands.
+class OperatorRequests:
+    """Requests since the last tick, the person's heartbeat, and how many send commands.
 
     Real-time on both sides: appending, popping and assigning are atomic in Python, so nobody waits.
     """
@@ -57,13 +57,13 @@ class Acts:
 
     def ask(self, act: Condition) -> None:
         """Ask for an act in the next tick."""
-        if act not in ACTS:
-            known = ", ".join(sorted(known.value for known in ACTS))
+        if act not in OPERATOR_REQUESTS:
+            known = ", ".join(sorted(known.value for known in OPERATOR_REQUESTS))
             raise ConfigError(f"'{act.value}' cannot be asked for; known: {known}")
         self._asked.append(act)
 
     def take(self) -> set[Condition]:
-        """Acts of this tick."""
+        """Requests of this tick."""
         taken = {self._asked.popleft() for _ in range(len(self._asked))}
         return taken | {Condition.ESTOP_PRESSED} if self.estop_down else taken
 
@@ -170,9 +170,10 @@ class RobotLoop:
     """One robot. `tick` is one period; `run` keeps the time and ends with a stopped robot."""
 
     def __init__(
-        self, driver: StampedDriver, *, clock: Clock, period: float, watch: Watch,
-        limiter: Limiter, stopping: Stopping, laws: Laws | None = None,
-        sources: Mapping[SafetyState, CommandSource] | None = None, acts: Acts | None = None,
+        self, driver: StampedDriver, *, clock: Clock, period: float, monitor: SafetyMonitor,
+        limiter: Limiter, stopping: Stopping, controllers: ControllerSet | None = None,
+        sources: Mapping[SafetyState, CommandSource] | None = None,
+        requests: OperatorRequests | None = None,
     ) -> None:  # fmt: skip
         """Join the parts.
 
@@ -180,20 +181,22 @@ class RobotLoop:
             driver: The robot, connected.
             clock: To sleep by; stamps of states and commands are in its time.
             period: Of the loop [s].
-            watch: What judges.
+            monitor: Finds what is wrong.
             limiter: Of what the driver gets.
             stopping: What the robot does when nobody is in charge.
-            laws: Controllers between setpoints and the driver's commands.
+            controllers: Controllers between setpoints and the driver's commands.
             sources: Where the commands of `POLICY` and `HUMAN` come from.
-            acts: What people ask for.
+            requests: What people ask for.
         """
         if not period > 0:
             raise ConfigError(f"the loop's period must be > 0 s, got {period}")
         self._driver, self._clock, self._period = driver, clock, period
-        self._watch, self._stopping = watch, stopping
+        self._monitor, self._stopping = monitor, stopping
         self._sources = dict(sources or {})
-        self._path = CommandPath(laws or Laws(), limiter, driver.spec.command, stopping.kind)
-        self.acts = acts or Acts()
+        self._pipeline = CommandPipeline(
+            controllers or ControllerSet(), limiter, driver.spec.command, stopping.kind
+        )
+        self.requests = requests or OperatorRequests()
         """What people ask for; any thread may add to it."""
         self.latencies = Latencies(STAGES)
         """How late ticks are and where their time goes."""
@@ -216,7 +219,7 @@ class RobotLoop:
         return RobotStatus(
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
             details=dict(self._details), trip=self._trip, refused=self._refused,
-            state_age=max(0.0, self._time - self._watch.measured.stamp), clamped=self._clamped,
+            state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed,
         )  # fmt: skip
 
@@ -234,8 +237,8 @@ class RobotLoop:
         finally:
             self._stop_driver()
 
-    def begin_anew(self) -> None:
-        """Let laws and limiters start at the state that is measured next.
+    def restart(self) -> None:
+        """Let controllers and limiters start at the state that is measured next.
 
         For a simulated robot that is put elsewhere: a target would else come slowly from there.
         """
@@ -282,7 +285,7 @@ class RobotLoop:
             self._tried(lambda: self._driver.write(command), Condition.DRIVER_FAULT, None)
         latencies.add("write", (written := clock.now()) - controlled)
         latencies.add("tick", written - begin)
-        good = self._watch.commanded.good.get(self.safety)
+        good = self._monitor.commanded.good.get(self.safety)
         stamp = -math.inf if good is None else good.stamp
         if stamp > self.answered:
             latencies.add("answer", written - stamp)
@@ -318,20 +321,20 @@ class RobotLoop:
         faults: Mapping[Condition, str], missed: int,
     ) -> None:  # fmt: skip
         """Conditions of this tick, and the state that follows from them."""
-        seen = Observed(
+        seen = TickInputs(
             now=now, safety=self.safety, state=sample[0], stamp=sample[1],
             commands={who: self._newest(who) for who in self._sources},
-            heartbeat=self.acts.heartbeat, followed=self._path.followed, missed=missed,
-            publishers=self.acts.publishers,
+            heartbeat=self.requests.heartbeat, followed=self._pipeline.followed, missed=missed,
+            publishers=self.requests.publishers,
         )  # fmt: skip
-        found = self._tried(lambda: self._watch.update(seen), Condition.DRIVER_FAULT, frozenset())
+        found = self._tried(lambda: self._monitor.update(seen), Condition.DRIVER_FAULT, frozenset())
         found |= self._tried(
             lambda: self._stopping.conditions(self.safety, now), Condition.DRIVER_FAULT, frozenset()
         )
         faults = {**faults, **self._faults}  # a source or the watch itself may have failed
         self._faults = {}
-        self._conditions = found | self.acts.take() | faults.keys()
-        self._details = {**self._watch.details, **faults}
+        self._conditions = found | self.requests.take() | faults.keys()
+        self._details = {**self._monitor.details, **faults}
         if refused := refusals(self.safety, self._conditions):
             self._refused = refusal_words(refused, self.safety, self._details)
         rule = deciding_rule(self.safety, self._conditions)
@@ -348,33 +351,33 @@ class RobotLoop:
         self._tried(lambda: self._begin(now, before, after), Condition.CONTROLLER_FAULT, None)
 
     def _begin(self, now: float, before: SafetyState, after: SafetyState) -> None:
-        state = self._watch.measured.state
+        state = self._monitor.measured.state
         if after is SafetyState.ARMING and state is not None:
-            self._path.start(state)
+            self._pipeline.start(state)
         if before is SafetyState.ESTOP:
-            self._watch.commanded.forget()
-        if after in IN_CHARGE:
-            self._path.switch()
+            self._monitor.commanded.forget()
+        if after in COMMANDED_STATES:
+            self._pipeline.switch()
         else:
-            self._stopping.enter(after, now, state, self._path.followed)
+            self._stopping.enter(after, now, state, self._pipeline.followed)
 
     def _command(self, now: float) -> RobotCommand | None:
         """What to send; None where only the driver's own stop is left."""
-        state = self._watch.measured.state
+        state = self._monitor.measured.state
         if state is None:
             return None
         self._tried(lambda: self._follow(now, state), Condition.CONTROLLER_FAULT, None)
-        if Condition.CONTROLLER_FAULT in self._faults and self.safety not in IN_CHARGE:
+        if Condition.CONTROLLER_FAULT in self._faults and self.safety not in COMMANDED_STATES:
             # The stop itself failed: nothing milder is left.
             self._faults[Condition.DRIVER_FAULT] = self._faults[Condition.CONTROLLER_FAULT]
             return None
-        return self._path.sent  # of the tick before, where this one's failed
+        return self._pipeline.sent  # of the tick before, where this one's failed
 
     def _follow(self, now: float, state: RobotState) -> None:
         if not self._started:
-            self._path.start(state)
+            self._pipeline.start(state)
             self._started = True
-        good = self._watch.commanded.good.get(self.safety)
+        good = self._monitor.commanded.good.get(self.safety)
         stops = good is None
         if good is None:
             setpoint = self._stopping.setpoint(self.safety, now, state)
@@ -383,7 +386,7 @@ class RobotLoop:
             stops = type(setpoint) is not type(good.command)
         else:
             setpoint = good.command
-        changed = self._path.follow(setpoint, state, self._period, stops=stops)
+        changed = self._pipeline.follow(setpoint, state, self._period, stops=stops)
         self._clamped += changed[0]
         self._replaced += changed[1]
         if changed[1]:
@@ -403,7 +406,7 @@ class RobotLoop:
     def _ask_to_stop(self, stop_time: float) -> float:
         """Ask for a soft stop; returns when patience ends [s]."""
         if self.safety in DRIVEN:
-            self.acts.ask(Condition.DISARM)
+            self.requests.ask(Condition.DISARM)
         return self._clock.now() + stop_time
 
     def _at_rest(self) -> bool:

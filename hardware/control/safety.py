@@ -1,8 +1,8 @@
 """The safety state machine: a table, and a pure function of (state, conditions) that reads it.
 
 Nothing here knows of time, robots or transports. What is wrong and what a person asks for are both
-conditions of a tick; `conditions.Watch` finds the former, the loop adds the latter. The machine is
-a software stop: it is no safety-rated emergency stop (ISO 13850), which a robot needs besides.
+conditions of a tick; `SafetyMonitor` finds the former, the loop adds the latter. The machine is a
+software stop: it is no safety-rated emergency stop (ISO 13850), which a robot needs besides.
 """
 
 from collections.abc import Set as AbstractSet
@@ -34,7 +34,7 @@ class SafetyState(Enum):
 class Condition(Enum):
     """What is true in one tick: acts of a person, and what is wrong."""
 
-    # Acts of a person, true for one tick.
+    # Requests of a person, true for one tick.
     ARM = "arm"
     DISARM = "disarm"
     ENABLE_POLICY = "enable_policy"
@@ -96,8 +96,8 @@ class Condition(Enum):
 
 _S, _C = SafetyState, Condition
 
-ACTS = frozenset({_C.ARM, _C.DISARM, _C.ENABLE_POLICY, _C.HAND_TO_HUMAN, _C.HOLD, _C.RESET,
-                  _C.ESTOP_PRESSED})  # fmt: skip
+OPERATOR_REQUESTS = frozenset({_C.ARM, _C.DISARM, _C.ENABLE_POLICY, _C.HAND_TO_HUMAN, _C.HOLD,
+                               _C.RESET, _C.ESTOP_PRESSED})  # fmt: skip
 """What a person can ask for."""
 EMERGENCIES = frozenset({_C.STATE_LOST, _C.OUTSIDE_RANGE, _C.TUMBLE, _C.DRIVER_FAULT})
 FAULTS = frozenset({_C.COMMAND_INVALID, _C.COMMAND_LOST, _C.CONTROLLER_FAULT, _C.OVERSPEED,
@@ -188,13 +188,13 @@ def deciding_rule(state: SafetyState, conditions: AbstractSet[Condition]) -> Rul
 def refusals(
     state: SafetyState, conditions: AbstractSet[Condition]
 ) -> dict[Condition, frozenset[Condition]]:
-    """Acts of this tick that were not done, each with the conditions that forbid it.
+    """Requests of this tick that were not done, each with the conditions that forbid it.
 
     An act that the state does not know at all, such as `RESET` in `POLICY`, has none.
     """
     decided = deciding_rule(state, conditions)
     refused: dict[Condition, frozenset[Condition]] = {}
-    for act in ACTS & conditions:
+    for act in OPERATOR_REQUESTS & conditions:
         rows = [rule for rule in TABLE if act in rule.when and state in rule.states]
         if decided is not None and (act in decided.when or any(r.to is decided.to for r in rows)):
             continue

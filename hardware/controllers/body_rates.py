@@ -31,9 +31,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.controller import expect, finite
-from hardware.controllers.turns import Vector
+from hardware.controllers.rotations import Vector
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, RobotCommand, RotorCommand
 from robot_rl.core.robot_state import RobotState
@@ -263,7 +263,7 @@ class BodyRates:
             return RotorCommand(speed=np.full((1, len(self._mixer.layout.rotor_position)), np.nan))
         torque = self._torque(error, rates, self._derived(rates, dt))
         thrust = float(wanted.thrust[0, 0]) * self._mixer.layout.max_thrust
-        mixed = self._mixer.mix(thrust, turns.vector(torque))
+        mixed = self._mixer.mix(thrust, rotations.vector(torque))
         self._integrate(error, torque - mixed.torque, dt)
         return RotorCommand(speed=np.array([mixed.speed]))
 
@@ -279,7 +279,7 @@ class BodyRates:
     def _torque(self, error: np.ndarray, rates: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """PID and the gyroscopic torque, (3,), [N m], body axes."""
         push = self._proportional * error + self._integral - self._derivative * slope
-        spin = turns.cross(turns.vector(rates), turns.vector(self._inertia * rates))
+        spin = rotations.cross(rotations.vector(rates), rotations.vector(self._inertia * rates))
         return self._inertia * push + spin
 
     def _integrate(self, error: np.ndarray, unmet: np.ndarray, dt: float) -> None:

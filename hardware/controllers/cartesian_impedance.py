@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.chain import ChainPose, KinematicChain
 from hardware.controllers.controller import expect, finite
 from hardware.controllers.joint_pd import not_negative, pure_torque, torque
@@ -140,15 +140,15 @@ class CartesianImpedance:
         share = -math.expm1(-dt / lag) if lag > 0 else 1.0
         goal = np.asarray(target.position_w[0], dtype=np.float64)
         self._position = self._position + share * (goal - self._position)
-        turned = turns.quaternion(target.orientation_w)
-        self._orientation = turns.slerp(self._orientation, turned, share)
+        turned = rotations.quaternion(target.orientation_w)
+        self._orientation = rotations.slerp(self._orientation, turned, share)
 
     def _pull(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
         """Joint torques of the tip's spring and damper, (J,)."""
         config, jacobian = self.config, pose.jacobian
         way = clipped(self._position - pose.tip_position_b, config.position_clip)
-        back = turns.conjugate(pose.tip_orientation_b)
-        turn = np.array(turns.rotation_vector(turns.multiply(self._orientation, back)))
+        back = rotations.conjugate(pose.tip_orientation_b)
+        turn = np.array(rotations.rotation_vector(rotations.multiply(self._orientation, back)))
         turn = clipped(turn, config.rotation_clip)
         velocity = jacobian @ dq
         force = config.translational_stiffness * way - config.translational_damping * velocity[:3]

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hardware.controllers.turns import Quaternion, from_axes
+from hardware.controllers.rotations import Quaternion, from_axes
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, ShapeError
 

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.controller import Command, Controller, finite, kind_of
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
@@ -170,8 +170,8 @@ def blend(old: Command, new: Command, weight: float) -> Command:
         if before is not None and after is not None:
             mixed[entry.name] = np.asarray(before + weight * (after - before), np.float64)
     if isinstance(old, PoseCommand) and isinstance(new, PoseCommand):
-        a, b = turns.quaternion(old.orientation_w), turns.quaternion(new.orientation_w)
-        mixed["orientation_w"] = np.array([turns.slerp(a, b, weight)])
+        a, b = rotations.quaternion(old.orientation_w), rotations.quaternion(new.orientation_w)
+        mixed["orientation_w"] = np.array([rotations.slerp(a, b, weight)])
     elif isinstance(old, JointCommand) and isinstance(new, JointCommand):
         for target, gain in (("q", "kp"), ("dq", "kd")):
             mixed[target] = _by_effect(old, new, weight, target, gain, mixed)

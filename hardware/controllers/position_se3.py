@@ -32,9 +32,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.controller import expect
-from hardware.controllers.turns import Quaternion, Vector
+from hardware.controllers.rotations import Quaternion, Vector
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, PoseCommand, RobotCommand
 from robot_rl.core.robot_state import RobotState
@@ -86,13 +86,13 @@ class QuaternionAttitude:
             yaw_rate: Feed-forward about the world's vertical [rad/s].
         """
         config = self.config
-        error = turns.multiply(turns.conjugate(measured), wanted)
+        error = rotations.multiply(rotations.conjugate(measured), wanted)
         lean = thrust_axis_turn(error)
-        yaw = turns.rotation_vector(turns.multiply(turns.conjugate(lean), error))[2]
+        yaw = rotations.rotation_vector(rotations.multiply(rotations.conjugate(lean), error))[2]
         half = 0.5 * config.yaw_weight * yaw
-        w, x, y, z = turns.multiply(lean, (math.cos(half), 0.0, 0.0, math.sin(half)))
+        w, x, y, z = rotations.multiply(lean, (math.cos(half), 0.0, 0.0, math.sin(half)))
         sign = 2.0 if w >= 0 else -2.0
-        up = turns.rotate(turns.conjugate(measured), (0.0, 0.0, yaw_rate))
+        up = rotations.rotate(rotations.conjugate(measured), (0.0, 0.0, yaw_rate))
         roll = sign * config.lean_gain * x + up[0]
         pitch = sign * config.lean_gain * y + up[1]
         turn = sign * config.yaw_gain / config.yaw_weight * z + up[2]
@@ -104,10 +104,10 @@ class QuaternionAttitude:
 
 def thrust_axis_turn(error: Quaternion) -> Quaternion:
     """Shortest turn, in body axes, that brings body z to the body z of an attitude error."""
-    x, y, z = turns.vertical(error)
+    x, y, z = rotations.vertical(error)
     if 1 + z < _TINY:
         return 0.0, 1.0, 0.0, 0.0
-    return turns.unit((1 + z, -y, x, 0.0))
+    return rotations.unit((1 + z, -y, x, 0.0))
 
 
 GRAVITY = 9.81
@@ -173,11 +173,11 @@ class PositionSe3:
     def update(self, setpoint: RobotCommand, state: RobotState, dt: float) -> BodyRateCommand:
         """Body rates and thrust of this tick, (1, 3) and (1, 1)."""
         target = expect(setpoint, PoseCommand)
-        measured = turns.quaternion(state.orientation_w)
+        measured = rotations.quaternion(state.orientation_w)
         force = self.force(target, state)
-        wanted = attitude_of(force, heading_of(turns.quaternion(target.orientation_w)))
+        wanted = attitude_of(force, heading_of(rotations.quaternion(target.orientation_w)))
         rates = self._attitude.rates(wanted, measured)
-        axis = turns.vertical(measured)
+        axis = rotations.vertical(measured)
         along = force[0] * axis[0] + force[1] * axis[1] + force[2] * axis[2]
         share = min(max(along / self.config.max_thrust, self.config.min_thrust), 1.0)
         return BodyRateCommand(rates_b=np.array([rates]), thrust=np.array([[share]]))
@@ -185,8 +185,8 @@ class PositionSe3:
     def force(self, target: PoseCommand, state: RobotState) -> Vector:
         """Wanted force of the rotors within its bounds, [N], world axes."""
         config = self.config
-        error = turns.vector(target.position_w[0] - state.position_w[0])
-        velocity = turns.vector(state.linear_velocity_w)
+        error = rotations.vector(target.position_w[0] - state.position_w[0])
+        velocity = rotations.vector(state.linear_velocity_w)
         length = math.hypot(*error)
         pull = config.position_gain
         if length > config.position_clip:
@@ -219,7 +219,7 @@ def attitude_of(force: Vector, heading: float) -> Quaternion:
     """
     size = math.hypot(*force)
     up = (force[0] / size, force[1] / size, force[2] / size)
-    x, y, z = turns.cross(up, (math.cos(heading), math.sin(heading), 0.0))
+    x, y, z = rotations.cross(up, (math.cos(heading), math.sin(heading), 0.0))
     size = math.hypot(x, y, z)
     left = (x / size, y / size, z / size)
-    return turns.from_axes(turns.cross(left, up), left, up)
+    return rotations.from_axes(rotations.cross(left, up), left, up)

@@ -1,4 +1,4 @@
-"""A robot that a neighbour process talks to: samples and commands pass through two mailboxes.
+"""A robot that a neighbour process talks to: samples and commands pass through two channels.
 
 Whatever the neighbour speaks (ROS 2, a vendor's SDK) can stall for seconds. The control loop never
 waits for it: it reads the newest sample that lies there, and leaves its command.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hardware.control.clock import Clock
-from hardware.control.ipc import CommandLayout, CommandSender, FieldsReceiver
+from hardware.control.ipc import ArraySubscriber, CommandLayout, CommandPublisher
 from hardware.control.monitors import StampedCommand
 from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot import RobotSpec
@@ -30,26 +30,26 @@ def measured_widths(spec: RobotSpec) -> dict[str, int]:
     return {**spec.state_widths, PUBLISHERS: 1}
 
 
-class NeighbourDriver:
-    """A `StampedDriver` on this side of the mailboxes; the neighbour may come later."""
+class IpcDriver:
+    """A `StampedDriver` on this side of the channels; the neighbour may come later."""
 
     def __init__(
         self, spec: RobotSpec, clock: Clock, *, measured: str, sent: str, max_age: float = 0.2,
         patience: float = 30.0, waiting: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Open the mailboxes.
+        """Open the channels.
 
         Args:
             spec: The robot.
             clock: Of the loop; the neighbour stamps samples in its time.
-            measured: Name of the neighbour's mailbox.
+            measured: Name of the neighbour's channel.
             sent: Name of ours.
             max_age: Of the newest sample, beyond which reading raises [s].
             patience: How long `connect` waits for the first sample [s].
             waiting: Called meanwhile; raises to give up.
 
         Raises:
-            MailboxBusyError: Another process drives this robot.
+            ChannelBusyError: Another process drives this robot.
         """
         self.spec = spec
         self.stamp = -math.inf
@@ -59,8 +59,8 @@ class NeighbourDriver:
         self._clock, self._max_age = clock, max_age
         self._patience, self._waiting = patience, waiting
         self._state: RobotState | None = None
-        self._samples = FieldsReceiver(measured, measured_widths(spec))
-        self._commands = CommandSender(sent, CommandLayout(spec, spec.command))
+        self._samples = ArraySubscriber(measured, measured_widths(spec))
+        self._commands = CommandPublisher(sent, CommandLayout(spec, spec.command))
         self._safe = safe_command(spec)
         self._closed = False
 
@@ -103,7 +103,7 @@ class NeighbourDriver:
             self.write(self._safe)
 
     def close(self) -> None:
-        """Stop and remove the mailboxes; allowed more than once."""
+        """Stop and remove the channels; allowed more than once."""
         self.stop()
         self._closed = True
         self._commands.close()

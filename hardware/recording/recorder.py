@@ -74,7 +74,7 @@ class Recorder:
         self._flush_at = 0
         self._first = 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Keep what has come; call it often: 512 messages of a topic may wait.
 
         Raises:
@@ -122,7 +122,7 @@ class Recorder:
         Raises:
             RecordingError: The disk is full, or went away.
         """
-        self.look()
+        self.poll()
         if not self.count:
             self._writer.discard()
             return False

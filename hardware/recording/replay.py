@@ -88,7 +88,7 @@ class Replay:
             frames = memory if step.starts else frames + 1 if follows else 0
             if before is not None and not compared:
                 self._runner.remember(before.action[np.newaxis])
-            inputs.look()
+            inputs.poll()
             starts = step.starts or not follows
             command = decide(self._runner, inputs, now=inputs.stamp, starts=starts)
             before, compared = step, frames >= memory

@@ -81,7 +81,7 @@ class RosInstallation:
     """The one that was asked for; empty leaves the choice to ROS."""
 
 
-def look_around() -> RosFacts:
+def inspect_environment() -> RosFacts:
     """What this process sees; imports nothing of ROS."""
     spec = importlib.util.find_spec("rclpy")
     places = list(spec.submodule_search_locations or []) if spec else []
@@ -95,7 +95,7 @@ def look_around() -> RosFacts:
     )
 
 
-def judge(facts: RosFacts) -> RosInstallation:
+def choose_installation(facts: RosFacts) -> RosInstallation:
     """Decide which installation is used.
 
     Raises:
@@ -160,9 +160,9 @@ def require_ros() -> RosInstallation:
     """Make rclpy importable and import it; the second call costs nothing.
 
     Raises:
-        RosError: As `judge`, or the libraries of ROS cannot be loaded.
+        RosError: As `choose_installation`, or the libraries of ROS cannot be loaded.
     """
-    found = judge(look_around())
+    found = choose_installation(inspect_environment())
     try:
         importlib.import_module("rclpy")
     except ImportError as error:

@@ -30,7 +30,7 @@ _PATIENCE = 1.5
 """How long to wait for a sample that is late [periods]."""
 
 
-class Pace:
+class DecisionTiming:
     """Says when a control period is over; asked after every look at what has come."""
 
     def __init__(self, control_dt: float, rates: Mapping[str, float]) -> None:
@@ -177,7 +177,7 @@ class PolicyNode:
         self._safety = session.listen("safety/state", *_SAFETY_TYPE, latched=True)
         self._in_charge = True
         self._ended, self._number = True, 0
-        self._pace = Pace(spec.control_dt, self.inputs.rates)
+        self._timing = DecisionTiming(spec.control_dt, self.inputs.rates)
         self._rehearsal = 0.0  # how long the last one took [s]
 
     def wait(self, clock: Clock) -> bool:
@@ -191,15 +191,15 @@ class PolicyNode:
             ShapeError: A goal or a further input has another width than the policy's.
         """
         now = clock.now()
-        if (rest := self._pace.rest(now)) > 0:
+        if (rest := self._timing.rest(now)) > 0:
             clock.sleep_until(now + rest)
             begin = clock.now()
-            if self._pace.spare(begin) > 2 * self._rehearsal:
+            if self._timing.spare(begin) > 2 * self._rehearsal:
                 self.rehearse()
                 self._rehearsal = clock.now() - begin
-        self._session.wait(self._pace.left(clock.now()))
-        self.inputs.look()
-        return self._pace.is_over(self.inputs.stamps, clock.now())
+        self._session.wait(self._timing.left(clock.now()))
+        self.inputs.poll()
+        return self._timing.is_over(self.inputs.stamps, clock.now())
 
     def rehearse(self) -> None:
         """Do what `tick` will do, for nobody: what has slept for a period is slow at first."""

@@ -1,4 +1,4 @@
-"""The neighbour of a robot process that speaks ROS 2: mailboxes on one side, topics on the other.
+"""The neighbour of a robot process that speaks ROS 2: channels on one side, topics on the other.
 
 | topic or service | type | what |
 |---|---|---|
@@ -23,15 +23,15 @@ import numpy as np
 
 from hardware.control.clock import Clock
 from hardware.control.ipc import (
-    ActsSender,
+    ArraySubscriber,
     CommandLayout,
-    CommandSender,
-    FieldsReceiver,
-    StatusReceiver,
-    ToldStatus,
+    CommandPublisher,
+    PublishedStatus,
+    RequestPublisher,
+    StatusSubscriber,
 )
 from hardware.control.monitors import StampedCommand
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
@@ -65,12 +65,12 @@ class RobotBridge:
         world: Mapping[str, int] | None = None,
         setpoint: CommandKind | None = None,
     ) -> None:
-        """Open mailboxes, topics and services.
+        """Open channels, topics and services.
 
         Args:
             session: A node in the robot's namespace.
             spec: The robot.
-            name: Of the robot's mailboxes.
+            name: Of the robot's channels.
             clock: The kind of clock that the loop has.
             gain_sets: As the robot process knows them, in the same order.
             period: Of the loop [s]; 0 if it is not known.
@@ -78,16 +78,16 @@ class RobotBridge:
                 their widths.
             setpoint: Kind of command that the robot process takes; the robot's own if None.
         """
-        boxes = Mailboxes(name)
+        channels = RobotChannels(name)
         self._session, self._clock, self._period = session, clock, period
         self._found_at = clock.now()
         self._states, self._status = (
-            FieldsReceiver(boxes.state, spec.state_widths),
-            StatusReceiver(boxes.status),
+            ArraySubscriber(channels.state, spec.state_widths),
+            StatusSubscriber(channels.status),
         )
-        self._acts = ActsSender(boxes.acts)
-        self._commands = CommandSender(
-            boxes.policy, CommandLayout(spec, setpoint or spec.command, [*gain_sets] or [""])
+        self._requests = RequestPublisher(channels.requests)
+        self._commands = CommandPublisher(
+            channels.policy, CommandLayout(spec, setpoint or spec.command, [*gain_sets] or [""])
         )
         messages = CommandMessages(spec, gain_sets, setpoint)
         kind = message(messages.package, messages.message)
@@ -108,7 +108,7 @@ class RobotBridge:
         self._safety = session.publisher("safety/state", self._status_kind, latched=True)
         self._estop = session.publisher("safety/estop", self._bool_kind, latched=True)
         self._diagnostics = session.publisher("/diagnostics", self._array_kind)
-        self._world = FieldsReceiver(boxes.world, world or {}) if world else None
+        self._world = ArraySubscriber(channels.world, world or {}) if world else None
         self._world_topics = {name: _WorldTopic(session, name) for name in world or {}}
         self._tell_at = self._diagnose_at = clock.now()
         self._told: SafetyState | None = None
@@ -119,7 +119,7 @@ class RobotBridge:
         self._offer_services()
 
     @property
-    def status(self) -> ToldStatus | None:
+    def status(self) -> PublishedStatus | None:
         """What the loop told last."""
         return self._status.newest()
 
@@ -130,7 +130,7 @@ class RobotBridge:
             return min(due - now, _IDLE_SECONDS)
         return _EAGER_SECONDS if now < due + self._period else _IDLE_SECONDS
 
-    def look(self, *, asked: bool = True) -> None:
+    def poll(self, *, asked: bool = True) -> None:
         """Carry over what has come on either side; call it after every `rest`, or more often.
 
         Args:
@@ -156,8 +156,8 @@ class RobotBridge:
             self._diagnose_at = now + _DIAGNOSE_SECONDS
 
     def close(self) -> None:
-        """Let go of the mailboxes; allowed more than once."""
-        for box in (self._states, self._status, self._acts, self._commands, self._world):
+        """Let go of the channels; allowed more than once."""
+        for box in (self._states, self._status, self._requests, self._commands, self._world):
             if box is not None:
                 box.close()
 
@@ -183,7 +183,7 @@ class RobotBridge:
         senders = self._heard.publishers
         if senders != self._senders:
             self._senders = senders
-            self._acts.tell(heartbeat=0.0, publishers=senders, estop_down=False)
+            self._requests.tell(heartbeat=0.0, publishers=senders, estop_down=False)
 
     def _hand_on_command(self, offset: int) -> None:
         try:
@@ -198,7 +198,7 @@ class RobotBridge:
                 StampedCommand(command=command, stamp=(stamp - offset) * 1e-9, gains=gains)
             )
 
-    def _tell(self, status: ToldStatus) -> None:
+    def _tell(self, status: PublishedStatus) -> None:
         """Latched state of the safety machine."""
         packed = self._status_kind()
         packed.level = _LEVELS.get(status.safety, _OK)
@@ -220,7 +220,7 @@ class RobotBridge:
             self._estop.publish(latched)
         self._told = status.safety
 
-    def _diagnose(self, status: ToldStatus) -> None:
+    def _diagnose(self, status: PublishedStatus) -> None:
         packed = self._status_kind()
         packed.level = _WARN if status.missed else _OK
         packed.name = "control loop"
@@ -257,11 +257,11 @@ class RobotBridge:
         self._session.publisher("gain_sets", kind, latched=True).publish(packed)
 
     def _offer_services(self) -> None:
-        acts = {
+        requests = {
             "estop": Condition.ESTOP_PRESSED, "reset_estop": Condition.RESET,
             "hold": Condition.HOLD, "policy": Condition.ENABLE_POLICY,
         }  # fmt: skip
-        for name, act in acts.items():
+        for name, act in requests.items():
             self._session.trigger(f"~/{name}", lambda act=act: self._ask(act))
         self._session.switch(
             "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
@@ -272,7 +272,7 @@ class RobotBridge:
         status = self._status.newest()
         if status is None:
             return False, "no robot process answers"
-        self._acts.ask(act)
+        self._requests.ask(act)
         return True, f"asked for '{act.value}' in '{status.safety.value}'; see safety/state"
 
 

@@ -135,7 +135,7 @@ class RobotInputs:
         """When each topic that carries times was measured: what the state consists of [ns]."""
         return dict(self._stamps)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take what has come since the last look; waits for nothing.
 
         Raises:

@@ -1,7 +1,7 @@
-"""The neighbour of a robot process that talks to somebody else's node: topics <-> mailboxes.
+"""The neighbour of a robot process that talks to somebody else's node: topics <-> channels.
 
-    their joint_states, imu/data, ... ---> measured mailbox ---> `NeighbourDriver` of the loop
-    their command topic               <--- sent mailbox     <---
+    their joint_states, imu/data, ... ---> measured channel ---> `IpcDriver` of the loop
+    their command topic               <--- sent channel     <---
 
 A sample goes on when a new message of the first topic has come and none of the others is too old;
 its stamp is that of the message, on the loop's clock. When the loop falls silent, the last that
@@ -14,9 +14,9 @@ from dataclasses import fields, replace
 import numpy as np
 
 from hardware.control.clock import Clock
-from hardware.control.ipc import CommandLayout, CommandReceiver, FieldsSender
+from hardware.control.ipc import ArrayPublisher, CommandLayout, CommandSubscriber
 from hardware.control.monitors import StampedCommand
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.drivers.ipc_driver import PUBLISHERS, measured_widths
 from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import COMMAND, Wiring, make_commands
@@ -43,25 +43,25 @@ class RobotLink:
         self, session: RosSession, spec: RobotSpec, *, name: str, clock: Clock, wiring: Wiring,
         period: float, gain_sets: Mapping[str, Gains], silence: float = 0.1,
     ) -> None:  # fmt: skip
-        """Open topics and mailboxes.
+        """Open topics and channels.
 
         Args:
             session: A node.
             spec: The robot.
-            name: Of the robot's mailboxes.
+            name: Of the robot's channels.
             clock: The kind of clock that the loop has.
             wiring: Checked: topics and form of commands.
             period: Of the loop [s].
             gain_sets: Names of gains, for nodes that know them.
             silence: Age of the loop's newest command after which the node is stopped [s].
         """
-        boxes = Mailboxes(name)
+        channels = RobotChannels(name)
         self._session, self._clock, self._silence = session, clock, silence
         self._inputs = RobotInputs(
             _Renamed(session, wiring.topics), spec, goal_widths={}, sensed_widths={}
         )
-        self._measured = FieldsSender(boxes.measured, measured_widths(spec))
-        self._sent = CommandReceiver(boxes.sent, CommandLayout(spec, spec.command))
+        self._measured = ArrayPublisher(channels.measured, measured_widths(spec))
+        self._sent = CommandSubscriber(channels.sent, CommandLayout(spec, spec.command))
         self._commands = make_commands(spec, wiring, gain_sets, period)
         self._topic = wiring.topics[COMMAND]
         self._publisher = session.publisher(self._topic, self._commands.kind, reliable=True)
@@ -89,7 +89,7 @@ class RobotLink:
         """Who else sends commands to the robot."""
         return self._publishers - 1
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Carry over what has come on either side; call it more often than the loop ticks."""
         now = self._clock.now()
         if now >= self._count_at:
@@ -99,7 +99,7 @@ class RobotLink:
         self._hand_on_command(now)
 
     def close(self) -> None:
-        """Stop the robot and let go of the mailboxes; allowed more than once.
+        """Stop the robot and let go of the channels; allowed more than once.
 
         Waits a moment for their node to have heard the stop: who leaves at once takes it along.
         """
@@ -111,7 +111,7 @@ class RobotLink:
 
     def _hand_on_sample(self) -> None:
         try:
-            self._inputs.look()
+            self._inputs.poll()
         except SpecMismatchError as error:  # of another node on the topic, or for good
             self.trouble = str(error)
             return

@@ -31,7 +31,7 @@ _SIZES = {"double": 8, "int32": 4, "uint32": 4}
 _MANY = re.compile(r"(?P<each>.+)\[(?P<count>\d+)\]|sequence<(?P<some>.+)>")
 
 
-class Stencil:
+class MessageTemplate:
     """The bytes of one kind of message from one sender: a header, names, and numbers."""
 
     def __init__(self, raw: bytes, places: Mapping[str, np.ndarray]) -> None:
@@ -56,7 +56,7 @@ class Stencil:
     def learn(
         cls, kind: type, pack: Callable[[Fields, Any, int], None], widths: Mapping[str, int],
         carried: Iterable[str],
-    ) -> "Stencil | None":  # fmt: skip
+    ) -> "MessageTemplate | None":  # fmt: skip
         """Find out where a message carries which number.
 
         Args:
@@ -85,9 +85,9 @@ class Stencil:
         found = {n: [np.flatnonzero(numbers == one) for one in fields[n][0]] for n in carried}
         if any(len(place) != 1 for places in found.values() for place in places):
             return None
-        stencil = cls(raw, {name: np.concatenate(places) for name, places in found.items()})
+        template = cls(raw, {name: np.concatenate(places) for name, places in found.items()})
         fields, stamp, raw = sample()
-        return stencil if stencil.write(fields, stamp) == raw else None
+        return template if template.write(fields, stamp) == raw else None
 
     def write(self, fields: Fields, stamp: int) -> bytes:
         """A message with these numbers, measured at a time [ns]."""
@@ -174,7 +174,7 @@ class StateReader:
         """
         self._heard, self._topic = heard, topic
         self._kind = message(topic.package, topic.message)
-        self._stencil = Stencil.learn(self._kind, topic.pack, widths, topic.fields)
+        self._stencil = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)
 
     def read(self, fields: Fields) -> int | None:
         """Put what came since the last call into fields; see `Measurements`.
@@ -204,7 +204,7 @@ class StateWriter:
         """
         self._publisher, self._topic = publisher, topic
         self._kind = message(topic.package, topic.message)
-        self._stencil = Stencil.learn(self._kind, topic.pack, widths, topic.fields)
+        self._stencil = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)
 
     def publish(self, fields: Fields, stamp: int) -> None:
         """Send fields that were measured at a time [ns]."""
@@ -241,7 +241,7 @@ class _Form:
             messages.pack(replace(example, **fields), packed, stamp=stamp, gains=gains)
 
         kind = message(messages.package, messages.message)
-        self.stencil = Stencil.learn(kind, pack, widths, widths)
+        self.template = MessageTemplate.learn(kind, pack, widths, widths)
 
 
 class CommandWriter:
@@ -273,8 +273,8 @@ class CommandWriter:
         numbers = numbers_of(command)
         shapes = {name: value.shape for name, value in numbers.items()}
         for form in self._forms:
-            if form.stencil is not None and form.shapes == shapes:
-                return form.stencil.write(numbers, stamp)
+            if form.template is not None and form.shapes == shapes:
+                return form.template.write(numbers, stamp)
         packed = self._kind()
         self._messages.pack(command, packed, stamp=stamp, gains=self._gains)
         return packed
@@ -314,9 +314,9 @@ class CommandReader:
         if raw is None:
             return None
         for form in self._forms:
-            if form.stencil is not None:
+            if form.template is not None:
                 numbers = {name: np.empty(shape) for name, shape in form.shapes.items()}
-                if (stamp := form.stencil.read(raw, numbers)) is not None:
+                if (stamp := form.template.read(raw, numbers)) is not None:
                     return replace(form.example, **numbers), stamp, form.gains
         packed = parsed(raw, self._kind)
         if packed is None:

@@ -1,10 +1,10 @@
 """The history proof: students that look back against students that see the present alone."""
 
-from proofs.pages.record import ProofRecord, SeedResult
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
 from robot_rl.training.reporting.statistics import bootstrap_interval
+from scripts.proofs.pages.record import ProofRecord, SeedResult
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 _HIDDEN = "hidden dynamics"
 _TEACHER, _WITH, _WITHOUT = "teacher", "student with history", "student without"

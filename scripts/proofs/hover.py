@@ -2,10 +2,10 @@
 
 import statistics
 
-from proofs.pages.record import ProofRecord
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.pages.record import ProofRecord
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 _HELD_OUT, _PAPER, _MEASURED = "held-out starts", "starts of the paper", "measured plant"
 _PLANT_A = "plant A"

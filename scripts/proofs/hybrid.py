@@ -7,14 +7,14 @@ gap was chosen by looking at policies of the simulator and of reality alone.
 from collections.abc import Sequence
 from statistics import mean
 
-from proofs.pages.record import GroupResult, ProofRecord, SeedResult
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
-from proofs.proving.stages import Preparation, collect_once, train_one
-from proofs.proving.training import TrainingJob
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.reporting.statistics import bootstrap_interval
+from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.proving.stages import Preparation, collect_once, train_one
+from scripts.proofs.proving.training import TrainingJob
 
 _REALITY, _SIMULATOR = "reality", "simulator"
 _DATA = "data/reach_real"

@@ -10,11 +10,11 @@ from statistics import mean
 
 import numpy as np
 
-from proofs.pages.record import GroupResult, ProofRecord
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
-from proofs.proving.stages import Preparation, collect_once
+from scripts.proofs.pages.record import GroupResult, ProofRecord
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.proving.stages import Preparation, collect_once
 
 _BOX = "goals in the box"
 _DATA = "data/reach_of_mixed_quality"

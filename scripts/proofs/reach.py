@@ -1,9 +1,9 @@
 """The reach proof: five seeds bring an arm's end effector to random points within 2 cm."""
 
-from proofs.pages.record import ProofRecord
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.pages.record import ProofRecord
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 _BOX, _GROUP = "goals in the box", "reach"
 

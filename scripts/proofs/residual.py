@@ -7,12 +7,12 @@ step size and length of the residual, chosen by six tries with its seed 0 and va
 
 import os
 
-from proofs.pages.record import ProofRecord
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
-from proofs.proving.stages import Preparation, call, collect_once
-from proofs.proving.training import ProofError, train_all
+from scripts.proofs.pages.record import ProofRecord
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.proving.stages import Preparation, call, collect_once
+from scripts.proofs.proving.training import ProofError, train_all
 
 _HOLES = "holes of the task"
 _DATA, _BASE = "data/peg_demonstrations", "data/peg_base"

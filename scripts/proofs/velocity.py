@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from proofs.pages.record import ProofRecord
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.plan import Column, Group, Proof
+from scripts.proofs.pages.record import ProofRecord
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 _GOALS, _GROUP = "goals of training", "velocity"
 _FALL = 1.0

@@ -2,8 +2,8 @@
 
 import math
 
-from races.plan import Track
 from robot_rl.training.reporting.metrics import Record
+from scripts.races.plan import Track
 
 HOVER, VELOCITY = "hover", "velocity"
 _FALL = 1.0

@@ -4,11 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.pages.results import Bar
-from races.measurement import ratio_of_areas
-from races.plan import Entrant, Race, Track
-from races.record import RaceRecord, RaceSeed
 from robot_rl.training.reporting.metrics import Record
+from scripts.proofs.pages.results import Bar
+from scripts.races.measurement import ratio_of_areas
+from scripts.races.plan import Entrant, Race, Track
+from scripts.races.record import RaceRecord, RaceSeed
 
 _SB3, _OURS, _BF16 = "Stable-Baselines3", "sac_sb3", "sac_sb3 in bf16"
 _IDS = ("HalfCheetah-v5", "Hopper-v5")

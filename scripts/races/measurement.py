@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from proofs.pages.results import changes
-from proofs.proving.measurement import machine
-from proofs.proving.training import TrainingJob
-from races.plan import Race, Track
-from races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.reporting.statistics import iqm
 from robot_rl.training.runs.provenance import short_commit
 from robot_rl.training.runs.run_folder import RunFolder
+from scripts.proofs.pages.results import changes
+from scripts.proofs.proving.measurement import machine
+from scripts.proofs.proving.training import TrainingJob
+from scripts.races.plan import Race, Track
+from scripts.races.record import EntrantResult, RaceRecord, RaceSeed, load_race
 
 _RESAMPLES = 10_000
 

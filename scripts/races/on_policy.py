@@ -1,9 +1,9 @@
 """SAC beside PPO on our own tasks: how long, and how many steps, to the same success."""
 
-from proofs.pages.results import Bar
-from races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
-from races.plan import Entrant, Race
-from races.record import RaceRecord
+from scripts.proofs.pages.results import Bar
+from scripts.races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
+from scripts.races.plan import Entrant, Race
+from scripts.races.record import RaceRecord
 
 _QUADCOPTER = ("entropy=0", "learning_rate=5e-4", "hidden=[64,64]")
 

@@ -4,12 +4,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.pages.tables import bars_table, origin_table, table
-from races.measurement import first_reached
-from races.plan import Entrant, Race, Track
-from races.record import EntrantResult, RaceRecord
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
+from scripts.proofs.pages.tables import bars_table, origin_table, table
+from scripts.races.measurement import first_reached
+from scripts.races.plan import Entrant, Race, Track
+from scripts.races.record import EntrantResult, RaceRecord
 
 
 def write_page(race: Race, record: RaceRecord) -> str:

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from races.plan import Race, Track
-from races.record import EntrantResult, RaceRecord, RaceSeed
 from robot_rl.training.reporting.curves import COLOURS, dress_axis, on_one_grid, save_figure
 from robot_rl.training.reporting.statistics import iqm
+from scripts.races.plan import Race, Track
+from scripts.races.record import EntrantResult, RaceRecord, RaceSeed
 
 _SIDES = {"environment steps": 0, "wall time [min]": 1}
 """Horizontal axes, and the column of their values in `_curve`."""

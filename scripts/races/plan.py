@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.pages.results import Bar
-from proofs.proving.training import TrainingJob
-from races.record import RaceRecord
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import Record
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.training import TrainingJob
+from scripts.races.record import RaceRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from proofs.pages.results import Trained, open_results
+from scripts.proofs.pages.results import Trained, open_results
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """SAC, FastSAC and FlashSAC where worlds are many: time to the bar, and who takes it."""
 
-from proofs.pages.results import Bar
-from races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
-from races.plan import Entrant, Race
-from races.record import RaceRecord
+from scripts.proofs.pages.results import Bar
+from scripts.races.flights_and_walks import HOVER, HOVER_TRACK, VELOCITY, VELOCITY_TRACK
+from scripts.races.plan import Entrant, Race
+from scripts.races.record import RaceRecord
 
 
 def _bars(record: RaceRecord) -> list[Bar]:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hardware.ros.compat import look_around, require_ros
+from hardware.ros.compat import inspect_environment, require_ros
 
 
 def test_ros_can_be_used() -> None:
-    if look_around().rclpy is None:
+    if inspect_environment().rclpy is None:
         pytest.skip("ROS 2 is not installed here: nothing of tests/hardware/ros was run")
     assert require_ros().implementations

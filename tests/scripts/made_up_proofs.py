@@ -1,23 +1,19 @@
 """Results of proofs that were never run, to be judged."""
 
 import importlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture
 def proofs(monkeypatch):
     """The modules of `scripts/proofs`."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     names = (
         "proving.flights", "history", "hover", "pages.page", "reach", "pages.record",
         "pages.results", "tracking", "velocity",
     )  # fmt: skip
-    modules = {name.rpartition(".")[2]: f"proofs.{name}" for name in names}
+    modules = {name.rpartition(".")[2]: f"scripts.proofs.{name}" for name in names}
     return SimpleNamespace(
         **{name: importlib.import_module(path) for name, path in modules.items()}
     )

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
 
 @pytest.fixture
 def timing(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("benchmarks.timing")
+    return importlib.import_module("scripts.bench.timing")
 
 
 def interleaved(timing, order):
@@ -48,7 +45,7 @@ def test_ratio_is_the_median_of_the_ratios_of_each_round(timing):
 
 
 def test_bar_compares_the_rounds_of_two_contenders(timing):
-    simulation = importlib.import_module("benchmarks.simulation")
+    simulation = importlib.import_module("scripts.bench.simulation")
     section = interleaved(timing, [])  # b / a: 4, 2, 3
     bar = simulation.Bar(ours="b", other="a", least=3)
     assert bar.verdict(section) == "b / a: 3.00, bar 3: reached"
@@ -76,7 +73,7 @@ def test_busy_machine_is_warned_of(timing, load, busy):
 
 
 def test_speed_of_a_machine_that_takes_one_second_a_step(timing, monkeypatch):
-    learning = importlib.import_module("benchmarks.learning")
+    learning = importlib.import_module("scripts.bench.learning")
     clock = count()
     monkeypatch.setattr(learning.time, "perf_counter", lambda: next(clock))
     assert learning.milliseconds(lambda: next(clock), 3)() == pytest.approx(4000 / 3)
@@ -84,7 +81,7 @@ def test_speed_of_a_machine_that_takes_one_second_a_step(timing, monkeypatch):
 
 @pytest.fixture
 def updates(timing):
-    return importlib.import_module("benchmarks.updates")
+    return importlib.import_module("scripts.bench.updates")
 
 
 def test_work_of_an_update_is_counted_by_hand(updates):
@@ -145,12 +142,16 @@ def test_everything_is_measured_at_tiny_sizes(command, here):
 
 
 def test_sizes_that_measure_nothing_are_refused(refused):
-    assert "--rounds, --threads and --num-envs" in refused("benchmark", "env", "--rounds", "0")
+    assert "--rounds, --threads and --num-envs" in refused(
+        "scripts.bench.__main__", "env", "--rounds", "0"
+    )
 
 
 @pytest.mark.slow
 def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
-    answer = command("benchmark", "warp", "--quick", "--rounds", "1", "--json", "out.json")
+    answer = command(
+        "scripts.bench.__main__", "warp", "--quick", "--rounds", "1", "--json", "out.json"
+    )
     assert answer.code == 0, answer.err
     (section,) = json.loads(Path("out.json").read_text())["warp"]
     assert [row["name"] for row in section["rows"]] == [
@@ -170,13 +171,13 @@ def test_tasks_are_played_long_once_and_what_is_no_number_is_named(command, here
         assert all(line.endswith(" 0 not finite") for line in lines)
     found = json.loads(Path("found.json").read_text())
     assert found["task=hover"]["world_steps"] == 1024
-    refused = command("benchmark", "soak", "--tasks", "hoover")
+    refused = command("scripts.bench.__main__", "soak", "--tasks", "hoover")
     assert refused.code == 2
     assert "did you mean 'hover'" in refused.err
 
 
 def test_a_reward_that_is_no_number_is_found_in_a_long_play(timing, monkeypatch):
-    soak = importlib.import_module("benchmarks.soak")
+    soak = importlib.import_module("scripts.bench.soak")
     made = soak.task_env(["task=hover"], 256)
     step = made.step
 

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from robot_rl.core.errors import ConfigError
-from tests.scripts.tiny_run import SCRIPTS
 
 MIB = 1 << 20
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return lambda name: importlib.import_module(f"benchmarks.datasets.{name}")
+    return lambda name: importlib.import_module(f"scripts.bench.datasets.{name}")
 
 
 @pytest.mark.slow

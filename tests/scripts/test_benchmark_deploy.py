@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hardware.ros.compat import look_around
-from tests.scripts.tiny_run import SCRIPTS
+from hardware.ros.compat import inspect_environment
 
-needs_ros = pytest.mark.skipif(look_around().rclpy is None, reason="ROS 2 is not installed")
+needs_ros = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
 PATIENT = "40"
 """Nobody promises a test machine that a policy is on time."""
 
@@ -19,8 +18,7 @@ PATIENT = "40"
 @pytest.fixture
 def part(monkeypatch):
     """A module of the measurement, by its name."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return lambda name: importlib.import_module(f"benchmarks.deployment.{name}")
+    return lambda name: importlib.import_module(f"scripts.bench.deployment.{name}")
 
 
 def left_behind(domain: int) -> list[str]:
@@ -77,7 +75,7 @@ def test_journal_leaves_out_a_line_that_is_half_written(part, tmp_path):
 
 @pytest.mark.slow
 def test_bundle_with_exact_sensors_is_the_same_policy(part, go2_bundle, tmp_path):
-    plan, bundle = importlib.import_module("deploying.plan"), tmp_path / "exact"
+    plan, bundle = importlib.import_module("robot_rl.cli.deployment.plan"), tmp_path / "exact"
     part("returns").write_exact_bundle(go2_bundle, bundle)
     before, after = (
         plan.Deployment(plan.DeployOptions(bundle=str(path))) for path in (go2_bundle, bundle)
@@ -152,4 +150,4 @@ def test_policy_that_ignores_what_it_sees_gets_the_same_return_deployed(
     ],
 )
 def test_what_measures_nothing_is_refused_in_a_sentence(refused, here, arguments, told):
-    assert told in refused("benchmark", *arguments)
+    assert told in refused("scripts.bench.__main__", *arguments)

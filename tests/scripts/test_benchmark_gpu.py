@@ -12,17 +12,14 @@ import torch
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunName
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-
 
 @pytest.fixture
 def stages(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module("benchmarks.gpu.stages")
+    return importlib.import_module("scripts.bench.gpu.stages")
 
 
 def test_what_it_needs_is_told_without_a_gpu(command, here):
-    answer = command("benchmark", "gpu", "--requirements")
+    answer = command("scripts.bench.__main__", "gpu", "--requirements")
     assert answer.code == 0, answer.err
     assert "NVIDIA GPU" in answer.out
     assert ".[train,sim,gpu]" in answer.out
@@ -30,7 +27,7 @@ def test_what_it_needs_is_told_without_a_gpu(command, here):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here is a GPU")
 def test_a_machine_without_a_gpu_is_told_so(command, here):
-    answer = command("benchmark", "gpu")
+    answer = command("scripts.bench.__main__", "gpu")
     assert answer.code == 2
     assert "device 'cuda' was asked for" in answer.err
 
@@ -159,8 +156,7 @@ def test_what_mjlab_logs_of_its_training_is_kept(stages, tmp_path, monkeypatch):
 
 @pytest.fixture
 def peer(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    module = importlib.import_module("benchmarks.gpu.mjlab_peer")
+    module = importlib.import_module("scripts.bench.gpu.mjlab_peer")
 
     def make(python, seconds):
         return module.MjlabTraining(
@@ -199,10 +195,9 @@ def test_a_peer_whose_time_is_up_is_ended_with_all_that_it_began(peer, tmp_path)
     ],
 )
 def test_a_peer_gets_the_gpu_that_we_were_given(monkeypatch, device, before, expected):
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     if before is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    module = importlib.import_module("benchmarks.gpu.mjlab_peer")
+    module = importlib.import_module("scripts.bench.gpu.mjlab_peer")
     assert module.visible_device(device) == expected

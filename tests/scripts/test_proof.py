@@ -12,7 +12,6 @@ from tests.scripts.made_up_proofs import made_up, proofs, trial
 
 __all__ = ["proofs"]  # a fixture
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 TINY = (
     "experiment=smoke",
     "num_envs=16",
@@ -144,7 +143,7 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(proofs, command, 
     for rms, code, word in ((0.1, 0, "PASS"), (0.2, 1, "FAIL")):
         record = made_up(proofs, tracking, [0.9] * 5, rms=rms, hashes={"tracking": job.identity})
         proofs.results.save_results(Path("tracking.json"), record)
-        answer = command("proof", "report", "tracking", "out=.")
+        answer = command("scripts.proofs.__main__", "report", "tracking", "out=.")
         assert answer.code == code
         assert f"{word} mean RMS error, worst seed: {rms} <= 0.15" in answer.out
         assert Path("tracking.md").read_text().startswith(f"# Trajectory tracking: {word}")
@@ -153,7 +152,7 @@ def test_report_writes_the_page_again_and_exits_by_the_verdict(proofs, command, 
 def test_report_of_another_configuration_is_refused(proofs, refused, here):
     record = made_up(proofs, proofs.tracking.TRACKING, [0.9] * 5)
     proofs.results.save_results(Path("tracking.json"), record)
-    said = refused("proof", "report", "tracking", "out=.")
+    said = refused("scripts.proofs.__main__", "report", "tracking", "out=.")
     assert "anew: python scripts/proof.py tracking" in said
 
 
@@ -207,12 +206,12 @@ def test_what_has_changed_since_is_named(proofs):
     ],
 )
 def test_what_proves_nothing_is_refused(refused, here, arguments, said):
-    assert said in refused("proof", *arguments)
+    assert said in refused("scripts.proofs.__main__", *arguments)
     assert not list(here.glob("**/*.md"))
 
 
 def test_help_names_the_proofs_and_their_bars(command):
-    answer = command("proof", "--help")
+    answer = command("scripts.proofs.__main__", "--help")
     assert answer.code == 0
     for word in ("worst >= 90 %", "RMS error <= 0.15 m", "worst >= 95 %", "<= 0.15 m/s each"):
         assert word in answer.out
@@ -220,7 +219,7 @@ def test_help_names_the_proofs_and_their_bars(command):
 
 
 def test_policies_are_flown_at_starts_that_chose_no_checkpoint(proofs):
-    evaluate = importlib.import_module("evaluate")
+    evaluate = importlib.import_module("robot_rl.cli.evaluate")
     assert evaluate.EvaluateOptions(run="x").seed == proofs.flights.TEST_SEED != VALIDATION_SEED
 
 
@@ -239,7 +238,7 @@ def test_flight_that_leaves_the_box_is_lost(proofs):
 @pytest.mark.slow
 def test_tiny_proof_from_training_to_page(command, here):
     arguments = ("hover", *TINY, "seeds=1", "episodes=4", "out=new/folder")
-    answer = command("proof", *arguments)
+    answer = command("scripts.proofs.__main__", *arguments)
     assert answer.code == 1, answer.err  # one seed of ten: a bar is missed
     assert "FAIL seeds: 1 >= 10" in answer.out
     record = json.loads(Path("new/folder/hover.json").read_text())
@@ -255,10 +254,10 @@ def test_tiny_proof_from_training_to_page(command, here):
     page = page_file.read_text()
     assert "![Learning curves over seeds](hover.png)" in page
     assert "Changed in every training: `experiment=smoke" in page
-    again = command("proof", *arguments)
+    again = command("scripts.proofs.__main__", *arguments)
     assert "3 of 3 trainings were finished before" in again.out
     page = page_file.read_text()
-    assert command("proof", "report", "hover", "out=new/folder").code == 1
+    assert command("scripts.proofs.__main__", "report", "hover", "out=new/folder").code == 1
     assert page_file.read_text() == page
 
 

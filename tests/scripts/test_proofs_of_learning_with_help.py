@@ -56,7 +56,7 @@ def test_all_students_learn_from_the_one_teacher(proofs):
 def test_going_online_is_judged_beside_staying_offline_and_keeping_the_data(
     proofs, rates, verdicts
 ):
-    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
+    proof = importlib.import_module("scripts.proofs.offline_to_online").OFFLINE_TO_ONLINE
     record = made_up(proofs, proof, [0.9] * 5)
     for name, rate in rates.items():
         seeds = [
@@ -82,7 +82,7 @@ def test_going_online_is_judged_beside_staying_offline_and_keeping_the_data(
 def test_what_the_offline_phase_reached_is_kept_in_every_evaluation_after_the_warm_up(
     proofs, offline, online, kept
 ):
-    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
+    proof = importlib.import_module("scripts.proofs.offline_to_online").OFFLINE_TO_ONLINE
     record = made_up(proofs, proof, [0.9] * 5)
     told = {"offline": (offline, [(20_000, 0.5)]), "WSRL": (online, [(6_000, 0.6)])}
     for name, (worst, fine) in told.items():
@@ -99,7 +99,7 @@ def test_what_the_offline_phase_reached_is_kept_in_every_evaluation_after_the_wa
 
 
 def test_methods_of_offline_to_online_differ_in_their_phases_alone(proofs):
-    proof = importlib.import_module("proofs.offline_to_online").OFFLINE_TO_ONLINE
+    proof = importlib.import_module("scripts.proofs.offline_to_online").OFFLINE_TO_ONLINE
     jobs = proof.jobs(seeds=2, overrides=(), runs=Path("there"))
     told = {name: of_seeds[1].config for name, of_seeds in jobs.items()}
     for name, config in told.items():

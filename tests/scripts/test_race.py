@@ -11,7 +11,6 @@ import pytest
 
 from tests.scripts.test_train_ppo import TINY
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 SB3, OURS, BF16 = "Stable-Baselines3", "sac_sb3", "sac_sb3 in bf16"
 TRACKS = ("HalfCheetah-v5", "Hopper-v5")
 
@@ -19,10 +18,11 @@ TRACKS = ("HalfCheetah-v5", "Hopper-v5")
 @pytest.fixture
 def races(monkeypatch):
     """The modules of `scripts/races`."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
     names = ("gymnasium", "measurement", "on_policy", "page", "plan", "record", "thousands")
-    modules = {name: importlib.import_module(f"races.{name}") for name in names}
-    return SimpleNamespace(**modules, results=importlib.import_module("proofs.pages.results"))
+    modules = {name: importlib.import_module(f"scripts.races.{name}") for name in names}
+    return SimpleNamespace(
+        **modules, results=importlib.import_module("scripts.proofs.pages.results")
+    )
 
 
 def made_up_seed(races, *, values, seed=0, seconds=100.0):
@@ -112,10 +112,10 @@ def test_ratio_is_the_middle_of_all_seeds_in_units_of_the_yardstick(races):
 
 
 def test_interval_of_a_bar_stands_beside_its_value_and_decides_nothing(races):
-    bar = importlib.import_module("proofs.pages.results").Bar
+    bar = importlib.import_module("scripts.proofs.pages.results").Bar
     told = bar(what="area", value=0.99, limit=0.9, interval=(0.69, 1.58))
     assert told.passed
-    row = importlib.import_module("proofs.pages.tables").bars_table([told]).splitlines()[-1]
+    row = importlib.import_module("scripts.proofs.pages.tables").bars_table([told]).splitlines()[-1]
     assert "| 0.99 (0.69 to 1.58) | **PASS**" in row
 
 
@@ -186,7 +186,7 @@ def test_results_read_back_are_the_same(races, tmp_path):
 def test_report_of_another_configuration_is_refused(races, refused, here):
     record = made_up(races, {SB3: [1.0], OURS: [1.0], BF16: [0.5]})
     races.results.save_results(Path("gymnasium.json"), record)
-    said = refused("race", "report", "gymnasium", "out=.")
+    said = refused("scripts.races.__main__", "report", "gymnasium", "out=.")
     assert "'Stable-Baselines3' on 'HalfCheetah-v5' that has changed since" in said
     assert "anew: python scripts/race.py gymnasium" in said
 
@@ -223,12 +223,12 @@ def test_seeds_that_are_in_the_results_are_not_trained_again(races, tmp_path):
     ],
 )
 def test_what_decides_nothing_is_refused(refused, here, arguments, said):
-    assert said in refused("race", *arguments)
+    assert said in refused("scripts.races.__main__", *arguments)
     assert not list(here.glob("**/*.md"))
 
 
 def test_help_names_the_races_and_their_bars(command):
-    answer = command("race", "--help")
+    answer = command("scripts.races.__main__", "--help")
     assert answer.code == 0
     for word in ("gymnasium", "on_policy", "thousands", ">= 0.9", "<= 0.6"):
         assert word in answer.out
@@ -242,7 +242,7 @@ def test_tiny_race_from_training_to_page(command, here):
         "on_policy/hover", *tiny, "training.random_steps=160", "training.replay_capacity=800",
         "learner.batch_size=16", "seeds=1", "runs=runs",
     )  # fmt: skip
-    answer = command("race", *arguments)
+    answer = command("scripts.races.__main__", *arguments)
     assert answer.code == 0, answer.err
     record = json.loads(Path("runs/tables/on_policy.json").read_text())
     assert list(record["tracks"]) == ["hover"]
@@ -253,8 +253,8 @@ def test_tiny_race_from_training_to_page(command, here):
     assert ppo["learn_share"] is None
     assert ppo["times"][-1] <= ppo["seconds"]
     assert Path("runs/tables/on_policy.png").is_file()
-    again = command("race", *arguments)
+    again = command("scripts.races.__main__", *arguments)
     assert "2 trainings were measured before: runs/tables/on_policy.json" in again.out
     Path("runs/tables/on_policy.json").unlink()
-    again = command("race", *arguments)
+    again = command("scripts.races.__main__", *arguments)
     assert "2 of 2 trainings were finished before" in again.out

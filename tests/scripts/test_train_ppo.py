@@ -15,7 +15,7 @@ TINY = (
 
 @pytest.mark.slow
 def test_it_leaves_a_run_with_curves(command, here):
-    answer = command("train_ppo", "task=hover", *TINY)
+    answer = command("scripts.baselines.train_ppo", "task=hover", *TINY)
     assert answer.code == 0, answer.err
     assert answer.out.count("evaluation: success") == 2
     (path,) = Path("runs").iterdir()
@@ -31,7 +31,7 @@ def test_it_leaves_a_run_with_curves(command, here):
 
 @pytest.mark.slow
 def test_its_curves_are_drawn_beside_those_of_others(command, here):
-    assert command("train_ppo", "task=hover", *TINY).code == 0
+    assert command("scripts.baselines.train_ppo", "task=hover", *TINY).code == 0
     answer = command("runs", "compare", "--metric", "eval/success")
     assert answer.code == 0, answer.err
     assert "rsl_ppo" in answer.out
@@ -43,5 +43,5 @@ def test_its_curves_are_drawn_beside_those_of_others(command, here):
      ("task=hoover", "hover")],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused_in_a_sentence(refused, here, wrong, told):
-    assert told in refused("train_ppo", wrong)
+    assert told in refused("scripts.baselines.train_ppo", wrong)
     assert not Path("runs").exists()

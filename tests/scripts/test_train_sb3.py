@@ -16,7 +16,7 @@ TINY = (
 
 @pytest.mark.slow
 def test_it_leaves_a_run_with_curves(command, here):
-    answer = command("train_sb3", *TINY)
+    answer = command("scripts.baselines.train_sb3", *TINY)
     assert answer.code == 0, answer.err
     (path,) = Path("runs").iterdir()
     assert path.name.endswith("Hopper-v5_gymnasium_sb3_sac_s0")
@@ -55,5 +55,5 @@ def test_evaluations_leave_the_training_as_it_is(command, here):
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(refused, here, wrong, told):
-    assert told in refused("train_sb3", *wrong)
+    assert told in refused("scripts.baselines.train_sb3", *wrong)
     assert not Path("runs").exists()

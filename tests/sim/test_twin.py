@@ -57,7 +57,7 @@ def loop_of(config: RunConfig, twin: Twin) -> Callable[[RobotCommand], RobotComm
         limited = robot.limit_target_speed
 
         def limit(command: RobotCommand) -> RobotCommand:
-            twin.hear(command)
+            twin.on_setpoint(command)
             return limiter.limit(command, twin.read(), twin.period).command if limited else command
 
         return limit
@@ -72,7 +72,7 @@ def loop_of(config: RunConfig, twin: Twin) -> Callable[[RobotCommand], RobotComm
     law.start(twin.read(), None)
 
     def follow(command: RobotCommand) -> RobotCommand:
-        twin.hear(command)
+        twin.on_setpoint(command)
         return law.update(command, twin.read(), twin.period)
 
     return follow

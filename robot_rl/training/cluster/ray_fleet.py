@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from robot_rl.core.errors import ConfigError, MissingExtraError, NonFiniteError, RankError
@@ -143,19 +142,13 @@ class _Slot:
 class RayFleet:
     """K collectors in a cluster of Ray, which is joined or, for this process alone, started."""
 
-    def __init__(
-        self,
-        config: ClusterConfig,
-        build: Callable[[int], RemoteCollector],
-        modules: Sequence[Path],
-    ) -> None:
+    def __init__(self, config: ClusterConfig, build: Callable[[int], RemoteCollector]) -> None:
         """Create the collectors and wait until they are up.
 
         Args:
             config: How many, and where.
             build: Makes a collector by its number, in the collector's process;
                 what it consists of must be importable there.
-            modules: Folders that it is imported from, on every machine.
 
         Raises:
             ConfigError: The cluster is not there, or has no place for so many.
@@ -173,13 +166,7 @@ class RayFleet:
             connect(config)
         try:
             check_room(config)
-            given = [*map(str, modules), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-            path = os.pathsep.join(dict.fromkeys(filter(None, given)))
-            options: dict[str, Any] = {
-                "num_cpus": config.cpus,
-                "max_restarts": 0,
-                "runtime_env": {"env_vars": {"PYTHONPATH": path}},
-            }
+            options: dict[str, Any] = {"num_cpus": config.cpus, "max_restarts": 0}
             if config.device == "cuda":
                 options["num_gpus"] = 1
             self._actors = ray.remote(**options)(_Station)

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from proofs.pages.record import ProofRecord
-from proofs.proving.plan import Column, Group, Proof
 from robot_rl.training.reporting.curves import COLOURS, dress_axis, save_figure
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
+from scripts.proofs.pages.record import ProofRecord
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 
 def plot_outcomes(proof: Proof, record: ProofRecord, path: Path) -> None:

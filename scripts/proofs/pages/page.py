@@ -4,11 +4,11 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from proofs.pages.record import GroupResult, ProofRecord, SeedResult, TrialResult
-from proofs.pages.tables import bars_table, origin_table, show, table
-from proofs.proving.plan import Column, Group, Proof
 from robot_rl.training.reporting.console import format_clock, format_count, format_percent
 from robot_rl.training.reporting.statistics import bootstrap_interval, iqm
+from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult, TrialResult
+from scripts.proofs.pages.tables import bars_table, origin_table, show, table
+from scripts.proofs.proving.plan import Column, Group, Proof
 
 
 def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proofs.pages.results import Trained, open_results
+from scripts.proofs.pages.results import Trained, open_results
 
 
 @dataclass(frozen=True, kw_only=True)

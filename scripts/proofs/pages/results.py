@@ -7,9 +7,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.storage.durable import replace_file, storage_errors, write_json
+from scripts.proofs.proving.training import TrainingJob
 from sim.physics.menagerie import MENAGERIE
 
 _MACHINE = ("device",)

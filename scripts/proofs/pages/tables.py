@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from proofs.pages.results import Bar
 from robot_rl.training.reporting.console import format_percent
+from scripts.proofs.pages.results import Bar
 
 
 def bars_table(bars: Sequence[Bar]) -> str:

@@ -9,13 +9,13 @@ from torch import Tensor
 from configs.builders import run_device
 from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
-from proofs.pages.record import TrialResult
+from robot_rl.cli.parts import load_policy, make_sim_env
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.run_folder import RunFolder
-from runtime.parts import load_policy, make_sim_env
+from scripts.proofs.pages.record import TrialResult
 from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_simulation import MultirotorSimulation

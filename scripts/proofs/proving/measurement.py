@@ -9,10 +9,6 @@ from typing import Any
 
 import torch
 
-from proofs.pages.record import GroupResult, ProofRecord, SeedResult
-from proofs.proving.flights import fly_expert, fly_policy
-from proofs.proving.plan import Group, Proof
-from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import CheckpointError
 from robot_rl.training.reporting.metrics import read_metrics, share_of_time
 from robot_rl.training.runs.provenance import (
@@ -22,6 +18,10 @@ from robot_rl.training.runs.provenance import (
     short_commit,
 )
 from robot_rl.training.runs.run_folder import RunFolder
+from scripts.proofs.pages.record import GroupResult, ProofRecord, SeedResult
+from scripts.proofs.proving.flights import fly_expert, fly_policy
+from scripts.proofs.proving.plan import Group, Proof
+from scripts.proofs.proving.training import TrainingJob
 
 
 def measure(

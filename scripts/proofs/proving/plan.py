@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.pages.record import ProofRecord, TrialResult
-from proofs.pages.results import Bar
-from proofs.proving.flights import Condition
-from proofs.proving.stages import Preparation
-from proofs.proving.training import TrainingJob
 from robot_rl.core.errors import ConfigError
+from scripts.proofs.pages.record import ProofRecord, TrialResult
+from scripts.proofs.pages.results import Bar
+from scripts.proofs.proving.flights import Condition
+from scripts.proofs.proving.stages import Preparation
+from scripts.proofs.proving.training import TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofs.proving.training import ProofError, TrainingJob
-from robot_rl.core.process import clean_environ
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.training.runs.run_folder import RunFolder, RunState
-
-_SCRIPTS = Path(__file__).parents[2]
+from scripts.proofs.proving.training import ProofError, TrainingJob, environ, module_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +33,11 @@ def call(script: str, *arguments: str) -> None:
         ProofError: It failed.
     """
     done = subprocess.run(
-        [sys.executable, str(_SCRIPTS / f"{script}.py"), *arguments], check=False,
-        env=clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}),
-    )  # fmt: skip
+        [sys.executable, *module_of(script), *arguments], check=False, env=environ()
+    )
     if done.returncode:
         raise ProofError(
-            f"scripts/{script}.py {' '.join(arguments)} ended with exit code {done.returncode}; "
+            f"robot-rl {script} {' '.join(arguments)} ended with exit code {done.returncode}; "
             "its last lines say why, and the same command goes on"
         )
 

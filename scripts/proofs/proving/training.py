@@ -4,6 +4,7 @@ What is finished is not trained again and what was stopped goes on: runs are rec
 configuration, so a proof may be killed at any moment and started again.
 """
 
+import os
 import shlex
 import shutil
 import signal
@@ -25,9 +26,9 @@ from robot_rl.core.process import clean_environ
 from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.runs.provenance import config_hash, plain
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
-from runtime.guests.guest_settings import GUESTS, plain_guest
+from scripts.baselines.settings import GUESTS, plain_guest
 
-_SCRIPTS = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _BOOKKEEPING = ("seed", "runs", "logging", "video")
 """Fields that are not part of what is proven."""
 _POLL_SECONDS, _REPORT_SECONDS = 0.5, 30.0
@@ -35,6 +36,21 @@ _POLL_SECONDS, _REPORT_SECONDS = 0.5, 30.0
 
 class ProofError(RobotRLError):
     """A training of a proof did not come to its end."""
+
+
+def module_of(command: str) -> tuple[str, ...]:
+    """Arguments of Python that run a command of ours: `train`, `collect`, or one of `GUESTS`."""
+    return (
+        ("-m", f"scripts.baselines.{command}")
+        if command in GUESTS
+        else ("-m", "robot_rl.cli", command)
+    )
+
+
+def environ() -> dict[str, str]:
+    """Environment of a child: one thread, and this repository to import from."""
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": path})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +75,7 @@ class TrainingJob:
 
     def command(self) -> str:
         """What a person would type."""
-        return shlex.join(["python", f"scripts/{self.script}.py", *self.arguments()])
+        return shlex.join(["python", *module_of(self.script), *self.arguments()])
 
     @cached_property
     def config(self) -> RunConfig:
@@ -240,11 +256,11 @@ class _Team:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             process = subprocess.Popen(
-                [sys.executable, str(_SCRIPTS / f"{job.script}.py"), *arguments],
+                [sys.executable, *module_of(job.script), *arguments],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env=clean_environ({"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}),
+                env=environ(),
                 start_new_session=True,  # Ctrl-C comes to us, and from us to them once
             )
         self._children.append(_Child(job=job, process=process, log=log))

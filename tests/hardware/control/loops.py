@@ -6,12 +6,12 @@ import numpy as np
 
 from hardware.control.clock import LogicalClock
 from hardware.control.limits import JointLimits, Limiter, make_limiter
-from hardware.control.monitors import SafetyLimits, StampedCommand, Watch
-from hardware.control.pipeline import Laws
-from hardware.control.robot_loop import Acts, RobotLoop
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand
+from hardware.control.pipeline import ControllerSet
+from hardware.control.robot_loop import OperatorRequests, RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from hardware.drivers.fake import FakeDriver, Habits
+from hardware.drivers.fake_driver import FakeDriver, FaultInjection
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
 
@@ -55,21 +55,21 @@ class Process:
         limits: SafetyLimits | None = None,
         limiter: Limiter | None = None,
         stop: StopConfig | None = None,
-        laws: Laws | None = None,
+        controllers: ControllerSet | None = None,
         kinds: tuple[CommandKind, ...] = (),
     ) -> None:
         self.clock = LogicalClock()
-        self.habits = Habits()
-        self.driver: Any = RecordingDriver(spec, self.clock, habits=self.habits)
+        self.faults = FaultInjection()
+        self.driver: Any = RecordingDriver(spec, self.clock, faults=self.faults)
         self.driver.connect()
         self.policy, self.human = Voice(), Voice()
-        self.acts = Acts()
-        self.watch = Watch(spec, limits or SafetyLimits(), PERIOD, kinds=kinds)
+        self.requests = OperatorRequests()
+        self.watch = SafetyMonitor(spec, limits or SafetyLimits(), PERIOD, kinds=kinds)
         self.loop: Any = RobotLoop(
-            self.driver, clock=self.clock, period=PERIOD, watch=self.watch,
+            self.driver, clock=self.clock, period=PERIOD, monitor=self.watch,
             limiter=limiter or make_limiter(spec),
             stopping=make_stopping(spec, stop or StopConfig(ramp_time=0.5, stop_time=0.2)),
-            laws=laws, acts=self.acts,
+            controllers=controllers, requests=self.requests,
             sources={SafetyState.POLICY: self.policy, SafetyState.HUMAN: self.human},
         )  # fmt: skip
         self.history: list[SafetyState] = []
@@ -91,15 +91,15 @@ class Process:
                 self.policy.command = StampedCommand(command=command, stamp=now)
             if person is not None:
                 self.human.command = StampedCommand(command=person, stamp=now)
-                self.acts.heartbeat = now
+                self.requests.heartbeat = now
             self.clock.advance(PERIOD)
             self.loop.tick()
             self.history.append(self.loop.safety)
 
-    def act(self, *acts: Condition, **said):
+    def act(self, *requests: Condition, **said):
         """Ask, and let a tick pass."""
-        for act in acts:
-            self.acts.ask(act)
+        for act in requests:
+            self.requests.ask(act)
         self.ticks(**said)
         return self.loop.safety
 

@@ -1,4 +1,4 @@
-"""The mailbox between processes: newest, whole, never waiting, nothing left behind."""
+"""The channel between processes: newest, whole, never waiting, nothing left behind."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hardware.control.ipc import (
+    ChannelBusyError,
     CommandLayout,
-    CommandReceiver,
-    CommandSender,
-    MailboxBusyError,
-    MailboxReader,
-    MailboxWriter,
-    mailbox_path,
+    CommandPublisher,
+    CommandSubscriber,
+    SharedMemoryReader,
+    SharedMemoryWriter,
+    channel_path,
 )
 from hardware.control.monitors import StampedCommand
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
@@ -49,7 +49,7 @@ def newest(reader):
 
 
 def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
-    with MailboxWriter(NAME, 3) as writer, MailboxReader(NAME, 3) as reader:
+    with SharedMemoryWriter(NAME, 3) as writer, SharedMemoryReader(NAME, 3) as reader:
         assert reader.newest() is None
         writer.write([1, 2, 3], 0.5)
         writer.write([4, 5, 6], 0.6)
@@ -61,7 +61,7 @@ def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
 
 
 def test_a_message_once_read_is_not_changed_by_later_ones():
-    with MailboxWriter(NAME, 1) as writer, MailboxReader(NAME, 1) as reader:
+    with SharedMemoryWriter(NAME, 1) as writer, SharedMemoryReader(NAME, 1) as reader:
         writer.write([1], 0.0)
         first = reader.newest()
         for value in range(2, 6):
@@ -71,16 +71,16 @@ def test_a_message_once_read_is_not_changed_by_later_ones():
 
 
 def test_a_second_writer_is_refused_until_the_first_is_gone():
-    with MailboxWriter(NAME, 1), pytest.raises(MailboxBusyError, match="another process"):
-        MailboxWriter(NAME, 1)
-    MailboxWriter(NAME, 1).close()
+    with SharedMemoryWriter(NAME, 1), pytest.raises(ChannelBusyError, match="another process"):
+        SharedMemoryWriter(NAME, 1)
+    SharedMemoryWriter(NAME, 1).close()
 
 
 def test_a_reader_sees_the_writer_go_and_come_again():
-    reader = MailboxReader(NAME, 1)
+    reader = SharedMemoryReader(NAME, 1)
     assert reader.newest() is None
     for value in (1, 2):
-        with MailboxWriter(NAME, 1) as writer:
+        with SharedMemoryWriter(NAME, 1) as writer:
             assert reader.newest() is None
             writer.write([value], 0.0)
             message = reader.newest()
@@ -91,28 +91,28 @@ def test_a_reader_sees_the_writer_go_and_come_again():
 
 
 def test_ten_cycles_leave_neither_files_nor_descriptors():
-    before = (sorted(os.listdir("/proc/self/fd")), mailbox_path(NAME).exists())
+    before = (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists())
     for _ in range(10):
-        with MailboxWriter(NAME, 8) as writer, MailboxReader(NAME, 8) as reader:
+        with SharedMemoryWriter(NAME, 8) as writer, SharedMemoryReader(NAME, 8) as reader:
             writer.write(np.zeros(8), 0.0)
             assert reader.newest() is not None
-    assert (sorted(os.listdir("/proc/self/fd")), mailbox_path(NAME).exists()) == before
+    assert (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists()) == before
 
 
 def test_another_width_or_name_is_refused():
-    with MailboxWriter(NAME, 2) as writer, MailboxReader(NAME, 3) as reader:
+    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 3) as reader:
         with pytest.raises(ShapeError, match="takes 2 numbers, got 3"):
             writer.write([1, 2, 3], 0.0)
         writer.write([1, 2], 0.0)
         assert reader.newest() is None
     with pytest.raises(ConfigError, match="without '/'"):
-        MailboxReader("a/b", 1)
+        SharedMemoryReader("a/b", 1)
 
 
 def test_a_half_written_message_is_never_read():
-    with MailboxWriter(NAME, 2) as writer, MailboxReader(NAME, 2) as reader:
+    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 2) as reader:
         writer.write([1, 1], 0.1)
-        with open(mailbox_path(NAME), "r+b") as file:
+        with open(channel_path(NAME), "r+b") as file:
             whole = file.read()
             slot = (len(whole) - 8) // 2
             # A writer that dies while it fills the other slot for message 2 ...
@@ -135,15 +135,15 @@ def test_a_half_written_message_is_never_read():
 def test_a_writer_killed_at_any_moment_leaves_whole_messages_and_a_free_mailbox():
     writes = f"""
         import numpy as np
-        from hardware.control.ipc import MailboxWriter
-        writer = MailboxWriter({NAME!r}, 500)
+        from hardware.control.ipc import SharedMemoryWriter
+        writer = SharedMemoryWriter({NAME!r}, 500)
         print("ready", flush=True)
         value = 0.0
         while True:
             value += 1.0
             writer.write(np.full(500, value), value)
     """
-    reader = MailboxReader(NAME, 500)
+    reader = SharedMemoryReader(NAME, 500)
     for _ in range(3):
         writer = child(writes)
         assert writer.stdout is not None
@@ -160,9 +160,9 @@ def test_a_writer_killed_at_any_moment_leaves_whole_messages_and_a_free_mailbox(
         message = reader.newest()
         assert message is not None
         assert np.all(message.values == message.stamp)
-    MailboxWriter(NAME, 500).close()
+    SharedMemoryWriter(NAME, 500).close()
     reader.close()
-    assert not mailbox_path(NAME).exists()
+    assert not channel_path(NAME).exists()
 
 
 ONE = np.ones((1, 1))
@@ -185,7 +185,7 @@ COMMANDS = [
 )
 def test_a_command_of_every_kind_arrives_as_it_was_sent(spec, kind, command):
     layout = CommandLayout(spec, kind, ("damping", "stand"))
-    sender, receiver = CommandSender(NAME, layout), CommandReceiver(NAME, layout)
+    sender, receiver = CommandPublisher(NAME, layout), CommandSubscriber(NAME, layout)
     sender.send(StampedCommand(command=command, stamp=1.5, gains="stand"))
     arrived = receiver.newest()
     assert arrived is not None
@@ -200,7 +200,7 @@ def test_a_command_of_every_kind_arrives_as_it_was_sent(spec, kind, command):
 
 
 def test_a_command_of_another_kind_or_with_unknown_gains_is_not_sent():
-    sender = CommandSender(NAME, CommandLayout(multirotor(), CommandKind.rotors, ("a",)))
+    sender = CommandPublisher(NAME, CommandLayout(multirotor(), CommandKind.rotors, ("a",)))
     rotors = RotorCommand(speed=np.zeros((1, 4)))
     with pytest.raises(ConfigError, match="unknown"):
         sender.send(StampedCommand(command=rotors, stamp=0.0, gains="b"))

@@ -10,12 +10,12 @@ import pytest
 from hardware.control.clock import MonotonicClock
 from hardware.control.lateness import compare_lateness, median_ratio
 from hardware.control.limits import make_limiter
-from hardware.control.monitors import SafetyLimits, StampedCommand, Watch
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand
 from hardware.control.realtime import request_realtime
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
-from hardware.drivers.fake import FakeDriver
+from hardware.drivers.fake_driver import FakeDriver
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
@@ -47,7 +47,7 @@ def quadruped_in_policy(clock):
     driver = FakeDriver(spec, clock, max_age=10)
     driver.connect()
     loop = RobotLoop(
-        driver, clock=clock, period=PERIOD, watch=Watch(spec, patient, PERIOD),
+        driver, clock=clock, period=PERIOD, monitor=SafetyMonitor(spec, patient, PERIOD),
         limiter=make_limiter(spec), stopping=make_stopping(spec, StopConfig(ramp_time=0.05)),
         sources={SafetyState.POLICY: Always(clock, 12)},
     )  # fmt: skip
@@ -55,7 +55,7 @@ def quadruped_in_policy(clock):
     deadline = clock.now()
     for act in (Condition.ARM, *30 * [None], Condition.ARM, Condition.ENABLE_POLICY):
         if act:
-            loop.acts.ask(act)
+            loop.requests.ask(act)
         deadline = loop.tick_after(deadline)
     assert loop.safety is SafetyState.POLICY, loop.status.line
     return loop

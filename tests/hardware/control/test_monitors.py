@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hardware.control.monitors import Observed, SafetyLimits, StampedCommand, Watch
+from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand, TickInputs
 from hardware.control.safety import Condition, SafetyState
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.quaternion import from_rotation_vector
@@ -52,14 +52,16 @@ class Watched:
     """A watch that is fed one tick per period."""
 
     def __init__(self, spec=None, limits=None, **settings):
-        self.watch = Watch(spec or two_joints(), limits or SafetyLimits(), PERIOD, **settings)
+        self.watch = SafetyMonitor(
+            spec or two_joints(), limits or SafetyLimits(), PERIOD, **settings
+        )
         self.now = 0.0
 
     def tick(self, state=None, *, safety=S.READY, stamp=None, **seen):
         self.now += PERIOD
         stamp = self.now if stamp is None else stamp
         return self.watch.update(
-            Observed(now=self.now, safety=safety, state=state, stamp=stamp, **seen)
+            TickInputs(now=self.now, safety=safety, state=state, stamp=stamp, **seen)
         )
 
     def first(self, condition, state=None, limit=1.0, **seen):
@@ -99,10 +101,10 @@ class TestState:
         assert used.joint_position[0, 0] == 0.1
 
     def test_a_slow_loop_allows_three_of_its_periods(self):
-        watch = Watch(two_joints(), SafetyLimits(), 0.02)
-        watch.update(Observed(now=0.0, safety=S.READY, state=joints(), stamp=0.0))
-        assert C.STATE_LATE not in watch.update(Observed(now=0.06, safety=S.READY))
-        assert C.STATE_LATE in watch.update(Observed(now=0.08, safety=S.READY))
+        watch = SafetyMonitor(two_joints(), SafetyLimits(), 0.02)
+        watch.update(TickInputs(now=0.0, safety=S.READY, state=joints(), stamp=0.0))
+        assert C.STATE_LATE not in watch.update(TickInputs(now=0.06, safety=S.READY))
+        assert C.STATE_LATE in watch.update(TickInputs(now=0.08, safety=S.READY))
 
     @pytest.mark.parametrize("bad", [joints(q=(math.nan, 0)), joints(q=(0, 0, 0)), RobotState({})])
     def test_a_sample_of_no_numbers_or_another_shape_is_told_and_not_used(self, bad):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hardware.control.clock import LogicalClock
 from hardware.control.limits import JointLimiter, JointLimits
-from hardware.control.pipeline import Laws
-from hardware.control.safety import ACTS, DRIVEN, Condition, SafetyState
+from hardware.control.pipeline import ControllerSet
+from hardware.control.safety import DRIVEN, OPERATOR_REQUESTS, Condition, SafetyState
 from hardware.controllers.joint_pd import JointPd
 from tests.hardware.control.loops import PERIOD, Process, to, within
 from tests.hardware.control.robots import two_joints
@@ -59,7 +59,7 @@ class TestRunning:
 
         def look():
             if process.safety is S.SAFE_STOP:
-                process.loop.acts.ask(Condition.ESTOP_PRESSED)
+                process.loop.requests.ask(Condition.ESTOP_PRESSED)
             return process.clock.now() > begin + 0.1
 
         process.loop.run(until=look)
@@ -118,7 +118,7 @@ spoken = st.one_of(
 )
 happenings = st.lists(
     st.tuples(
-        st.sampled_from([*ACTS, C.ARM, C.ENABLE_POLICY, C.RESET, None]),
+        st.sampled_from([*OPERATOR_REQUESTS, C.ARM, C.ENABLE_POLICY, C.RESET, None]),
         spoken,
         st.sampled_from(["", "", "", "frozen", "no_number", "read_error", "write_error", "push"]),
         st.integers(1, 30),
@@ -134,13 +134,13 @@ def test_whatever_happens_nothing_is_raised_and_no_command_leaves_its_limits(his
     process = joints().ready()
     for act, command, trouble, count in history:
         for name in ("frozen", "no_number"):
-            setattr(process.habits, name, trouble == name)
+            setattr(process.faults, name, trouble == name)
         for name in ("read_error", "write_error"):
-            setattr(process.habits, name, name if trouble == name else "")
+            setattr(process.faults, name, name if trouble == name else "")
         if trouble == "push":
             process.driver.body.q = process.driver.body.q + 0.3
         if act is not None:
-            process.acts.ask(act)
+            process.requests.ask(act)
         process.ticks(count, command=command)
         # Stiffness means that somebody armed the robot.
         if process.safety not in DRIVEN | {S.SAFE_STOP}:
@@ -169,7 +169,9 @@ class TestControllers:
     @pytest.mark.parametrize("trouble", ["raise", "nan"])
     def test_a_controller_that_fails_in_charge_stops_the_robot_in_the_next_tick(self, trouble):
         broken = Broken()
-        process = Process(two_joints(), laws=Laws(controllers={Broken.setpoint: broken}))
+        process = Process(
+            two_joints(), controllers=ControllerSet(by_kind={Broken.setpoint: broken})
+        )
         process.in_policy(to(0.3, -0.4)).ticks(300, command=to(0.3, -0.4))
         broken.trouble = trouble
         process.ticks(command=to(0.3, -0.4))
@@ -182,7 +184,7 @@ class TestControllers:
 
     def test_a_stop_that_fails_leaves_the_drivers_own(self):
         broken = Broken()
-        process = Process(two_joints(), laws=Laws(stop=broken)).ready()
+        process = Process(two_joints(), controllers=ControllerSet(stop=broken)).ready()
         broken.trouble = "raise"
         process.ticks()
         assert process.driver.stops == 1
@@ -197,7 +199,7 @@ class TestControllers:
         joint = spec.command
         process = Process(
             spec,
-            laws=Laws(controllers={joint: law}, stop=law,
+            controllers=ControllerSet(by_kind={joint: law}, stop=law,
                       limiters={joint: JointLimiter(JointLimits.of(spec))}),
         )  # fmt: skip
         process.driver.body.q = np.array([[-0.2, 0.1]])

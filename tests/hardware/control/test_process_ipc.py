@@ -8,14 +8,14 @@ import pytest
 
 from hardware.control.clock import Latency
 from hardware.control.ipc import (
-    ActsReceiver,
-    ActsSender,
-    FieldsReceiver,
-    FieldsSender,
-    StatusReceiver,
-    StatusSender,
+    ArrayPublisher,
+    ArraySubscriber,
+    RequestPublisher,
+    RequestSubscriber,
+    StatusPublisher,
+    StatusSubscriber,
 )
-from hardware.control.robot_loop import Acts, RobotStatus, Trip
+from hardware.control.robot_loop import OperatorRequests, RobotStatus, Trip
 from hardware.control.safety import Condition, SafetyState
 
 _numbers = count()
@@ -28,7 +28,7 @@ def name() -> str:
 
 
 def test_state_comes_once_and_whole(name):
-    sender, receiver = FieldsSender(name, WIDTHS), FieldsReceiver(name, WIDTHS)
+    sender, receiver = ArrayPublisher(name, WIDTHS), ArraySubscriber(name, WIDTHS)
     assert receiver.newer() is None
     state = {"joint_position": np.array([[1.0, 2.0]]), "orientation_w": np.array([[1.0, 0, 0, 0]])}
     sender.send(state, 3.5)
@@ -44,51 +44,51 @@ def test_state_comes_once_and_whole(name):
 
 
 def test_acts_are_done_once_each(name):
-    acts = Acts()
-    receiver, sender = ActsReceiver(name, acts), ActsSender(name)
+    requests = OperatorRequests()
+    receiver, sender = RequestSubscriber(name, requests), RequestPublisher(name)
     sender.ask(Condition.ARM)  # before the loop ever looked: past
-    receiver.look()
-    assert acts.take() == set()
+    receiver.poll()
+    assert requests.take() == set()
     sender.ask(Condition.ARM)
     sender.ask(Condition.HOLD)
-    receiver.look()
-    assert acts.take() == {Condition.ARM, Condition.HOLD}
-    receiver.look()
-    assert acts.take() == set()
+    receiver.poll()
+    assert requests.take() == {Condition.ARM, Condition.HOLD}
+    receiver.poll()
+    assert requests.take() == set()
     sender.tell(heartbeat=7.0, publishers=2, estop_down=True)
-    receiver.look()
-    assert (acts.heartbeat, acts.publishers) == (7.0, 2)
-    assert acts.take() == {Condition.ESTOP_PRESSED}
+    receiver.poll()
+    assert (requests.heartbeat, requests.publishers) == (7.0, 2)
+    assert requests.take() == {Condition.ESTOP_PRESSED}
     sender.close()
     receiver.close()
 
 
 def test_new_sender_asks_for_nothing_old_but_its_emergency_stop_counts(name):
-    acts = Acts()
-    receiver, sender = ActsReceiver(name, acts), ActsSender(name)
-    receiver.look()
+    requests = OperatorRequests()
+    receiver, sender = RequestSubscriber(name, requests), RequestPublisher(name)
+    receiver.poll()
     for _ in range(3):
         sender.ask(Condition.ARM)
-    receiver.look()
-    acts.take()
+    receiver.poll()
+    requests.take()
     sender.close()
-    receiver.look()
-    sender = ActsSender(name)
+    receiver.poll()
+    sender = RequestPublisher(name)
     sender.ask(Condition.ARM)
-    receiver.look()
-    assert acts.take() == set()
+    receiver.poll()
+    assert requests.take() == set()
     sender.close()
-    receiver.look()
-    sender = ActsSender(name)
+    receiver.poll()
+    sender = RequestPublisher(name)
     sender.ask(Condition.ESTOP_PRESSED)
-    receiver.look()
-    assert acts.take() == {Condition.ESTOP_PRESSED}
+    receiver.poll()
+    assert requests.take() == {Condition.ESTOP_PRESSED}
     sender.close()
     receiver.close()
 
 
 def test_status_comes_with_its_words(name):
-    sender, receiver = StatusSender(name), StatusReceiver(name)
+    sender, receiver = StatusPublisher(name), StatusSubscriber(name)
     assert receiver.newest() is None
     causes = frozenset({Condition.TILT})
     words = "policy -> safe_stop: tilt (fällt um " + "x" * 500

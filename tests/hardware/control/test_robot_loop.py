@@ -7,7 +7,7 @@ import pytest
 
 from hardware.control.limits import JointLimiter, JointLimits
 from hardware.control.monitors import StampedCommand
-from hardware.control.safety import ACTS, Condition, SafetyState
+from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from hardware.control.stopping import StopConfig
 from robot_rl.core.robot_command import JointCommand, RotorCommand
 from tests.hardware.control.loops import PERIOD, Process, to, within
@@ -38,7 +38,7 @@ def test_a_robot_put_elsewhere_has_its_targets_start_there():
     process.ticks(command=to(*DEFAULT))
     assert abs(last(process).q[0] - DEFAULT).max() < near, "the target knows of no other place"
     process.driver.body.q[0] = far
-    process.loop.begin_anew()
+    process.loop.restart()
     process.ticks(command=to(*DEFAULT))
     assert abs(last(process).q[0] - far).max() < near
 
@@ -174,25 +174,25 @@ class TestPolicy:
 class TestRobot:
     def test_a_state_that_freezes_holds_after_20_ms_and_is_an_emergency_after_100_ms(self):
         process = joints().in_policy(to(0.3, -0.4))
-        process.habits.frozen = True
+        process.faults.frozen = True
         assert process.until(S.HOLD, command=to(0.3, -0.4)) == 11
         assert process.until(S.ESTOP, command=to(0.3, -0.4)) == 40
         np.testing.assert_array_equal(last(process).kp, [[0, 0]])
         process.ticks(100, command=to(0.3, -0.4))
         assert process.act(C.RESET) is S.ESTOP  # the cause is still there
-        process.habits.frozen = False
+        process.faults.frozen = False
         process.ticks(2)
         assert process.act(C.RESET) is S.PASSIVE
 
     def test_lost_samples_now_and_then_are_nothing(self):
         process = joints()
-        process.habits.dropout, process.habits.noise = 0.3, 1.0
+        process.faults.dropout, process.faults.noise = 0.3, 1.0
         process.in_policy(to(0.3, -0.4)).ticks(500, command=to(0.3, -0.4))
         assert process.safety is S.POLICY
 
     def test_a_state_of_no_numbers_pauses_and_never_reaches_the_motors(self):
         process = joints().in_policy(to(0.3, -0.4))
-        process.habits.no_number = True
+        process.faults.no_number = True
         assert process.until(S.HOLD, command=to(0.3, -0.4)) == 1
         process.until(S.ESTOP, command=to(0.3, -0.4))
         assert within(JointLimits.of(two_joints()), process.driver.received)
@@ -208,7 +208,7 @@ class TestRobot:
         process = joints().in_policy(to(0.3, -0.4))
         assert process.act(C.ESTOP_PRESSED, command=to(0.3, -0.4)) is S.ESTOP
         np.testing.assert_array_equal(last(process).kp, [[0, 0]])
-        for act in ACTS - {C.RESET}:
+        for act in OPERATOR_REQUESTS - {C.RESET}:
             assert process.act(act, command=to(0.3, -0.4)) is S.ESTOP
         assert process.act(C.RESET, command=to(0.3, -0.4)) is S.PASSIVE
         process.ticks(100, command=to(0.3, -0.4))
@@ -216,28 +216,28 @@ class TestRobot:
 
     def test_a_button_held_down_cannot_be_reset(self):
         process = joints().ready()
-        process.acts.estop_down = True
+        process.requests.estop_down = True
         assert process.act(C.RESET) is S.ESTOP
-        process.acts.estop_down = False
+        process.requests.estop_down = False
         assert process.act(C.RESET) is S.PASSIVE
 
     def test_a_driver_that_cannot_write_is_an_emergency_and_nothing_is_raised(self):
         process = joints().ready()
-        process.habits.write_error = "cable pulled"
+        process.faults.write_error = "cable pulled"
         process.ticks(2)
         assert process.safety is S.ESTOP
         assert "OSError: cable pulled" in process.loop.status.trip.words
 
     def test_a_driver_that_cannot_read_is_an_emergency(self):
         process = joints().ready()
-        process.habits.read_error = "bus off"
+        process.faults.read_error = "bus off"
         process.ticks()
         assert process.safety is S.ESTOP
         assert "bus off" in process.loop.status.trip.words
 
     def test_a_second_sender_pauses(self):
         process = joints().in_policy(to(0.3, -0.4))
-        process.acts.publishers = 2
+        process.requests.publishers = 2
         process.ticks(command=to(0.3, -0.4))
         assert process.safety is S.HOLD
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.control.safety import (
-    ACTS,
     DRIVEN,
     EMERGENCIES,
     FAULTS,
+    OPERATOR_REQUESTS,
     PAUSES,
     SEVERITY,
     Condition,
@@ -67,7 +67,7 @@ histories = st.lists(one_tick, max_size=40)
 # Histories in which the robot does come to move: acts are far more frequent than troubles.
 busy_histories = st.lists(
     st.one_of(
-        st.sampled_from([frozenset({act}) for act in (*ACTS, C.RAMPED)]),
+        st.sampled_from([frozenset({act}) for act in (*OPERATOR_REQUESTS, C.RAMPED)]),
         st.sampled_from([frozenset({c}) for c in C]),
         one_tick,
     ),
@@ -115,7 +115,7 @@ def test_every_state_and_set_of_conditions_has_one_successor(state, conditions):
 
 @given(st.sampled_from(S), one_tick)
 def test_severity_never_drops_by_itself(state, conditions):
-    then = next_state(state, conditions - ACTS)
+    then = next_state(state, conditions - OPERATOR_REQUESTS)
     assert then is state or SEVERITY[then] > SEVERITY[state]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hardware.control.monitors import SafetyLimits
-from hardware.control.pipeline import Laws
+from hardware.control.pipeline import ControllerSet
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import (
     FlightStopping,
@@ -240,7 +240,9 @@ class TestDrone:
         spec = multirotor(CommandKind.rotors)
         with pytest.raises(ConfigError, match="name a controller"):
             Process(spec)
-        process: Any = Process(spec, limits=SafetyLimits.for_flight(), laws=Laws(stop=Evenly()))
+        process: Any = Process(
+            spec, limits=SafetyLimits.for_flight(), controllers=ControllerSet(stop=Evenly())
+        )
         lift = RotorCommand(speed=np.full((1, 4), 0.6))
         process.in_policy(lift).ticks(seconds=0.5, command=lift)
         assert process.driver.body.position[0, 2] > 0.03
@@ -252,7 +254,7 @@ class TestDrone:
     def test_a_controller_of_other_kinds_is_refused(self):
         wrong: Controller = Evenly()
         with pytest.raises(SpecMismatchError, match="from 'joint' to 'joint' was asked for"):
-            Process(two_joints(), laws=Laws(stop=wrong))
+            Process(two_joints(), controllers=ControllerSet(stop=wrong))
 
 
 @pytest.mark.parametrize("bad", [{"ramp_time": 0.0}, {"hover_thrust": 1.0}])

@@ -21,11 +21,11 @@ sys.meta_path.insert(0, Blocked())
 from hardware.control.limits import make_limiter
 from hardware.control import ipc, realtime
 from hardware.control.clock import LogicalClock
-from hardware.control.monitors import SafetyLimits, Watch
+from hardware.control.monitors import SafetyLimits, SafetyMonitor
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import make_stopping
-from hardware.drivers.fake import FakeDriver
+from hardware.drivers.fake_driver import FakeDriver
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
 from robot_rl.core.robot import JointSpec, SensorSpec
@@ -36,8 +36,8 @@ clock = LogicalClock()
 driver = FakeDriver(spec, clock)
 driver.connect()
 loop = RobotLoop(driver, clock=clock, period=0.002, limiter=make_limiter(spec),
-                 watch=Watch(spec, SafetyLimits(), 0.002), stopping=make_stopping(spec))
-loop.acts.ask(Condition.ARM)
+                 monitor=SafetyMonitor(spec, SafetyLimits(), 0.002), stopping=make_stopping(spec))
+loop.requests.ask(Condition.ARM)
 loop.run(until=lambda: clock.now() > 0.1)
 assert loop.safety is SafetyState.SAFE_STOP, loop.status.line
 assert "torch" not in sys.modules

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.cartesian_impedance import CartesianImpedance
 from hardware.controllers.controller import Cascade, Controller
@@ -43,7 +43,9 @@ class Case:
 
 def _arm_pose() -> PoseCommand:
     tip = CHAIN.at(READY)
-    turn = turns.multiply(turns.from_rotation_vector((0.1, 0.0, 0.2)), tip.tip_orientation_b)
+    turn = rotations.multiply(
+        rotations.from_rotation_vector((0.1, 0.0, 0.2)), tip.tip_orientation_b
+    )
     position = tip.tip_position_b + np.array([0.02, -0.01, 0.03])
     return PoseCommand(position_w=position[None], orientation_w=np.array([turn]))
 
@@ -82,7 +84,7 @@ def state_for(command: CommandKind) -> RobotState:
     """A robot that is not where it shall be, and moves."""
     if command is CommandKind.joint:
         return joints.state(READY, 0.1 * np.arange(7))
-    lean = turns.from_rotation_vector((0.2, -0.1, 0.3))
+    lean = rotations.from_rotation_vector((0.2, -0.1, 0.3))
     return flying.Body(lean, (0.5, -0.3, 0.2)).state
 
 
@@ -97,6 +99,6 @@ def effect(command: RobotCommand, state: RobotState) -> np.ndarray:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """All ordered pairs of different laws that make the same kind of command."""
+    """All ordered pairs of different controllers that make the same kind of command."""
     kinds = {name: case.make().command for name, case in CASES.items()}
     return [(a, b) for a in CASES for b in CASES if a != b and kinds[a] is kinds[b]]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.body_rates import RotorLayout
 from robot_rl.core import quaternion
 from robot_rl.core.robot_command import PoseCommand
@@ -55,11 +55,11 @@ class Body:
         moment -= np.cross(self.rates, self._inertia * self.rates)
         self.rates = self.rates + dt * moment / self._inertia
         x, y, z = dt * self.rates
-        now = turns.quaternion(self.attitude)
-        push = np.array(turns.vertical(now)) * lift / MASS
+        now = rotations.quaternion(self.attitude)
+        push = np.array(rotations.vertical(now)) * lift / MASS
         self.velocity = self.velocity + dt * (push - [0.0, 0.0, 9.81])
         self.position = self.position + dt * self.velocity
-        self.attitude = np.array(turns.multiply(now, turns.from_rotation_vector((x, y, z))))
+        self.attitude = np.array(rotations.multiply(now, rotations.from_rotation_vector((x, y, z))))
 
 
 def pose(position=(0.0, 0.0, 0.0), yaw: float = 0.0) -> PoseCommand:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.cartesian_impedance import (
     CartesianImpedance,
     CartesianImpedanceConfig,
@@ -76,7 +76,9 @@ def test_a_target_one_centimetre_up_pulls_with_the_stiffness():
 
 
 def test_a_rotated_target_twists_with_the_stiffness():
-    turned = turns.multiply(turns.from_rotation_vector((0.1, 0, 0)), AT_READY.tip_orientation_b)
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0.1, 0, 0)), AT_READY.tip_orientation_b
+    )
     tau = first_torque(law(gravity=False, **FREE), pose(None, turned), joints.state(READY))
     expected = AT_READY.jacobian.T @ np.array([0, 0, 0, 15.0, 0, 0])
     np.testing.assert_allclose(tau, expected, atol=1e-9)
@@ -154,7 +156,9 @@ def test_the_attractor_is_where_it_is_after_a_time_whatever_the_rate_of_ticks(ti
     """exp(-1) of the way is left after one time constant."""
     lagging = law(gravity=False, **FREE | {"attractor_time": 0.2})
     lagging.start(joints.state(READY), None)
-    turned = turns.multiply(turns.from_rotation_vector((0.5, 0, 0)), AT_READY.tip_orientation_b)
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0.5, 0, 0)), AT_READY.tip_orientation_b
+    )
     goal = pose(beside(0.0, 0.1, 0.0), turned)
     for _ in range(ticks - 1):
         lagging.update(goal, joints.state(READY), 0.2 / ticks)
@@ -183,8 +187,10 @@ def test_energy_of_an_arm_on_a_resting_target_only_falls():
     for _ in range(800):
         here = CHAIN.at(arm.q)
         way = here.tip_position_b - AT_READY.tip_position_b
-        turn = turns.rotation_vector(
-            turns.multiply(AT_READY.tip_orientation_b, turns.conjugate(here.tip_orientation_b))
+        turn = rotations.rotation_vector(
+            rotations.multiply(
+                AT_READY.tip_orientation_b, rotations.conjugate(here.tip_orientation_b)
+            )
         )
         kinetic = 0.5 * arm.dq @ here.mass_matrix @ arm.dq
         energies.append(kinetic + 1000 * way @ way + 75 * np.dot(turn, turn))
@@ -200,14 +206,16 @@ def test_an_arm_reaches_a_pose_with_the_default_guards():
     arm = ArmOfMujoco()
     spring = law(EFFORT)
     spring.start(joints.state(arm.q), None)
-    turned = turns.multiply(turns.from_rotation_vector((0, 0, 0.3)), AT_READY.tip_orientation_b)
+    turned = rotations.multiply(
+        rotations.from_rotation_vector((0, 0, 0.3)), AT_READY.tip_orientation_b
+    )
     goal = beside(0.05, 0.1, -0.05)
     for _ in range(4000):
         arm.step(spring.update(pose(goal, turned), joints.state(arm.q, arm.dq), 0.001).tau[0])
     end = CHAIN.at(arm.q)
     np.testing.assert_allclose(end.tip_position_b, goal, atol=1e-3)
-    left = turns.multiply(turned, turns.conjugate(end.tip_orientation_b))
-    np.testing.assert_allclose(turns.rotation_vector(left), 0.0, atol=0.01)
+    left = rotations.multiply(turned, rotations.conjugate(end.tip_orientation_b))
+    np.testing.assert_allclose(rotations.rotation_vector(left), 0.0, atol=0.01)
 
 
 def test_the_grippers_opening_passes_through():

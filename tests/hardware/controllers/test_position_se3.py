@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hardware.controllers import turns
+from hardware.controllers import rotations
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig
 from hardware.controllers.controller import Cascade
 from hardware.controllers.position_se3 import (
@@ -76,10 +76,12 @@ def test_the_force_stays_in_its_cone_and_height_comes_first():
 def test_the_attitude_of_a_force_lifts_along_it_and_looks_to_the_heading(heading):
     force = (0.3, -0.2, 1.0)
     q = attitude_of(force, heading)
-    np.testing.assert_allclose(turns.vertical(q), np.array(force) / math.hypot(*force), atol=1e-12)
-    ahead = turns.rotate(q, (1.0, 0.0, 0.0))
+    np.testing.assert_allclose(
+        rotations.vertical(q), np.array(force) / math.hypot(*force), atol=1e-12
+    )
+    ahead = rotations.rotate(q, (1.0, 0.0, 0.0))
     # x lies in the plane of the force and the heading: it has no part along their normal.
-    normal = turns.cross(force, (math.cos(heading), math.sin(heading), 0.0))
+    normal = rotations.cross(force, (math.cos(heading), math.sin(heading), 0.0))
     assert np.dot(ahead, normal) == pytest.approx(0.0, abs=1e-12)
     assert ahead[0] * math.cos(heading) + ahead[1] * math.sin(heading) > 0
     assert heading_of(attitude_of((0.0, 0.0, 1.0), heading)) == pytest.approx(heading)
@@ -87,7 +89,7 @@ def test_the_attitude_of_a_force_lifts_along_it_and_looks_to_the_heading(heading
 
 def test_a_world_turned_about_the_vertical_gives_the_same_rates_and_thrust():
     turn = quaternion.from_yaw(np.array([2.2]))
-    body = Body(turns.from_rotation_vector((0.3, -0.5, 0.4)))
+    body = Body(rotations.from_rotation_vector((0.3, -0.5, 0.4)))
     body.position, body.velocity = np.array([0.2, -0.1, 0.3]), np.array([0.5, 0.1, -0.2])
     setpoint = pose([0.4, 0.3, 0.1], yaw=0.5)
     fields = body.state.fields
@@ -117,7 +119,7 @@ def test_upside_down_the_rotors_keep_turning():
 @pytest.mark.parametrize(("tilt", "drop"), [(45, 0.5), (120, 2.5)])
 def test_together_they_recover_from_a_tilt(tilt, drop):
     angle = math.radians(tilt)
-    body = Body(turns.from_rotation_vector((0.8 * angle, 0.6 * angle, 0.0)), (0.0, 2.0, -1.0))
+    body = Body(rotations.from_rotation_vector((0.8 * angle, 0.6 * angle, 0.0)), (0.0, 2.0, -1.0))
     assert body.tilt == pytest.approx(angle)
     lowest = fly(body, 6.0, pose())
     assert lowest > -drop
@@ -126,7 +128,7 @@ def test_together_they_recover_from_a_tilt(tilt, drop):
 
 
 def test_a_small_tilt_is_gone_within_a_second():
-    body = Body(turns.from_rotation_vector((math.radians(45), 0.0, 0.0)))
+    body = Body(rotations.from_rotation_vector((math.radians(45), 0.0, 0.0)))
     fly(body, 1.0, pose(), dt=0.004)
     assert body.tilt < math.radians(10)
     assert abs(body.position[2]) < 0.3
@@ -137,14 +139,14 @@ def test_together_they_fly_to_a_place_and_a_heading():
     body = Body()
     fly(body, 5.0, pose([1.0, -2.0, 0.5], yaw=2.5))
     np.testing.assert_allclose(body.position, [1.0, -2.0, 0.5], atol=0.01)
-    assert heading_of(turns.quaternion(body.attitude)) == pytest.approx(2.5, abs=0.02)
+    assert heading_of(rotations.quaternion(body.attitude)) == pytest.approx(2.5, abs=0.02)
 
 
 @pytest.mark.slow
 def test_the_flight_hardly_knows_the_rate_of_ticks():
     ends = []
     for dt in (0.001, 0.002, 0.004):
-        body = Body(turns.from_rotation_vector((0.6, 0.0, 0.0)))
+        body = Body(rotations.from_rotation_vector((0.6, 0.0, 0.0)))
         fly(body, 1.0, pose([0.5, 0.0, 0.0]), dt)
         ends.append(body.position)
     # The body's own integrator is of first order: twice the step, twice the difference.

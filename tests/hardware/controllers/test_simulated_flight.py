@@ -1,4 +1,4 @@
-"""The flight laws, with their default gains, on both plants of the simulated Crazyflie."""
+"""The flight controllers, with their default gains, on both plants of the simulated Crazyflie."""
 
 import math
 from pathlib import Path

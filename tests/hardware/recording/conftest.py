@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hardware.recording.recorder import Recorder
-from hardware.ros.compat import look_around
+from hardware.ros.compat import inspect_environment
 from hardware.ros.policy_node import PolicyNode
 from hardware.ros.policy_step import PolicyStep
 from hardware.ros.session import RosSession
@@ -16,7 +16,7 @@ from policies.bundle import bundle_digest
 from tests.hardware.ros.conftest import patience, sessions  # noqa: F401 - fixtures
 from tests.hardware.ros.test_policy_node import Robot, _has_all, make_bundle
 
-if look_around().rclpy is None:
+if inspect_environment().rclpy is None:
     collect_ignore_glob = ["test_re*.py"]
 
 STEPS = 8
@@ -53,9 +53,9 @@ def record_steps(folder: Path, make: Callable[..., RosSession], task: str) -> Re
         steps.append(_copied(PolicyStep.of(number, number == 1, node.inputs, runner)))
         for _ in range(twin.steps_per_control):
             twin.write(command)
-        recorder.look()
+        recorder.poll()
     wanted = f"policy/step {STEPS}"
-    robot.session.wait_until(lambda: recorder.look() is None and wanted in recorder.line, wanted)
+    robot.session.wait_until(lambda: recorder.poll() is None and wanted in recorder.line, wanted)
     assert recorder.close()
     return Recorded(bag, bundle, steps)
 
@@ -63,7 +63,7 @@ def record_steps(folder: Path, make: Callable[..., RosSession], task: str) -> Re
 def _all_hear(robot: Robot, node: PolicyNode, recorder: Recorder) -> bool:
     """Whether everybody hears everybody; the recorder listens to the policy after the robot."""
     robot.publish(robot.session.now())
-    recorder.look()
+    recorder.poll()
     others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
     publishers = [*robot.publishers.values(), *others]
     heard = all(publisher.get_subscription_count() == 2 for publisher in publishers)

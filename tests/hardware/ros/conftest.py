@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from hardware.ros import robot_inputs
-from hardware.ros.compat import look_around
+from hardware.ros.compat import inspect_environment
 from hardware.ros.session import RosSession
 
-if look_around().rclpy is None:  # tests/hardware/test_ros_is_here.py says so
+if inspect_environment().rclpy is None:  # tests/hardware/test_ros_is_here.py says so
     collect_ignore_glob = ["test_*.py"]
 
 

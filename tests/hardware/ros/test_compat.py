@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hardware.ros.compat import RosError, RosFacts, RosOrigin, judge, look_around, require_ros
+from hardware.ros.compat import (
+    RosError,
+    RosFacts,
+    RosOrigin,
+    choose_installation,
+    inspect_environment,
+    require_ros,
+)
 from robot_rl.core.process import clean_environ
 
 EXTENSION = ".cpython-311-x86_64-linux-gnu.so"
@@ -28,7 +35,7 @@ def facts(prefix: Path, rclpy: Path | None, *, wheels: bool = False, **environ: 
 
 
 def test_wheels_are_taken_where_nothing_else_is(tmp_path):
-    found = judge(facts(tmp_path, install(tmp_path), wheels=True))
+    found = choose_installation(facts(tmp_path, install(tmp_path), wheels=True))
     assert found.origin is RosOrigin.wheels
     assert found.implementations == ["rmw_fastrtps_cpp"]
     assert found.rmw == ""
@@ -36,7 +43,7 @@ def test_wheels_are_taken_where_nothing_else_is(tmp_path):
 
 def test_sourced_installation_is_taken_where_there_are_no_wheels(tmp_path):
     jazzy = tmp_path / "opt" / "ros" / "jazzy"
-    found = judge(
+    found = choose_installation(
         facts(
             tmp_path / "venv", install(jazzy, rmw="rmw_cyclonedds_cpp"),
             AMENT_PREFIX_PATH=str(jazzy), ROS_DISTRO="jazzy",
@@ -49,7 +56,7 @@ def test_sourced_installation_is_taken_where_there_are_no_wheels(tmp_path):
 
 def test_nothing_names_both_remedies(tmp_path):
     with pytest.raises(RosError, match=r"source /opt/ros/.*pip install 'robot_rl\[ros2\]'"):
-        judge(facts(tmp_path, None))
+        choose_installation(facts(tmp_path, None))
 
 
 def test_two_installations_are_refused_whichever_is_found_first(tmp_path):
@@ -57,19 +64,21 @@ def test_two_installations_are_refused_whichever_is_found_first(tmp_path):
     ours, theirs = install(venv), install(jazzy)
     for first in (ours, theirs):
         with pytest.raises(RosError, match=rf"two ROS 2 installations.*{venv}.*{jazzy}.*unset"):
-            judge(facts(venv, first, wheels=True, AMENT_PREFIX_PATH=str(jazzy)))
+            choose_installation(facts(venv, first, wheels=True, AMENT_PREFIX_PATH=str(jazzy)))
 
 
 def test_installation_for_another_python_is_refused(tmp_path):
     jazzy = tmp_path / "jazzy"
     rclpy = install(jazzy, extension=".cpython-312-x86_64-linux-gnu.so")
     with pytest.raises(RosError, match=r"was built for cpython-312.* loads cpython-311"):
-        judge(facts(tmp_path / "venv", rclpy, AMENT_PREFIX_PATH=str(jazzy)))
+        choose_installation(facts(tmp_path / "venv", rclpy, AMENT_PREFIX_PATH=str(jazzy)))
 
 
 def test_unknown_rmw_is_told_before_ros_ends_the_process(tmp_path):
     with pytest.raises(RosError, match="rmw_zenoh_cpp is not installed; installed: rmw_fastrtps"):
-        judge(facts(tmp_path, install(tmp_path), wheels=True, RMW_IMPLEMENTATION="rmw_zenoh_cpp"))
+        choose_installation(
+            facts(tmp_path, install(tmp_path), wheels=True, RMW_IMPLEMENTATION="rmw_zenoh_cpp")
+        )
 
 
 def test_our_own_ros_is_found():
@@ -83,7 +92,7 @@ def test_our_own_ros_is_found():
 @pytest.mark.parametrize("inherits_guard", [True, False])
 def test_node_can_be_made_whatever_environment_a_service_manager_leaves(inherits_guard):
     """With the bootstrapper's guard but without its LD_LIBRARY_PATH no library is found by name."""
-    if not look_around().wheels:
+    if not inspect_environment().wheels:
         pytest.skip("ROS 2 comes from the system here; the wheels are not installed")
     environ = {**clean_environ(), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environ.pop("LD_LIBRARY_PATH", None)

@@ -152,7 +152,7 @@ def _has_all(node: PolicyNode, robot: Robot, stamp: int) -> bool:
     """Whether everything has come; published again until it has, as streams may lose a sample."""
     robot.publish(stamp)
     inputs = node.inputs
-    inputs.look()
+    inputs.poll()
     same = all(
         np.allclose(inputs.state[name], value, atol=1e-9)
         for name, value in robot.twin.read().fields.items()
@@ -247,7 +247,7 @@ def test_gait_clock_runs_by_itself_until_somebody_sends_one(sessions, tmp_path):
 
 
 def _heard_goals(node: PolicyNode) -> set[str]:
-    node.inputs.look()
+    node.inputs.poll()
     return node.inputs.sent_goals
 
 

@@ -1,4 +1,4 @@
-"""The bridge between a loop's mailboxes and topics: what is sent when."""
+"""The bridge between a loop's channels and topics: what is sent when."""
 
 import os
 import time
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.ipc import FieldsSender, StatusSender
-from hardware.control.process import Mailboxes
+from hardware.control.ipc import ArrayPublisher, StatusPublisher
+from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
@@ -25,11 +25,11 @@ WORLD = {GOAL: 3, SENSED: 2}
 
 @dataclass
 class Loop:
-    """The loop's ends of the mailboxes, a bridge, and a node that listens."""
+    """The loop's ends of the channels, a bridge, and a node that listens."""
 
     bridge: RobotBridge
-    world: FieldsSender
-    status: StatusSender
+    world: ArrayPublisher
+    status: StatusPublisher
     listener: RosSession
 
     def tell(self, safety: SafetyState) -> None:
@@ -43,17 +43,17 @@ class Loop:
     def show(self, goal: float, sensed: float) -> None:
         values = {GOAL: np.full((1, 3), goal), SENSED: np.full((1, 2), sensed)}
         self.world.send(values, time.monotonic())
-        self.bridge.look()
+        self.bridge.poll()
 
 
 @pytest.fixture
 def loop(sessions) -> Iterator[Loop]:
     spec = composed(["task=velocity", "robot=go2"]).config.robot.spec
     name = f"test-bridge-{os.getpid()}"
-    boxes = Mailboxes(name)
+    boxes = RobotChannels(name)
     with ExitStack() as stack:
-        world = stack.enter_context(closing(FieldsSender(boxes.world, WORLD)))
-        status = stack.enter_context(closing(StatusSender(boxes.status)))
+        world = stack.enter_context(closing(ArrayPublisher(boxes.world, WORLD)))
+        status = stack.enter_context(closing(StatusPublisher(boxes.status)))
         bridge = RobotBridge(
             sessions("loop"), spec, name=name, clock=MonotonicClock(), gain_sets={}, world=WORLD
         )
@@ -87,7 +87,7 @@ def test_a_new_state_of_safety_is_told_at_the_next_look(loop):
     loop.listener.wait_until(lambda: heard.publishers == 1, "the bridge")
     for safety in (SafetyState.READY, SafetyState.POLICY, SafetyState.SAFE_STOP):
         loop.tell(safety)
-        loop.bridge.look()
+        loop.bridge.poll()
         assert heard.wait(loop.listener, "the state").message == safety.value
     assert loop.bridge.status is not None
     assert loop.bridge.status.safety is SafetyState.SAFE_STOP

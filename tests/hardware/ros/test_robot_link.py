@@ -1,4 +1,4 @@
-"""A robot of somebody else's node: samples and commands through topics and mailboxes."""
+"""A robot of somebody else's node: samples and commands through topics and channels."""
 
 import os
 import re
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.process import Mailboxes
+from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import StampedDriver
-from hardware.drivers.ipc_driver import NeighbourDriver
+from hardware.drivers.ipc_driver import IpcDriver
 from hardware.ros.command_messages import Gains
 from hardware.ros.compat import message
 from hardware.ros.foreign_commands import COMMAND, DAMPING, FORMS, Wiring
@@ -41,7 +41,7 @@ class Joined:
     spec: RobotSpec
     vendor: RosSession
     link: RobotLink
-    driver: NeighbourDriver
+    driver: IpcDriver
     commands: Newest
     wiring: Wiring
     gains: str
@@ -79,7 +79,7 @@ class Joined:
 
         def looked() -> bool:
             again()
-            self.link.look()
+            self.link.poll()
             return ready()
 
         self.vendor.wait_until(looked, "the other side")
@@ -105,8 +105,8 @@ def join(sessions) -> Iterator[Callable[..., Joined]]:
         known = {topic.name for topic in state_topics(spec)}
         named = {name: topic for name, topic in TOPICS.items() if name in known}
         wired = Wiring(source="/theirs", form=form, topics=named, **wiring).check(spec, "/ours")
-        boxes = Mailboxes(f"link.{os.getpid()}.{len(made)}")
-        driver = NeighbourDriver(spec, clock, measured=boxes.measured, sent=boxes.sent, max_age=5.0)
+        boxes = RobotChannels(f"link.{os.getpid()}.{len(made)}")
+        driver = IpcDriver(spec, clock, measured=boxes.measured, sent=boxes.sent, max_age=5.0)
         kp, kd = ([[getattr(j, n) for j in spec.joints]] for n in ("stiffness", "damping"))
         gains = {"policy:1": Gains(stiffness=np.array(kp), damping=np.array(kd))}
         link = RobotLink(
@@ -213,7 +213,7 @@ def test_sample_that_does_not_fit_goes_nowhere_and_is_named(join, change, told):
 @pytest.mark.slow
 def test_silence_and_stamps_that_nobody_fills_are_named(join):
     joined = join()
-    joined.link.look()
+    joined.link.poll()
     assert "nothing has come yet on joint_states, imu/data" in joined.link.trouble
     fields = sample(joined.spec)
     joined.until(
@@ -262,7 +262,7 @@ def test_node_that_knows_only_poses_keeps_one_when_the_stiffness_ends(join, fade
     joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
     for _ in range(20):
         joined.driver.write(soft)
-        joined.link.look()
+        joined.link.poll()
     assert joined.commands.take() is None, "it was never driven: it is left alone"
     joined.told(command(joined.spec))
     joined.told(command(joined.spec, stiffness=0.01 if faded else 1.0))

@@ -1,4 +1,4 @@
-"""Measurements as bytes: what a stencil writes and reads is what the long way would."""
+"""Measurements as bytes: what a template writes and reads is what the long way would."""
 
 from contextlib import suppress
 from typing import Any
@@ -9,7 +9,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from hardware.ros.compat import message, rclpy
 from hardware.ros.state_messages import StateTopic, state_topics
-from hardware.ros.streams import StateReader, StateWriter, Stencil
+from hardware.ros.streams import MessageTemplate, StateReader, StateWriter
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from tests.compositions import composed
@@ -24,9 +24,9 @@ def robot(request) -> RobotSpec:
     return composed([f"task={ROBOTS[request.param]}", f"robot={request.param}"]).config.robot.spec
 
 
-def learnt(robot: RobotSpec, topic: StateTopic) -> Stencil | None:
+def learnt(robot: RobotSpec, topic: StateTopic) -> MessageTemplate | None:
     kind = message(topic.package, topic.message)
-    return Stencil.learn(kind, topic.pack, robot.state_widths, topic.fields)
+    return MessageTemplate.learn(kind, topic.pack, robot.state_widths, topic.fields)
 
 
 def test_all_that_travels_as_it_is_has_a_stencil(robot):
@@ -38,21 +38,21 @@ def test_all_that_travels_as_it_is_has_a_stencil(robot):
 def test_what_a_stencil_writes_is_the_message_of_the_long_way(robot):
     deserialize, state = rclpy("serialization").deserialize_message, some_state(robot, 7)
     for topic in state_topics(robot):
-        if (stencil := learnt(robot, topic)) is None:
+        if (template := learnt(robot, topic)) is None:
             continue
         kind = message(topic.package, topic.message)
         expected = kind()
         topic.pack(state, expected, STAMP)
         for _ in range(2):  # a second message does not remember the first
-            raw = stencil.write(state, STAMP)
+            raw = template.write(state, STAMP)
             assert deserialize(raw, kind) == expected
             strict: Any = TYPES.deserialize_cdr(raw, f"{topic.package}/msg/{topic.message}")
             assert strict.header.stamp.nanosec == STAMP % 10**9, "nothing behind the end"
-            stencil.write(some_state(robot, 8), STAMP + 1)
+            template.write(some_state(robot, 8), STAMP + 1)
 
 
 def test_measurements_come_through_exactly_whoever_sends_them(robot):
-    """By a stencil, or as ROS makes them, which leaves in the gaps what was there before."""
+    """By a template, or as ROS makes them, which leaves in the gaps what was there before."""
     for topic in state_topics(robot):
         wire, got = Wire(), empty_state(robot)
         reader = StateReader(wire, topic, robot.state_widths)
@@ -116,10 +116,10 @@ def test_bytes_that_are_no_message_are_as_nothing(robot, garbled):
 
 def test_a_torn_message_is_not_read_as_numbers(robot):
     topic = state_topics(robot)[0]
-    stencil = learnt(robot, topic)
-    assert stencil is not None
+    template = learnt(robot, topic)
+    assert template is not None
     got = some_state(robot)
-    raw = stencil.write(some_state(robot, 3), STAMP)
+    raw = template.write(some_state(robot, 3), STAMP)
     for torn in (raw[:-8], raw + bytes(8), b"", raw[:4], bytes(len(raw))):
-        assert stencil.read(torn, got) is None
+        assert template.read(torn, got) is None
     np.testing.assert_array_equal(got[topic.fields[0]], some_state(robot)[topic.fields[0]])

@@ -25,7 +25,6 @@ from robot_rl.datasets.writer import DatasetWriter
 from tests.fakes import LinearWorld, ToyEnv
 from tests.robot_rl.datasets.killing import write_and_kill
 from tests.robot_rl.datasets.samples import SPEC, episode, same
-from tests.scripts.tiny_run import SCRIPTS
 
 SEEN = replace(SPEC, images={"front": (48, 64, 3), "wrist": (32, 32, 3)})
 VIDEO = Path("videos/observation.images.wrist/chunk-000/file-001.mp4")
@@ -185,10 +184,9 @@ def test_other_formats_take_the_episodes_without_their_images(command_convert, f
 @pytest.fixture
 def command_convert(monkeypatch, capsys):
     """`data.py convert`."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
 
     def run(*paths: Path) -> str:
-        importlib.import_module("data").main(["convert", *map(str, paths)])
+        importlib.import_module("robot_rl.cli.data").main(["convert", *map(str, paths)])
         return capsys.readouterr().out
 
     return run

@@ -26,7 +26,7 @@ OFFLINE = (*TINY, "training.offline.updates=20", "training.offline.evaluation_in
 
 @pytest.fixture
 def hybrid(proofs) -> Any:
-    return importlib.import_module("proofs.hybrid")
+    return importlib.import_module("scripts.proofs.hybrid")
 
 
 def judged(proofs, proof, rates: dict[str, dict[str, list[float]]]) -> Any:
@@ -77,7 +77,7 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
 def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path: Path) -> None:
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
     record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
-    importlib.import_module("proofs.pages.outcomes").plot_outcomes(proof, record, picture)
+    importlib.import_module("scripts.proofs.pages.outcomes").plot_outcomes(proof, record, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
     page = proofs.page.write_page(proof, record, picture=picture.name)
     assert "## Seed by seed\n\n![Every seed, IQM and 95 % interval](hybrid.png)" in page
@@ -119,7 +119,7 @@ def test_a_tiny_one_from_the_first_stage_to_the_page(
     proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    stages, called = importlib.import_module("proofs.proving.stages"), []
+    stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:
         called.append(script)
@@ -146,12 +146,12 @@ def test_a_tiny_one_from_the_first_stage_to_the_page(
     for (job,) in plan.values():
         answer = train_only(*job.arguments())
         assert answer.code == 0, answer.err
-    answer = command("proof", "hybrid", "seeds=1", "episodes=4", "out=results")
+    answer = command("scripts.proofs.__main__", "hybrid", "seeds=1", "episodes=4", "out=results")
     assert answer.code == 1, answer.err
     assert "5 of 5 trainings were finished before" in answer.out
     assert "FAIL seeds: 1 >= 10" in answer.out
     page = Path("results/hybrid.md").read_text()
     assert page.startswith("# Real data and a simulator that is not quite right: FAIL")
     assert Path("results/hybrid.png").is_file()
-    assert command("proof", "report", "hybrid", "out=results").code == 1
+    assert command("scripts.proofs.__main__", "report", "hybrid", "out=results").code == 1
     assert Path("results/hybrid.md").read_text() == page

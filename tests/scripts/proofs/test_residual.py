@@ -31,7 +31,7 @@ TINY = {
 
 @pytest.fixture
 def residual(proofs) -> Any:
-    return importlib.import_module("proofs.residual")
+    return importlib.import_module("scripts.proofs.residual")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_tiny_one_from_demonstrations_to_the_page(
     proofs, residual, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    stages, called = importlib.import_module("proofs.proving.stages"), []
+    stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:
         called.append(script)
@@ -122,7 +122,7 @@ def test_a_tiny_one_from_demonstrations_to_the_page(
     assert called == ["collect", "train", "export"]  # it is there
     for name in ("residual", "RLPD"):
         call("train", *plan[name][0].arguments())
-    answer = command("proof", "residual", "seeds=1", "episodes=4", "out=results")
+    answer = command("scripts.proofs.__main__", "residual", "seeds=1", "episodes=4", "out=results")
     assert answer.code == 1, answer.err
     assert "3 of 3 trainings were finished before" in answer.out
     assert Path("results/residual.md").read_text().startswith("# A residual on a clone: FAIL")

@@ -15,7 +15,7 @@ __all__ = ["proofs"]  # a fixture
 
 @pytest.fixture
 def stages(proofs) -> Any:
-    return importlib.import_module("proofs.proving.stages")
+    return importlib.import_module("scripts.proofs.proving.stages")
 
 
 def write_set(folder: Path) -> None:
@@ -25,7 +25,7 @@ def write_set(folder: Path) -> None:
 
 def test_a_script_that_fails_is_named_with_its_exit_code(stages, monkeypatch) -> None:
     monkeypatch.setattr(stages.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
-    with pytest.raises(Exception, match=r"scripts/data.py convert a b ended with exit code 3"):
+    with pytest.raises(Exception, match=r"robot-rl data convert a b ended with exit code 3"):
         stages.call("data", "convert", "a", "b")
 
 
@@ -100,7 +100,7 @@ def test_a_collection_of_another_mixture_is_not_taken_for_this_one(
 
 
 def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path: Path) -> None:
-    proof, called = importlib.import_module("proofs.offline_to_online"), []
+    proof, called = importlib.import_module("scripts.proofs.offline_to_online"), []
 
     def call(script: str, out: str, *arguments: str) -> None:
         called.append((script, *arguments))

@@ -11,14 +11,11 @@ from configs.compose import to_plain
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState
 
-SCRIPTS = Path(__file__).parents[4] / "scripts"
-
 
 @pytest.fixture
 def training(monkeypatch):
     """`scripts/proofs/proving/training.py` with trainings that take no time."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    training = importlib.import_module("proofs.proving.training")
+    training = importlib.import_module("scripts.proofs.proving.training")
     monkeypatch.setattr(training.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(training.subprocess, "Popen", FakeTraining)
     FakeTraining.started = []
@@ -174,9 +171,9 @@ class FakeTraining:
     signals: list
 
     def __init__(self, command: list[str], **options) -> None:
-        assert Path(command[1]).name == "train.py"
+        assert command[1:4] == ["-m", "robot_rl.cli", "train"]
         assert options["env"]["OMP_NUM_THREADS"] == "1"
-        arguments = command[2:]
+        arguments = command[4:]
         self.started.append(arguments)
         self.returncode = int(self.fails)
         if self.fails:

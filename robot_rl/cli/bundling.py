@@ -1,0 +1,178 @@
+"""Policy bundles: written from a run, and flown in the simulator to see that they agree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from configs.compose import to_plain
+from configs.schema import RunConfig
+from policies.bases.corrected import CorrectedGraph, CorrectedPolicy
+from policies.bases.queued import QueuedPolicy
+from policies.bundle import load_bundle
+from policies.export import export_bundle
+from policies.runner import PolicyRunner
+from robot_rl.cli.parts import load_policy, make_sim_env, seen_groups
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.episodic import begin_episodes
+from robot_rl.core.errors import BundleError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.trainer import VALIDATION_SEED
+from sim.env import SimEnv
+from sim.task import clocks_of
+
+_TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A bundle that was written and read back."""
+
+    path: Path
+    difference: float
+    """Largest difference between an action of the bundle and one of torch in a trial flight."""
+
+    @property
+    def sentence(self) -> str:
+        """How well it agrees."""
+        return (
+            f"read back and flown {_TRIAL_STEPS} steps in {_TRIAL_WORLDS} worlds: actions differ "
+            f"from torch by at most {self.difference:.1e}"
+        )
+
+
+def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exported:
+    """Export a run's policy, load the bundle and fly it.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        which: `best`, `latest`, or the folder of a checkpoint.
+        path: Folder of the bundle.
+
+    Raises:
+        BundleError: The network cannot be exported, or `path` holds something else.
+        CheckpointError: There is no such checkpoint.
+        StorageError: The folder cannot be written.
+    """
+    env = make_sim_env(
+        config,
+        num_envs=_TRIAL_WORLDS,
+        device=torch.device("cpu"),
+        seed=VALIDATION_SEED,
+        evaluation=True,
+    )
+    policy = load_policy(run, config, env.spec, which)
+    _check_measurable(seen_groups(config))
+    origin = run.provenance()
+    network: nn.Module = policy.module
+    chunks: dict[str, Any] = {}
+    if isinstance(network, QueuedPolicy):
+        chunks = {
+            "chunk_length": network.chunk_length,
+            "replan_interval": network.replan_interval,
+            "ensemble_decay": network.ensemble_decay,
+        }
+        network = network.network
+    elif isinstance(network, CorrectedPolicy):
+        network = CorrectedGraph(network.actor, network.base.policies)
+        inner = [one.onnx for one in network.policies]
+        chunks = {"initial_state": network.initial_state, "inner": inner}
+    export_bundle(
+        path,
+        policy=network,
+        **chunks,
+        terms=config.task.actor,
+        robot=config.robot.spec,
+        action_map=env.action_map,
+        control_dt=env.spec.control_dt,
+        sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
+        goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
+        clocks=clocks_of(env.task),
+        initial_action=[env.initial_action] * env.spec.action_size,
+        provenance={
+            "run": {**origin.get("run", {}), "folder": run.path.name},
+            "checkpoint": {"step": policy.step, "score": policy.score},
+            "git": origin.get("git"),
+            "seed": config.seed,
+            "trained_with": origin.get("packages"),
+            "config": to_plain(config),
+        },
+    )
+    bundle = BundlePolicy.load(path, env, policy.module)
+    obs = env.reset(seed=VALIDATION_SEED)
+    with torch.no_grad():
+        for _ in range(_TRIAL_STEPS):
+            step = env.step(bundle(obs))
+            bundle.on_step(step)
+            obs = step.obs
+    return Exported(path=path, difference=bundle.difference)
+
+
+def _check_measurable(groups: Sequence[str]) -> None:
+    """Refuse a policy that sees what only a simulator knows."""
+    hidden = [name for name in groups if name != "actor"]
+    if hidden:
+        raise BundleError(
+            f"the policy sees the observation group '{hidden[0]}', which no robot measures, and "
+            "only `actor` goes into a bundle; distil it into a student (learner=distill "
+            "learner.teacher=<this run>) and export that"
+        )
+
+
+class BundlePolicy:
+    """Flies simulated robots with a bundle: it measures, remembers and acts as on a robot.
+
+    It reads the simulated sensors and the goals, not the environment's observations; those go to
+    torch, if it is there, so that the two can be compared in every step.
+    """
+
+    def __init__(self, runner: PolicyRunner, env: SimEnv, reference: nn.Module | None) -> None:
+        """Join the parts; use `load`."""
+        self._runner, self._env, self._reference = runner, env, reference
+        self.difference = 0.0
+        """Largest difference between an action and the reference's so far."""
+
+    @classmethod
+    def load(cls, path: Path, env: SimEnv, reference: nn.Module | None) -> "BundlePolicy":
+        """Load a bundle for the worlds of `env`, whose robot must be the bundle's.
+
+        Raises:
+            BundleError: It is damaged or of another version.
+            SpecMismatchError: It was made for another robot or control period.
+        """
+        spec = env.spec
+        runner = load_bundle(
+            path, robot=spec.robot, control_dt=spec.control_dt, num_robots=spec.num_envs
+        )
+        policy = cls(runner, env, reference)
+        begin_episodes(reference, torch.ones(spec.num_envs, dtype=torch.bool))
+        return policy
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Act from the sensors; `obs` is for the reference only."""
+        measured = RobotState(_arrays(self._env.simulation.measured.fields))
+        self._runner.act(measured, _arrays(self._env.task.goal), _arrays(self._env.sensed))
+        action = self._runner.last_action
+        if self._reference is not None:
+            expected = self._reference(obs).cpu().numpy()
+            self.difference = max(self.difference, float(np.abs(action - expected).max()))
+        return torch.from_numpy(action).to(self._env.spec.device)
+
+    def on_step(self, step: EnvStep) -> None:
+        """Start new episodes where the worlds did."""
+        self.begin(step.ended)
+
+    def begin(self, mask: Tensor) -> None:
+        """Start new episodes in the masked worlds, (N,) bool."""
+        self._runner.reset(mask.cpu().numpy())
+        begin_episodes(self._reference, mask)
+
+
+def _arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}

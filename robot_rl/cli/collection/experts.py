@@ -1,0 +1,170 @@
+"""Who acts in collected episodes, and which of them plays which."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.compose import from_plain, to_plain
+from configs.schema import RunConfig
+from robot_rl.cli.bundling import BundlePolicy
+from robot_rl.cli.collection.options import Share
+from robot_rl.cli.parts import load_policy, seen_groups
+from robot_rl.cli.viewing.agents import (
+    BundleAgent,
+    PolicyAgent,
+    RandomAgent,
+    ScriptedAgent,
+    ZeroAgent,
+)
+from robot_rl.core.env import BatchEnv
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.training.runs.run_folder import RunFolder
+from sim.env import SimEnv
+from sim.experts.catalog import scripted_expert
+from sim.viewing.player import Agent
+
+SIMPLE = ("scripted", "random", "zero")
+"""Experts that need no folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expert:
+    """One who acts."""
+
+    name: str
+    """As it is stored with every episode."""
+    identity: str
+    """What tells it from others of this name: a digest of its weights."""
+    disturbed: bool
+    """False where actions are random anyway."""
+    make: Callable[[int], Agent]
+    """By the seed of a round."""
+
+
+def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
+    """An expert by its name, or by the folder of a run, a checkpoint or a bundle.
+
+    Raises:
+        ConfigError: It is none of these, or cannot act in these worlds.
+        BundleError: The bundle is damaged.
+        CheckpointError: There is no such checkpoint, or it is damaged.
+        SpecMismatchError: The policy is for another robot or observation.
+    """
+    if name == "random":
+        return Expert(name=name, identity="", disturbed=False,
+                      make=lambda seed: RandomAgent(env.spec, seed))  # fmt: skip
+    if name == "zero":
+        return _lasting(name, "", ZeroAgent(env.spec))
+    if name == "scripted":
+        return _lasting(name, "", ScriptedAgent(scripted_expert(_own(env, "a scripted expert"))))
+    path = Path(name)
+    if not path.is_dir():
+        told = unknown_name("expert", name, SIMPLE)
+        raise ConfigError(f"{told}, or the folder of a run, of a checkpoint or of a bundle")
+    if (path / "spec.json").is_file():
+        worlds = _own(env, "a bundle")
+        own = config_of(name)
+        assert own is not None
+        _check_alike(own, config, path)
+        policy = BundlePolicy.load(path, worlds, None)
+        digest = hashlib.sha256((path / "policy.onnx").read_bytes()).hexdigest()
+        return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, BundleAgent(policy))
+    return _trained(path, env, config)
+
+
+def config_of(name: str) -> RunConfig | None:
+    """Configuration of the run that an expert is from; None of those that are from none.
+
+    Raises:
+        ConfigError: The folder is of no run.
+    """
+    path = Path(name)
+    if name in SIMPLE or not path.is_dir():
+        return None
+    if not (path / "spec.json").is_file():
+        return from_plain(RunFolder.open(_run_of(path)).config())
+    try:
+        origin = json.loads((path / "provenance.json").read_text())
+        return from_plain(origin["config"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"the bundle {path} does not say which task it was trained for (provenance.json); name "
+            "them: task=... robot=..."
+        ) from None
+
+
+class Casting:
+    """Who plays which episode: always as near to the shares as whole episodes allow."""
+
+    def __init__(self, shares: Sequence[Share]) -> None:
+        """Begin with the first episode."""
+        self._shares = [one.share for one in shares]
+        self._counts = [0] * len(shares)
+        self._cast: list[int] = []
+
+    def of(self, first: int, count: int) -> list[int]:
+        """Number of the expert of each episode from `first` on."""
+        while len(self._cast) < first + count:
+            played = len(self._cast) + 1
+            owed = [s * played - c for s, c in zip(self._shares, self._counts, strict=True)]
+            chosen = owed.index(max(owed))
+            self._counts[chosen] += 1
+            self._cast.append(chosen)
+        return self._cast[first : first + count]
+
+
+def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
+    """A policy out of a run: its best checkpoint, or the one that was named."""
+    run = RunFolder.open(_run_of(path))
+    own = from_plain(run.config())
+    _check_alike(own, config, run.path)
+    which = "best" if path == run.path else str(path)
+    policy = load_policy(run, own, env.spec, which)
+    found = hashlib.sha256()
+    for key, value in policy.module.state_dict().items():
+        found.update(key.encode())
+        found.update(value.detach().cpu().contiguous().numpy().tobytes())
+    agent = PolicyAgent(policy.module.to(env.spec.device))
+    return _lasting(f"{run.path.resolve().name} at step {policy.step}", found.hexdigest(), agent)
+
+
+def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
+    """Refuse a policy that would see or move something else than it was trained with."""
+    one, two = to_plain(run), to_plain(config)
+    names = ["env", "robot.spec", "robot.action", "task.actor", "task.action",
+             "robot.physics_dt", "robot.decimation"]  # fmt: skip
+    if seen_groups(run) != ("actor",):  # what a critic sees are parts of ranges, too
+        names += ["task.critic", "task.randomization"]
+    for name in names:
+        group, _, field = name.partition(".")
+        theirs, ours = (
+            (plain[group] or {}).get(field) if field else plain[group] for plain in (one, two)
+        )
+        if theirs != ours:
+            raise SpecMismatchError(
+                f"the policy of {path} was trained with another {name} than these worlds have; "
+                "leave task and robot out, and its own are taken"
+            )
+
+
+def _run_of(path: Path) -> Path:
+    """Folder of the run that a checkpoint or a bundle lies in."""
+    if path.parent.name == "checkpoints":
+        return path.parent.parent
+    return path.parent if (path / "spec.json").is_file() else path
+
+
+def _own(env: BatchEnv, who: str) -> SimEnv:
+    if not isinstance(env, SimEnv):
+        raise ConfigError(
+            f"{who} acts in worlds of our own (env=sim) only; elsewhere take random, zero, or the "
+            "folder of a run"
+        )
+    return env
+
+
+def _lasting(name: str, identity: str, agent: Agent) -> Expert:
+    """One that begins every round alike."""
+    return Expert(name=name, identity=identity, disturbed=True, make=lambda _: agent)

@@ -1,0 +1,68 @@
+"""Says whether a run's critics are right about stored episodes: `--help` says more."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import check_one_root
+
+_HELP = """Prints what critics think of stored steps beside the returns that really came of them.
+
+usage: python scripts/critics.py run=runs/... [option=value ...]
+
+options:
+  run=runs/...        a run of a learner with critics of the family of SAC (or run=latest)
+  checkpoint=latest   latest, best, or the folder of a checkpoint
+  data=               data set, or run with a saved replay; empty takes training.prior.run
+  parts=4             parts that every episode is cut into
+
+Values far above returns early in an episode are hope; values that do not grow where returns do have
+not learned what pays. In the last part a value is larger: it goes on behind the time limit, and the
+return does not. The policy is another than who acted: with it values may lie below.
+
+example:
+  python scripts/critics.py run=latest data=datasets/peg"""
+
+
+@dataclass(kw_only=True)
+class CriticsOptions:
+    """What the command takes."""
+
+    run: str = ""
+    """Folder of the run, or `latest`."""
+    checkpoint: str = "latest"
+    """latest, best, or the folder of a checkpoint."""
+    data: str = ""
+    """Stored steps; empty takes those that the run learned from."""
+    parts: int = 4
+    """Parts that every episode is cut into."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be looked at."""
+        if not self.run:
+            raise ConfigError("run is empty; say which: run=runs/... or run=latest")
+        if self.parts < 1:
+            raise ConfigError(f"parts must be at least 1, got {self.parts}")
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Look at what the command line names."""
+    overrides, _ = read_overrides(arguments, lambda: _HELP)
+    check_one_root()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from configs.compose import read_options
+
+    options, rest = read_options(CriticsOptions, overrides)
+    if rest:
+        raise ConfigError(f"'{rest[0]}' changes nothing here; options: {', '.join(vars(options))}")
+    from robot_rl.cli.critic_report import judge_critics
+
+    for line in judge_critics(options.run, options.checkpoint, options.data, options.parts):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

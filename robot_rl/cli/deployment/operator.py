@@ -1,0 +1,272 @@
+"""The person's part: start the processes, arm, hand over, watch, stop softly."""
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from hardware.control.ipc import PublishedStatus, StatusSubscriber
+from hardware.control.safety import Condition, SafetyState
+from hardware.ros.compat import message
+from hardware.ros.session import RosSession
+from robot_rl.cli.deployment.options import DeployOptions
+from robot_rl.cli.deployment.parts import LOOP_NODE, DeploymentParts
+from robot_rl.cli.deployment.plan import Deployment
+from robot_rl.cli.deployment.processes import run_bridge, run_link, run_policy, run_robot
+from robot_rl.core.errors import RobotRLError
+
+_START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
+_MOST_PATIENCE = 4.0
+"""Beyond this factor a person does not wait longer for a process or an act."""
+_LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
+_LONG_WAY = 0.05
+"""Distance of two poses that is worth a word [rad]."""
+_OF_A_PERSON = {Condition.LEASE_LATE, Condition.LEASE_LOST, Condition.HUMAN_JUMP}
+"""Of no interest while nobody steers."""
+_STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
+
+
+class DeploymentError(RobotRLError):
+    """A robot, its neighbour or a policy did not do what was asked."""
+
+
+class Operator:
+    """Starts and ends the processes of a deployment, and asks the robot for things."""
+
+    def __init__(
+        self, options: DeployOptions, say: Callable[[str], None] = print,
+        targets: Mapping[str, Callable[[DeploymentParts], None]] | None = None,
+        attend: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Check bundle and robot, then start everything.
+
+        Args:
+            options: Of the deployment.
+            say: Takes lines about the progress.
+            targets: What runs in the place of a process, by its name; measurements look on so.
+            attend: Called again and again while anything is waited for; interrupts it by raising.
+
+        Raises:
+            RobotRLError: The bundle is not for this robot, ROS 2 is missing, and so on.
+        """
+        self.plan = Deployment(options)
+        self.parts = self.plan.parts()
+        """What the processes were given."""
+        self._say, self._attend = say, attend
+        self._session = RosSession(
+            "operator", namespace=self.plan.namespace, domain=self.plan.domain
+        )
+        self._status = StatusSubscriber(self.plan.channels.status)
+        self._since = time.monotonic()
+        self._wanted = SafetyState.READY
+        context = multiprocessing.get_context("spawn")
+        others = {name: (target, self.parts) for name, target in (targets or {}).items()}
+        self.processes: dict[str, BaseProcess] = {
+            name: context.Process(target=target, args=(what,), name=name, daemon=True)
+            for name, (target, what) in {**_targets(self.parts), **others}.items()
+        }
+        self.exit_codes: dict[str, int | None] = {}
+        """How processes ended, by name; filled by `stop`."""
+        ours = (signal.SIGINT, signal.SIGHUP)  # from the first moment on: see `leaving`
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ours}
+        try:
+            for process in self.processes.values():
+                process.start()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @property
+    def status(self) -> PublishedStatus | None:
+        """What the loop told last; None before it has ticked, or of a process that died before."""
+        status = self._status.newest()
+        return status if status is not None and status.time >= self._since else None
+
+    def arm(self) -> None:
+        """Wait for the robot, stand it up, and make it ready.
+
+        Raises:
+            DeploymentError: It does not get there; says why.
+        """
+        self._wait(lambda: self.status is not None, "the robot process", self._patience)
+        self._say(f"robot process is up; arming{self._where}")
+        self._act("arm", SafetyState.READY)
+        self._wanted = SafetyState.READY
+
+    @property
+    def _where(self) -> str:
+        """Where to, where the robot's default pose is not the policy's."""
+        detour = self.plan.detour
+        if detour < _LONG_WAY:
+            return ""
+        if self.parts.arming_pose:
+            return f" in the policy's pose, {detour:.2f} rad from the robot's default one"
+        return (
+            f"; the policy's targets lie around a pose that is {detour:.2f} rad away, and its "
+            "first one may be refused as a jump: arm_at=policy arms there"
+        )
+
+    def reset(self) -> None:
+        """Let a robot that was stopped be armed again; it stays passive.
+
+        Raises:
+            DeploymentError: It does not end its stop; says why.
+        """
+        kind = message("std_srvs", "Trigger")
+        end = time.monotonic() + _STOP_SECONDS
+        while (status := self.status) is None or status.safety in _STOPPED:
+            if time.monotonic() > end:
+                why = f"in '{status.safety.value}': {status.refused}" if status else "silent"
+                raise DeploymentError(f"'reset_estop' did not end the stop; the robot is {why}")
+            self._session.call(kind, f"{LOOP_NODE}/reset_estop", kind.Request())
+            self._check()
+            time.sleep(0.05)
+
+    def hand_over(self) -> None:
+        """Let the policy command.
+
+        Raises:
+            DeploymentError: The robot refuses; says why.
+        """
+        self._act("policy", SafetyState.POLICY)
+        self._wanted = SafetyState.POLICY
+        self._say("the policy is in charge; Ctrl-C stops softly")
+
+    def watch(self, seconds: float) -> None:
+        """Print a line now and then until time is over or the policy is no longer in charge.
+
+        Args:
+            seconds: How long; 0 for ever.
+
+        Raises:
+            DeploymentError: The policy lost the robot, or a process ended.
+        """
+        end = time.monotonic() + (seconds or float("inf"))
+        while time.monotonic() < end:
+            self._attend()
+            status = self.status
+            if status is None or self.processes["robot"].exitcode is not None:
+                raise DeploymentError("the robot process has ended")
+            self._say(line_of(status))
+            if status.safety is not self._wanted:
+                raise DeploymentError(f"the robot went to '{status.safety.value}': {status.trip}")
+            time.sleep(_LINE_SECONDS)
+
+    def stop(self) -> None:
+        """Stop the robot softly, then end every process; allowed more than once."""
+        robot = self.processes.get("robot")
+        if robot is not None and robot.is_alive():
+            robot.terminate()  # the loop's own soft stop; works without ROS, too
+            self._say("stopping softly")
+            robot.join(_STOP_SECONDS)
+        for process in self.processes.values():
+            if process.is_alive():
+                process.terminate()
+        for process in self.processes.values():
+            process.join(_STOP_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self.exit_codes |= {name: one.exitcode for name, one in self.processes.items()}
+        for process in self.processes.values():
+            process.close()  # each holds files of ours
+        if "recorder" in self.processes and (code := self.exit_codes["recorder"]):
+            self._say(f"the recorder ended with exit code {code}; scripts/record.py repairs a bag")
+        self.processes.clear()
+        self._status.close()
+        self._session.close()
+
+    def _act(self, service: str, goal: SafetyState) -> None:
+        """Ask for something again and again until the robot is in a state.
+
+        What forbade it may pass, and one act may take several steps: a robot that had to hold
+        before anybody moved it is made ready again. Asked once too often an act does nothing.
+        """
+        end: float | None = None
+        while (status := self.status) is None or status.safety is not goal:
+            self._check()
+            if status is not None and status.safety in _STOPPED:
+                raise DeploymentError(f"the robot is in '{status.safety.value}': {status.trip}")
+            if end is not None and time.monotonic() > end:
+                why = status.refused if status else "it does not answer"
+                raise DeploymentError(f"'{service}' did not lead to '{goal.value}': {why}")
+            if status is not None and status.safety is not SafetyState.ARMING:
+                self._ask("arm" if status.safety is SafetyState.HOLD else service)
+                end = end or time.monotonic() + _ACT_SECONDS * self._factor
+            time.sleep(_ASK_SECONDS)
+
+    def _ask(self, service: str) -> None:
+        kind = message("std_srvs", "SetBool" if service == "arm" else "Trigger")
+        request: Any = kind.Request()
+        if service == "arm":
+            request.data = True
+        self._session.call(kind, f"{LOOP_NODE}/{service}", request, timeout=self._patience)
+
+    def _wait(self, ready: Callable[[], bool], what: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not ready():
+            self._check()
+            if time.monotonic() > end:
+                raise DeploymentError(f"waited {seconds:g} s for {what}")
+            time.sleep(0.05)
+
+    @property
+    def _patience(self) -> float:
+        """For processes to start [s]."""
+        return _START_SECONDS * self._factor
+
+    @property
+    def _factor(self) -> float:
+        return min(self.plan.options.patience, _MOST_PATIENCE)
+
+    def _check(self) -> None:
+        """Go on only while everything runs and the person wants it."""
+        self._attend()
+        for name, process in self.processes.items():
+            if process.exitcode is not None:
+                raise DeploymentError(
+                    f"the process '{name}' ended with exit code {process.exitcode}; its message "
+                    "stands above"
+                )
+
+
+def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
+    """What runs in which process, with its argument; a recorder, where it is wanted, first."""
+    options = parts.options
+    targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
+    if options.driver == "ros2":
+        targets["link"] = run_link
+    processes: dict[str, tuple[Any, Any]] = {n: (run, parts) for n, run in targets.items()}
+    if not options.record:
+        return processes
+    from robot_rl.cli.deployment.recording import (  # of an extra that others do without
+        Recording,
+        run_recorder,
+    )
+
+    what = Recording(
+        bundle=options.bundle, namespace=parts.namespace, domain=parts.domain,
+        folder=Path(options.record),
+    )  # fmt: skip
+    return {"recorder": (run_recorder, what), **processes}
+
+
+def line_of(status: PublishedStatus) -> str:
+    """One line of the terminal."""
+    lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
+    late = (
+        f"late p50 {1e6 * lateness.p50:.0f} us p99 {1e6 * lateness.p99:.0f} us" if lateness else ""
+    )
+    answers = (
+        f"answers p50 {1e3 * answer.p50:.1f} ms p99 {1e3 * answer.p99:.1f} ms" if answer else ""
+    )
+    unasked = set() if status.safety is SafetyState.HUMAN else _OF_A_PERSON
+    held = ", ".join(sorted(condition.value for condition in status.conditions - unasked)) or "-"
+    parts = [
+        f"{status.safety.value:9}", f"state {1e3 * status.state_age:4.1f} ms old",
+        f"clamped {status.clamped}", f"missed {status.missed}", late, answers, held,
+    ]  # fmt: skip
+    return "  ".join(part for part in parts if part)

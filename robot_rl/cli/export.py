@@ -1,0 +1,110 @@
+"""Writes the policy of a run as a bundle or as C99: `python scripts/export.py run=runs/...`."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import check_one_root
+
+_HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
+With target=c99 also as one C file, for a flight controller that cannot wait for a radio.
+
+usage: python scripts/export.py run=runs/... [option=value ...]
+
+options:
+  run=runs/...        the run (or run=latest, the newest one)
+  checkpoint=best     best, latest, or the folder of a checkpoint
+  target=bundle       bundle, or c99: the bundle of the run, and policy.c and policy.h made from it
+  bundle=             a bundle to make C from instead of a run; nothing else is needed then
+  name=policy         of the C files and of all that they declare
+  out=                folder to write; if empty <run>/bundle, and for C the folder c99 beside it
+
+examples:
+  python scripts/export.py run=latest
+  python scripts/export.py run=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1 out=hover_bundle
+  python scripts/export.py run=latest target=c99
+  python scripts/export.py bundle=hover_bundle target=c99 name=hover out=firmware/hover"""
+
+
+class ExportTarget(Enum):
+    """What is written."""
+
+    bundle = "bundle"
+    c99 = "c99"
+
+
+@dataclass(kw_only=True)
+class ExportOptions:
+    """What the command takes."""
+
+    run: str = ""
+    """Folder of the run, or `latest`."""
+    checkpoint: str = "best"
+    """best, latest, or the folder of a checkpoint."""
+    target: ExportTarget = ExportTarget.bundle
+    """What is written."""
+    bundle: str = ""
+    """Folder of a bundle to read instead of a run."""
+    name: str = "policy"
+    """Of the C files."""
+    out: str = ""
+    """Folder to write; empty for the run's own."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not say what to export."""
+        if not self.run and not self.bundle:
+            raise ConfigError("run is empty; say which: run=runs/... or run=latest")
+        if self.bundle and (self.run or self.target is not ExportTarget.c99):
+            raise ConfigError(
+                f"bundle={self.bundle} can become C only, with target=c99 and without run; got "
+                f"target={self.target.value} and run={self.run or 'nothing'}"
+            )
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Export what the command line says."""
+    overrides, _ = read_overrides(arguments, lambda: _HELP)
+    check_one_root()
+    from configs.compose import read_only_options
+
+    options = read_only_options(ExportOptions, overrides)
+    bundle = Path(options.bundle) if options.bundle else _write_bundle(options)
+    if options.target is ExportTarget.c99:
+        _write_c99(options, bundle)
+
+
+def _write_bundle(options: ExportOptions) -> Path:
+    from configs.compose import from_plain
+    from robot_rl.cli.bundling import export_run
+    from robot_rl.cli.parts import run_path
+    from robot_rl.training.runs.run_folder import RunFolder
+
+    run = RunFolder.open(run_path(options.run))
+    elsewhere = options.out and options.target is ExportTarget.bundle
+    path = Path(options.out) if elsewhere else run.bundle
+    exported = export_run(run, from_plain(run.config()), options.checkpoint, path)
+    print(f"bundle  {exported.path}")
+    print(f"        {exported.sentence}")
+    where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
+    print(f"next    python scripts/evaluate.py run={where} bundle={bundle}")
+    return exported.path
+
+
+def _write_c99(options: ExportOptions, bundle: Path) -> None:
+    from policies.c99.source import COMPILE, write_c99
+
+    folder = Path(options.out) if options.out else bundle.parent / "c99"
+    header, source = write_c99(bundle, folder, options.name)
+    print(f"c99     {source}")
+    print(f"        {header}")
+    compile_it = COMPILE.format(name=options.name)
+    print(f"test    cd {shlex.quote(str(folder))} && {compile_it} && ./a.out")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What follows training: curve, flight, bundle, and where to look. A step that fails says so."""
+
+import logging
+import shlex
+from collections.abc import Callable
+
+from configs.schema import RunConfig
+from robot_rl.cli.bundling import export_run
+from robot_rl.cli.command_line import missing_package
+from robot_rl.cli.parts import launcher, load_policy
+from robot_rl.cli.pictures import draw_policy
+from robot_rl.core.env import BatchEnv
+from robot_rl.core.errors import RobotRLError
+from robot_rl.training.reporting.console import format_count, format_number, format_percent
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.runs.run_folder import RunFolder
+from robot_rl.training.storage.checkpoint import CheckpointStore, read_manifest
+from robot_rl.training.trainer import VALIDATION_SEED
+from sim.env import SimEnv
+
+_logger = logging.getLogger(__name__)
+
+
+def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
+    """Draw and export the best policy of a finished run.
+
+    Args:
+        run: The run.
+        config: Its configuration.
+        env: Worlds at evaluation starts.
+
+    Returns:
+        Lines of a summary: what it is -> where it lies, or why there is none.
+    """
+
+    def draw_curve() -> dict[str, str]:
+        from robot_rl.training.reporting.curves import plot_run  # matplotlib: not for all
+
+        path = run.plots / "learning_curve.png"
+        plot_run(read_metrics(run.metrics_path), path, title=run.path.name)
+        return {"curve": str(path)}
+
+    def draw_episodes() -> dict[str, str]:
+        if not isinstance(env, SimEnv):
+            return {}  # foreign worlds are not drawn
+        policy = load_policy(run, config, env.spec, "best").module
+        return draw_policy(run.path, config, env, policy, seed=VALIDATION_SEED, video=config.video)
+
+    def export() -> dict[str, str]:
+        exported = export_run(run, config, "best", run.bundle)
+        return {"bundle": f"{exported.path} ({exported.sentence})"}
+
+    where = shlex.quote(str(run.path))
+    return {
+        "run": str(run.path),
+        **_attempt("best", lambda: _best(run, config, env)),
+        **_attempt("curve", draw_curve),
+        **_attempt("picture", draw_episodes),
+        **_attempt("bundle", export),
+        "evaluate": f"python scripts/evaluate.py run={where}",
+        "export": f"python scripts/export.py run={where}",
+        "train on": f"{launcher(run)} scripts/train.py resume={where} training.total_steps="
+        f"{2 * config.training.total_steps or 50_000}",
+    }
+
+
+def _attempt(what: str, step: Callable[[], dict[str, str]]) -> dict[str, str]:
+    try:
+        return step()
+    except ModuleNotFoundError as error:
+        return {what: f"none: {missing_package(error, what) or error}"}
+    except RobotRLError as error:
+        return {what: f"none: {error}"}
+    except Exception as error:  # the run is finished and saved: it is not lost now
+        _logger.info("%s failed", what, exc_info=True)  # into log.txt only
+        return {what: f"none: {type(error).__name__}: {error} (log.txt has the details)"}
+
+
+def _best(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
+    """What the best checkpoint reached: success, or return where nothing says what success is."""
+    judged = env.spec.judges_success
+    store = CheckpointStore(run.checkpoints, read_only=True)
+    best = store.best()
+    if best is None:
+        return {"success" if judged else "return": "not measured"}
+    manifest = read_manifest(best)
+    score, episodes = float(manifest["score"]), config.training.evaluation_episodes
+    where = f"best checkpoint, step {format_count(manifest['step'])}"
+    if not judged:
+        mean = f"{format_number(score)}, mean of {episodes} validation episodes, {where}"
+        return {"return": mean}
+    low, high = wilson_interval(round(score * episodes), episodes)
+    return {
+        "success": f"{format_percent(score)} (95 % interval {format_percent(low)} to "
+        f"{format_percent(high)}) of {episodes} validation starts, {where}"
+    }

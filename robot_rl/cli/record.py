@@ -1,0 +1,74 @@
+"""Records a run of a deployed robot: `python scripts/record.py bundle=...`; `--help` says more."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.process import check_one_root
+
+_HELP = """Records what a robot and its policy say over ROS 2, as a rosbag2 folder (MCAP).
+
+usage: python scripts/record.py bundle=runs/<run>/bundle [option=value ...]
+       python scripts/record.py repair <bag>
+
+options:
+  bundle=          folder of the policy that moves the robot
+  out=             folder of the bag, a new one; runs/<run>/bag_<time> if empty
+  seconds=0        how long; 0 until Ctrl-C
+  robot=           the robot at hand; the bundle's own if empty
+  domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
+  namespace=       of all topics; the robot's name if empty
+
+Recorded are the robot's measurements, goals, further inputs, commands, safety/state, safety/estop,
+/diagnostics, and policy/step, on which the policy says what it used, saw and decided. Start it
+before the deployment, or let that start it: python scripts/deploy.py ... record=<folder>.
+`scripts/replay.py`, `ros2 bag info`, `ros2 bag play` and Foxglove read the folder.
+
+Ctrl-C, SIGTERM and a closed terminal end the bag whole. A recorder that was killed loses at most
+the last 0.25 s and what came since; `repair` writes the rest into <bag>_repaired.
+
+examples:
+  python scripts/record.py bundle=runs/.../bundle out=runs/.../bag seconds=60
+  python scripts/record.py repair runs/.../bag"""
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Record what the command line says."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["repair"]:
+        _repair(words[1:])
+        return
+    overrides, _ = read_overrides(words, lambda: _HELP)
+    check_one_root()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from configs.compose import read_only_options
+    from robot_rl.cli.deployment.options import RecordOptions
+    from robot_rl.cli.deployment.plan import Deployment
+    from robot_rl.cli.deployment.process_signals import tell
+    from robot_rl.cli.deployment.recording import ENDINGS, Recording, record
+
+    options = read_only_options(RecordOptions, overrides)
+    plan = Deployment(options)
+    _ = plan.runner  # a bundle of another robot is refused here
+    what = Recording(
+        bundle=options.bundle, namespace=plan.namespace, domain=plan.domain, folder=options.folder
+    )
+    record(what, seconds=options.seconds, ended_by=ENDINGS, say=tell)
+
+
+def _repair(folders: Sequence[str]) -> None:
+    from hardware.recording.repair import repair
+    from robot_rl.core.errors import ConfigError
+
+    if len(folders) != 1 or folders[0].startswith("-"):
+        raise ConfigError(f"repair takes one folder, got {' '.join(folders) or 'none'}")
+    saved = repair(Path(folders[0]))
+    torn = "; the last record was torn" if saved.torn else ""
+    print(f"saved {saved.messages} messages of {saved.seconds:.2f} s in {saved.folder}{torn}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Going on with a run: which run, and what may be changed about it."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from configs.builders import run_device
+from configs.catalog import GROUPS, walk_fields
+from configs.compose import from_plain
+from configs.schema import RunConfig
+from robot_rl.cli.base_policy import kept_base
+from robot_rl.cli.parts import run_path
+from robot_rl.cli.session import go_on
+from robot_rl.cli.worker_rank import dismiss, follow
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.ranks import Ranks, join_ranks
+from robot_rl.training.reporting.console import format_count
+from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+
+_FREE = (
+    "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
+    "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
+    "training.offline.evaluation_interval",
+    "training.prior.run", "training.snapshots.data", "training.demonstrations.data",
+    "training.demonstrations.patience",
+    "learner.teacher", "threads", "device", "rank_timeout_seconds", "video", "env.processes",
+    "cluster.address", "cluster.rows", "cluster.device", "cluster.cpus", "cluster.start_seconds",
+    "cluster.answer_seconds",
+)  # fmt: skip
+"""Fields, or beginnings of fields, that a run may change on its way; step sizes (`_lr`) too."""
+
+_PLACES = ("training.prior.run", "training.snapshots.data")
+"""Free fields that say where something lies: whether there is any stays as it was."""
+
+_FIXED = {
+    "env": "the saved replay and critics belong to the environment as it was",
+    "task": "the saved worlds, replay and critics belong to the task as it was",
+    "robot": "the saved worlds and replay belong to the robot as it was",
+    "learner": "the saved networks, optimisers and replay belong to these settings",
+    "num_envs": "the checkpoint holds the state of exactly that many worlds",
+    "seed": "all random streams go on where they stopped",
+    "training.replay_capacity": "the saved replay has that size",
+    "training.replay.": "the saved replay belongs to these settings",
+    "training.prior.": "what was learned belongs to these settings",
+    "training.demonstrations.": "what was learned belongs to these settings",
+    "training.offline.": "what was learned belongs to these settings",
+    "training.snapshots.": "they lie at the beginning of the run",
+    "training.start.": "it lies at the beginning of the run",
+    "training.warm_up_steps": "they lie at the beginning of the run",
+    "cluster.collectors": "the checkpoint holds the worlds of exactly that many",
+    "training.symmetry": "what was learned belongs to this setting",
+    "training.random_steps": "they lie at the beginning of the run",
+    "runs": "a run stays in its folder",
+}
+
+
+def resume(name: str, overrides: Sequence[str]) -> int:
+    """Go on with a run.
+
+    Args:
+        name: Its folder, or `latest`.
+        overrides: What to change about it.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+
+    Raises:
+        ConfigError: There is no such run, or an override does not make sense for it.
+        StorageError: A process is writing the run, or it cannot be written.
+    """
+    root = [text.partition("=")[2] for text in overrides if text.startswith("runs=")]
+    if name == "latest" and root:  # where to look for it, then; no run moves
+        overrides = [text for text in overrides if not text.startswith("runs=")]
+    path = run_path(name, *root[-1:])
+    config = kept_base(RunFolder.open(path), resumed_config(RunFolder.open(path), overrides))
+    with join_ranks(config.rank_timeout_seconds) as ranks:
+        return follow(config, ranks) if ranks.rank else _resume(path, config, ranks)
+
+
+def finish(path: Path) -> int:
+    """Go on with a run as it is, unless it is finished or another process trains it.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+    """
+    status = RunFolder.open(path).status()
+    if status.state is RunState.FINISHED:
+        print(f"finished already: {path}; train it anew with once=false")
+        return 0
+    if status.state is RunState.RUNNING:
+        print(f"process {status.pid} on {status.hostname} trains it already: {path}")
+        return 0
+    print(f"goes on with: {path}", flush=True)
+    return resume(str(path), [])
+
+
+def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
+    with RunFolder.open(path, write=True) as run:
+        store = CheckpointStore(run.checkpoints, segments=SegmentStore(run.replay))
+        checkpoint = store.load("latest") if store.steps() else None
+        total = config.training.length
+        ended = run.status().state is RunState.FINISHED  # else its outcome is still to be reported
+        if ended and checkpoint is not None and checkpoint.step >= total:
+            dismiss(ranks)
+            print(
+                f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
+                "steps: nothing to do; train it longer with training.total_steps=..., or look at "
+                f"it with: python scripts/evaluate.py run={path}"
+            )
+            return 0
+        return go_on(run, config, checkpoint, ranks)
+
+
+def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
+    """The run's configuration with overrides.
+
+    Raises:
+        ConfigError: An override would change what the saved state depends on.
+    """
+    values, chosen = run.config(), run.provenance().get("run", {})
+    same = {f"{group}={chosen[group]}" for group in GROUPS if group in chosen}
+    same.add(f"env={values.get('schemas', {}).get('env', 'sim')}")
+    before = from_plain(values)
+    config = from_plain(values, [text for text in overrides if text not in same])
+    config = replace(config, device=str(run_device(config)))
+    if config.device.partition(":")[0] != before.device.partition(":")[0]:
+        raise ConfigError(
+            f"the run was trained on {before.device} and cannot go on on {config.device}: their "
+            f"random streams differ; resume it with device={before.device}, or train a new run"
+        )
+    old = {field.path: field.value for field in walk_fields(before)}
+    for field in walk_fields(config):
+        if field.value != old.get(field.path) and not is_free(field.path):
+            raise ConfigError(
+                f"{field.path} cannot change from {old.get(field.path)} to {field.value} on "
+                f"resume: {why_fixed(field.path)}; train a new run for it (without resume=...)"
+            )
+    for name in _PLACES:
+        was, now = (operator.attrgetter(name)(one) for one in (before, config))
+        if bool(was) != bool(now):
+            raise ConfigError(
+                f"{name} cannot change from '{was}' to '{now}' on resume: it may name another "
+                "place of the same data, and the run goes on "
+                + ("with them" if was else "without any")
+                + "; train a new run for it (without resume=...)"
+            )
+    return config
+
+
+def is_free(path: str) -> bool:
+    """Whether a field may change on a run's way."""
+    return path.startswith(_FREE) or (path.startswith("learner.") and path.endswith("_lr"))
+
+
+def why_fixed(path: str) -> str:
+    """Why it may not."""
+    return next(reason for start, reason in _FIXED.items() if path.startswith(start))

@@ -1,0 +1,217 @@
+"""One session of training: a new run from a typed config, or on from where a run stands."""
+
+import contextlib
+import logging
+import shlex
+import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+
+from configs.compose import to_plain
+from configs.schema import RunConfig
+from robot_rl.cli.base_policy import keep_base, without_base
+from robot_rl.cli.faults import keep_faults
+from robot_rl.cli.finish import report_outcome
+from robot_rl.cli.parts import launcher, run_name
+from robot_rl.cli.run_lookup import asked_hash
+from robot_rl.cli.signals import show_and_keep_logs, stop_on_signals, told_aloud
+from robot_rl.cli.training_parts import Parts, build_parts
+from robot_rl.cli.worker_rank import call, follow
+from robot_rl.core.errors import StorageError
+from robot_rl.training.ranks import Ranks, join_ranks
+from robot_rl.training.reporting.console import Console, format_clock, format_count
+from robot_rl.training.reporting.metrics import MetricLog, open_sinks
+from robot_rl.training.runs.provenance import collect_provenance
+from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer
+
+_logger = logging.getLogger(__name__)
+_START = "robot_rl.training.start"
+
+
+def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
+    """Train a new run to its end, together with the other ranks if torchrun started some.
+
+    Args:
+        config: The run.
+        chosen: Name chosen in each config group; the run is called after them.
+
+    Returns:
+        Exit code: 0, or 128 + the signal that stopped it.
+    """
+    with join_ranks(config.rank_timeout_seconds) as ranks:
+        return follow(config, ranks) if ranks.rank else _start(config, chosen, ranks)
+
+
+def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
+    parts, asked = build_parts(config, ranks), asked_hash(config)
+    config = replace(config, device=str(parts.env.spec.device))
+    plain = to_plain(config)
+    name = run_name(config, chosen)
+    origin = collect_provenance(plain, seed=config.seed, device=config.device)
+    origin |= {"ranks": ranks.count, "asked_sha256": asked}
+    with RunFolder.create(config.runs, name, plain, origin) as run:
+        try:
+            call(ranks, run, None)
+            keep_base(run, config)
+            session = _Session(run, config, parts, None)
+        except BaseException:
+            shutil.rmtree(run.path)  # it never began: no half-made folder stays
+            raise
+        return session.run()
+
+
+def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, ranks: Ranks) -> int:
+    """Train a run on from a checkpoint, or from its start where it has none yet.
+
+    Args:
+        run: Opened for writing.
+        config: Its configuration, with what may be changed on resume.
+        checkpoint: Where to go on from.
+        ranks: Processes that train it; rank 0 calls this, the others `follow`.
+
+    Returns:
+        Exit code as of `start`.
+    """
+    parts = build_parts(config, ranks)
+    call(ranks, run, checkpoint)
+    session = _Session(run, config, parts, checkpoint)
+    run.write_config(to_plain(config))  # only now: what does not fit the checkpoint is refused
+    return session.run()
+
+
+class _Session:
+    """A trainer with its folder, its console and its signals."""
+
+    def __init__(
+        self, run: RunFolder, config: RunConfig, parts: Parts, checkpoint: Checkpoint | None
+    ) -> None:
+        self._run, self._config, self._parts = run, config, parts
+        self._console = Console(quiet=config.logging.quiet)
+        self._going_on = checkpoint is not None
+        if parts.replay_memory:
+            self._console.message(parts.replay_memory)
+        if parts.replay_memory and not config.training.save_replay:
+            self._console.message("it is not saved: a resumed run will begin with an empty one")
+        if not parts.env.spec.resumable:
+            self._console.message(
+                "the state of these worlds cannot be saved: "
+                + (
+                    "all begin new episodes"
+                    if self._going_on
+                    else "a resumed run will begin new episodes in all of them"
+                )
+            )
+        step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
+        sinks = open_sinks(
+            config.logging,
+            run.path,
+            name=run.path.name,
+            group="_".join(str(named[part]) for part in ("task", "robot", "learner")),
+            run_config=to_plain(config),
+            resume_step=step if self._going_on else None,
+        )
+        self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
+        segments = SegmentStore(run.replay)
+        store = CheckpointStore(
+            run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
+        )
+        self._trainer = parts.trainer(config, store, segments, self._record)
+        for note in self._trainer.notes:
+            self._console.message(note)
+        if checkpoint is None:
+            # What is told of another run's learner is kept with this one, and shown.
+            with show_and_keep_logs(run, self._console), told_aloud(_START):
+                self._trainer.begin()
+        else:
+            self._trainer.load_state_dict(checkpoint.state)
+            store.discard_after(step)
+
+    def run(self) -> int:
+        """Train, then show what came of it; returns the exit code."""
+        with (
+            contextlib.closing(self._parts.env),
+            contextlib.closing(self._parts.evaluation_env),
+            self._console,
+            self._metrics,
+            show_and_keep_logs(self._run, self._console),
+        ):
+            try:
+                code = self._train()
+            except BaseException as error:
+                aborted = isinstance(error, KeyboardInterrupt)
+                reason = "aborted by a second signal" if aborted else _reason(error)
+                with contextlib.suppress(StorageError):  # a full disk: the error itself says so
+                    self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
+                self._console.close()
+                self._say_how_to_go_on("what was saved is intact")
+                raise
+            if code == 0:
+                summary = report_outcome(
+                    self._run, self._config, without_base(self._parts.evaluation_env)
+                )
+                self._console.finish(self._headline("finished"), summary)
+        return code
+
+    def _train(self) -> int:
+        config = self._config
+        name = self._run.provenance()["run"]
+        _logger.info("trains from step %d to %d", self._step, config.training.length)
+        self._console.start(
+            config.training.length,
+            self._step,
+            f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
+            f"{self._parts.worlds} on {self._parts.where} -> {self._run.path}",
+            start_seconds=self._trainer.seconds,
+        )
+        self._mark(RunState.RUNNING)
+        trainer = self._trainer
+        if self._going_on and isinstance(trainer, Trainer) and trainer.lost_its_replay:
+            self._console.message("the replay was not saved with the run: it starts empty")
+        with stop_on_signals(self._trainer, self._parts.ranks) as caught:
+            finished = self._trainer.run()
+        if finished:
+            self._mark(RunState.FINISHED)
+            self._console.close()
+            return 0
+        number = caught[0] if caught else signal.SIGTERM  # it reached another rank only
+        self._mark(RunState.INTERRUPTED, f"stopped by {signal.Signals(number).name}")
+        self._console.finish(self._headline("stopped"))
+        self._say_how_to_go_on("everything is saved")
+        return 128 + number
+
+    def _headline(self, how: str) -> str:
+        return f"{how} {format_count(self._step)} steps in {format_clock(self._trainer.seconds)}"
+
+    @property
+    def _step(self) -> int:
+        return self._trainer.step
+
+    def _record(self, record: Mapping[str, float]) -> None:
+        self._metrics.write(record)
+        self._console.interval(record)
+        keep_faults(without_base(self._parts.env), self._run.path / "faults", self._step)
+        self._mark(RunState.RUNNING)
+
+    def _mark(self, state: RunState, reason: str = "") -> None:
+        self._run.mark(
+            state,
+            step=self._step,
+            total_steps=self._config.training.length,
+            seconds=self._trainer.seconds,
+            reason=reason,
+        )
+
+    def _say_how_to_go_on(self, what: str) -> None:
+        if CheckpointStore(self._run.checkpoints, read_only=True).steps():
+            command = (
+                f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
+            )
+            self._console.message(f"{what}; go on with: {command}")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,153 @@
+"""Trains a policy: `python scripts/train.py task=hover seed=1`; `--help` lists the choices."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from configs.catalog import describe_choices, describe_fields
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import check_one_root, keep_freed_memory
+
+if TYPE_CHECKING:
+    from configs.compose import Composition
+
+_HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
+
+usage: python scripts/train.py [group=name ...] [field=value ...]
+
+{choices}
+
+most used fields:
+  seed=1                        seed of everything random
+  num_envs=1024                 worlds simulated at once
+  device=auto                   auto, cpu, cuda or cuda:<index>
+  training.total_steps=4e6      length of the run; each task brings its own
+  task.start.attitude_deg=90    any field of the task, the robot or the learner
+  env.id=Hopper-v5              which environment, with env=gymnasium
+  logging.wandb=offline         mirror to Weights & Biases: off, offline, online
+  runs=runs                     folder of all runs
+
+several processes or GPUs (docs/parallel.md):
+  torchrun --nproc-per-node 2 scripts/train.py task=hover
+                                one run, divided: num_envs, replay and batches are totals
+  cluster.collectors=4          one learner, collectors in processes of their own (Ray), on many
+                                machines with cluster.address=auto
+
+other:
+  resume=runs/...               go on with a run (or resume=latest), exactly where it stopped
+  once=true                     leave it alone if it was trained already, go on with it if half
+  -m, --multirun                one run after another for every combination of a=1,2 and b=3,4;
+                                the same command again goes on with what is unfinished
+  hydra/launcher=joblib         with -m: several at once (joblib, submitit_local), or in the queue
+  hydra.launcher.n_jobs=2       of a cluster (submitit_slurm)
+  --cfg job                     print the composed configuration and stop
+  --info fields                 print every field with its type, value and meaning, and stop
+
+examples:
+  python scripts/train.py
+  python scripts/train.py task=tracking seed=2 training.total_steps=1e7
+  python scripts/train.py robot.plant=measured learner.gamma=0.98
+  python scripts/train.py experiment=smoke
+  python scripts/train.py env=gymnasium env.id=Hopper-v5 experiment=hopper
+  python scripts/train.py -m seed=0,1,2 learner.n_step=1,3
+  python scripts/train.py -m seed=0,1,2 hydra/launcher=joblib hydra.launcher.n_jobs=2
+  python scripts/train.py resume=latest training.total_steps=2e7"""
+
+
+@dataclass(kw_only=True)
+class TrainOptions:
+    """What the command takes beside the fields of a run."""
+
+    resume: str = ""
+    """Folder of a run to go on with, or `latest`; empty starts a new one."""
+    once: bool | None = None
+    """Train what was asked for in these words only once: leave a finished run alone, go on with an
+    unfinished one. True with -m where nothing is said."""
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what the command line says."""
+    overrides, flags = read_overrides(
+        arguments, lambda: _HELP.format(choices=describe_choices()), "multirun", "cfg", "info"
+    )
+    check_one_root()
+    keep_freed_memory()
+    # Before torch is imported: threads that spin while they wait are slow on shared cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if flags.cfg or flags.info:
+        _print_config(overrides, fields=bool(flags.info))
+        return
+    for text in overrides:
+        if text.startswith(("hydra/", "hydra.")) and not flags.multirun:
+            raise ConfigError(
+                f"'{text}' says where the jobs of a sweep run, and this is one: add -m"
+            )
+    raise SystemExit(_sweep(overrides) if flags.multirun else _train(overrides))
+
+
+def _train(overrides: Sequence[str]) -> int:
+    """Train one run, or go on with one; returns the exit code."""
+    from configs.compose import compose, read_options
+
+    options, rest = read_options(TrainOptions, overrides)
+    if options.resume:
+        from robot_rl.cli.resume import resume
+
+        return resume(options.resume, rest)
+    composition = compose(rest)
+    if options.once:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("once=true looks for a run in one process: leave torchrun out")
+        return _train_once(composition)
+    from robot_rl.cli.session import start
+
+    return start(composition.config, composition.chosen)
+
+
+def _train_once(composition: "Composition") -> int:
+    """Train a run unless there is one of the same words already; returns the exit code."""
+    from robot_rl.cli.resume import finish
+    from robot_rl.cli.run_lookup import held, run_of
+    from robot_rl.cli.session import start
+
+    with held(composition.config) as ours:
+        if (found := run_of(composition.config)) is not None:
+            return finish(found)
+        if not ours:
+            print("another process has begun with the same run, and will train it")
+            return 0
+        return start(composition.config, composition.chosen)
+
+
+def _sweep(overrides: Sequence[str]) -> int:
+    """Train every combination; returns the exit code."""
+    from configs.compose import read_options
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("-m trains one run after another in one process: leave torchrun out")
+    options, rest = read_options(TrainOptions, overrides)
+    if options.resume:
+        raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
+    from robot_rl.cli.sweeping.sweep import sweep
+
+    return sweep(rest, _train, once=options.once is not False)
+
+
+def _print_config(overrides: Sequence[str], *, fields: bool) -> None:
+    import yaml
+
+    from configs.compose import compose, to_plain
+
+    config = compose(overrides).config
+    print(
+        describe_fields(config)
+        if fields
+        else yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True).rstrip()
+    )
+
+
+if __name__ == "__main__":
+    main()

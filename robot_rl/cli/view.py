@@ -1,0 +1,105 @@
+"""Looks at a task: `python scripts/view.py task=hover agent=random`; `--help` says more."""
+
+import os
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.catalog import choices, describe_fields
+from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.process import check_one_root
+
+_HELP = """Shows a task: in the browser of this machine, or as a film with a contact sheet.
+
+usage: python scripts/view.py [group=name ...] [option=value ...] [field=value ...]
+
+task:  {tasks}
+robot: {robots}
+
+options:
+  agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
+                      or the folder of a bundle, which brings its task and robot
+  video=out.mp4       film the worlds and write out.png, a contact sheet, instead of opening a page
+  seconds=0           length of the film; 0 for one episode, but 10 s at most
+  starts=evaluation   evaluation, or training: where episodes begin
+  port=8080           of the page; 0 for any free one. Only this machine can open it
+
+most used fields:
+  num_envs=4          worlds that run; the page shows one of them, the film up to four
+  seed=0              starts, goals, physical parameters and the random agent
+  device=cpu          where the worlds live: cpu, cuda, cuda:<index> or auto
+  task.start.attitude_deg=90    any field of the task or the robot; --info fields prints them
+
+In the page: pause, step, reset, choose a world, push the robot, move its goal, see contacts and
+what each reward term pays. Ctrl-C ends it.
+
+examples:
+  python scripts/view.py task=reach robot=panda agent=random
+  python scripts/view.py task=hover agent=zero video=hover.mp4
+  python scripts/view.py agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+
+_FILMED, _LONGEST_FILM = 4, 10.0
+"""Worlds in a film, and the longest time of one whose length nobody chose [s]."""
+
+
+@dataclass(kw_only=True)
+class ViewOptions:
+    """What the command takes beside the fields of a run."""
+
+    agent: str = "zero"
+    """zero, random, scripted, or the folder of a bundle."""
+    video: str = ""
+    """The mp4 to write; empty opens a page."""
+    seconds: float = 0.0
+    """Length of the film [s]; 0 for one episode."""
+    starts: str = "evaluation"
+    """evaluation or training."""
+    port: int = 8080
+    """Of the page."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be shown."""
+        if self.starts not in ("evaluation", "training"):
+            raise ConfigError(f"starts must be evaluation or training, got '{self.starts}'")
+        if not 0 <= self.seconds < float("inf"):
+            raise ConfigError(f"seconds must be 0 or more, got {self.seconds:g}")
+        if self.video and not self.video.endswith(".mp4"):
+            raise ConfigError(f"video must end with .mp4, got '{self.video}'")
+
+
+def _help() -> str:
+    tasks = textwrap.fill(", ".join(choices("task")), 90, subsequent_indent=" " * 7)
+    return _HELP.format(tasks=tasks, robots=", ".join(choices("robot")))
+
+
+@exit_with_sentence()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Show what the command line says."""
+    overrides, flags = read_overrides(arguments, _help, "info")
+    check_one_root()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from configs.compose import read_options
+    from robot_rl.cli.viewing.filming import film
+    from robot_rl.cli.viewing.show import configure, make_player, show
+
+    options, rest = read_options(ViewOptions, overrides)
+    run = configure(options.agent, rest)
+    if flags.info:
+        print(describe_fields(run.config))
+        return
+    player = make_player(run.config, options.agent, evaluation=options.starts == "evaluation")
+    if options.video:
+        films = film(
+            player, Path(options.video), title=run.title, worlds=_FILMED,
+            seconds=options.seconds, longest=_LONGEST_FILM,
+        )  # fmt: skip
+        for what, where in films.items():
+            print(f"{what:<14}{where}")
+        return
+    show(player, run.title, options.port)
+
+
+if __name__ == "__main__":
+    main()

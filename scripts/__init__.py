@@ -1,0 +1,1 @@
+"""Commands of the repository: benchmarks, proofs, races, baselines; no shipped package imports them."""

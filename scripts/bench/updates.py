@@ -1,0 +1,252 @@
+"""Gradient steps of SAC per second: ours beside Stable-Baselines3 and SBX, and beside the floor.
+
+Every contender has networks of the same size, no normaliser, and its transitions at hand, and runs
+on one and the same processor. Time is that of the process: what other programs take from the
+processor does not count.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from configs.learner_builders import SACLearnerConfig, build_sac
+from policies.gaussian_actor import GaussianActorConfig
+from policies.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec, GroupSpec
+from robot_rl.core.learner import Learner
+from robot_rl.core.onednn import OneDnnMatmul
+from robot_rl.core.process import clean_environ
+from robot_rl.core.transition import Batch
+from robot_rl.learners.off_policy import Precision
+from robot_rl.learners.optimization import BF16_UNITS
+from scripts.bench.timing import Bar, Section, interleave
+
+OBS, ACTION = 17, 6
+"""Those of HalfCheetah-v5."""
+PEERS = {"SBX": "sbx", "Stable-Baselines3": "sb3"}
+"""Contender to its name in `update_server.py`."""
+BARS = {
+    # (batch, width): ours, other, least ratio
+    (256, 256): [
+        ("ours, fp32", "SBX", 1.0), ("ours, fp32", "Stable-Baselines3", 1.3),
+        ("ours, bf16", "SBX", 1.5),
+    ],
+    (1024, 256): [("ours, bf16", "SBX", 3.0)],
+}  # fmt: skip
+_MEMBERS = 2
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What is measured."""
+
+    batch: int
+    """Transitions per update."""
+    width: int = 256
+    """Units of both hidden layers."""
+    updates: int = 100
+    """Updates in one turn."""
+
+
+SIZES = (Size(batch=256), Size(batch=1024, updates=40))
+
+
+def measure_updates(
+    size: Size, *, rounds: int, python: str | None = None
+) -> tuple[Section, list[str]]:
+    """One table with its bars, and who is absent.
+
+    Args:
+        size: Batch and width.
+        rounds: Turns of each contender.
+        python: Interpreter that has the peers; None tries the present one.
+    """
+    with ExitStack() as stack, one_processor():
+        contenders: dict[str, Callable[[], float]] = {}
+        absent: list[str] = []
+        for name, peer in PEERS.items():
+            try:
+                server = stack.enter_context(PeerUpdates(peer, size, python or sys.executable))
+                contenders[name] = server.rate
+            except FileNotFoundError:
+                absent.append(f"{name} is absent: pip install 'robot_rl[bench]', or --peers-python")
+        floors: dict[str, float] = {}
+        for precision in Precision:
+            name = f"ours, {precision.value}"
+            contenders[name] = own_updates(size, precision)
+            floors[name] = matmul_rate(size, precision) / flops_per_update(size)
+        section = interleave(
+            f"SAC, observation {OBS}, action {ACTION}, networks {size.width}-{size.width}, batch "
+            f"{size.batch}, one thread",
+            "updates/s",
+            contenders,
+            rounds=rounds,
+            notes=_floor_notes(size, floors),
+        )
+    bars = [
+        Bar(ours=ours, other=other, least=least).verdict(section)
+        for ours, other, least in BARS.get((size.batch, size.width), [])
+        if other in contenders
+    ]
+    return section, [bf16_units(), *absent, *bars]
+
+
+def bf16_units() -> str:
+    """What the processor has for products in bf16."""
+    known = torch.cpu.get_capabilities()
+    found = [name for name in BF16_UNITS if known.get(name)]
+    return f"bf16 units of this processor: {', '.join(found) or 'none'}"
+
+
+def own_learner(
+    size: Size, precision: Precision, *, device: torch.device = _CPU, capture: bool = True
+) -> Learner:
+    """Our SAC as the peers have it by default."""
+    spec = EnvSpec(
+        num_envs=1, device=device, groups={"actor": GroupSpec(shape=(OBS,))},
+        action_size=ACTION, control_dt=0.05,
+    )  # fmt: skip
+    hidden = [size.width, size.width]
+    config = SACLearnerConfig(
+        batch_size=size.batch,
+        precision=precision,
+        capture=capture,
+        actor=GaussianActorConfig(hidden=hidden, normalize=False),
+        critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
+    )
+    return build_sac(config, spec, seed=0)
+
+
+def own_updates(size: Size, precision: Precision) -> Callable[[], float]:
+    """Updates per second of ours."""
+    learner, batch = own_learner(size, precision), random_batch(size.batch)
+
+    def measure() -> float:
+        start = time.process_time()
+        for _ in range(size.updates):
+            learner.update(batch)
+        return size.updates / (time.process_time() - start)
+
+    return measure
+
+
+class PeerUpdates:
+    """A peer in an interpreter of its own."""
+
+    def __init__(self, peer: str, size: Size, python: str) -> None:
+        """Start it; raises FileNotFoundError where it is not installed."""
+        sizes = {"obs": OBS, "action": ACTION, "width": size.width, "batch": size.batch,
+                 "updates": size.updates}  # fmt: skip
+        arguments = [f"--{name}={value}" for name, value in sizes.items()]
+        self._process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("update_server.py")), peer, *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=clean_environ({"OMP_NUM_THREADS": "1"}),
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        if self._stdout.readline().strip() != "ready":
+            self.__exit__()
+            raise FileNotFoundError(f"{python} cannot import {peer}")
+
+    def __enter__(self) -> "PeerUpdates":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stdin.close()
+        self._process.wait(timeout=30)
+
+    def rate(self) -> float:
+        """Updates per second."""
+        self._stdin.write("\n")
+        self._stdin.flush()
+        return 1 / float(self._stdout.readline())
+
+
+def flops_per_update(size: Size) -> float:
+    """Of the matrix products that no implementation can leave out.
+
+    Critics: a forward pass each of targets, of the batch and of the actor's actions; gradients of
+    weights and of the hidden layers once, of hidden layers and action once. Actor: two forward
+    passes, gradients of weights and hidden layers.
+    """
+    width, value = size.width, size.width  # of hidden layers, and the products of one value
+    inner = width * width
+    critic = (OBS + ACTION) * width + inner + value
+    critics = _MEMBERS * (3 * critic + critic + 2 * (inner + value) + ACTION * width)
+    head = width * 2 * ACTION
+    actor = OBS * width + inner + head
+    return 2.0 * size.batch * (critics + 3 * actor + inner + head)
+
+
+def matmul_rate(size: Size, precision: Precision) -> float:
+    """Floating point operations per second of the hidden layer's product, at its best."""
+    dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16
+    x, weight = torch.randn(size.batch, size.width), torch.randn(size.width, size.width)
+    layer = _fastest(x.to(dtype), weight.to(dtype))
+    return 2.0 * size.batch * size.width**2 / layer
+
+
+def _fastest(x: torch.Tensor, weight: torch.Tensor) -> float:
+    """Seconds of one product by the faster library."""
+    seconds: list[float] = []
+    for fast in (False, True):
+        with OneDnnMatmul(fast):
+            seconds += [_seconds(lambda: x @ weight) for _ in range(5)]
+    return min(seconds)
+
+
+def _seconds(part: Callable[[], object], repeats: int = 50) -> float:
+    part()
+    start = time.process_time()
+    for _ in range(repeats):
+        part()
+    return (time.process_time() - start) / repeats
+
+
+def _floor_notes(size: Size, floors: Mapping[str, float]) -> dict[str, Callable[[float], str]]:
+    billions = flops_per_update(size) * 1e-9
+
+    def note(floor: float) -> Callable[[float], str]:
+        return lambda rate: (
+            f"floor {floor:.0f}/s ({billions:.2f} GFLOP at {floor * billions:.0f} GFLOP/s): "
+            f"{rate / floor:.0%} of it"
+        )
+
+    return {name: note(floor) for name, floor in floors.items()}
+
+
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """Hold this process and its children on one processor, where the system can."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    if before:
+        os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+def random_batch(size: int, device: torch.device = _CPU) -> Batch:
+    """Transitions of no world in particular."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(device)
+
+    return Batch(
+        obs={"actor": normal(size, OBS)}, action=normal(size, ACTION).tanh(), reward=normal(size),
+        discount=torch.full((size,), 0.99, device=device), next_obs={"actor": normal(size, OBS)},
+        weight=torch.ones(size, device=device),
+    )  # fmt: skip

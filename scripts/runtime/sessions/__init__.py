@@ -1,1 +1,0 @@
-"""A session of training, from asking for it to what follows it."""

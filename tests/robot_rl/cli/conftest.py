@@ -1,0 +1,138 @@
+"""The commands, called as from a shell but in this process."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.robot_rl.cli.deployments import PATIENT
+from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
+from tests.robot_rl.cli.standing_policy import write_standing_policy
+from tests.robot_rl.cli.tiny_run import TINY
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def command(capsys) -> Command:
+    """Run a command: `command("train", "seed=1")`, or a module by its dotted name."""
+
+    def run(name: str, *arguments: str) -> Answer:
+        code = 0
+        try:
+            module = importlib.import_module(name if "." in name else f"robot_rl.cli.{name}")
+            module.main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def train_only(command) -> Callable[..., Answer]:
+    """Train without the pictures and the bundle that follow, and take seconds."""
+
+    def run(*arguments: str) -> Answer:
+        session = importlib.import_module("robot_rl.cli.session")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "report_outcome", lambda *_: {})
+            return command("train", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def refused(command) -> Callable[..., str]:
+    """Run a command that must end with one sentence and exit code 2; returns the sentence."""
+
+    def run(name: str, *arguments: str) -> str:
+        answer = command(name, *arguments)
+        assert answer.code == 2, answer
+        assert answer.err.startswith("error: ")
+        assert answer.err.count("\n") == 1
+        return answer.err
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty folder to be in; runs go to `runs` below it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory) -> Path:
+    """A finished run with everything that training leaves, made once."""
+    root = tmp_path_factory.mktemp("finished")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("robot_rl.cli.train").main([*TINY, f"runs={root}"])
+    assert not ended.value.code
+    return next(root.iterdir())
+
+
+@pytest.fixture(scope="session")
+def go2_bundle(tmp_path_factory) -> Path:
+    """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
+    return write_standing_policy(tmp_path_factory.mktemp("go2") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def reach_bundle(tmp_path_factory) -> Path:
+    """A policy that brings a Panda's hand to its goal."""
+    return write_reaching_policy(tmp_path_factory.mktemp("reach") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def rates_bundle(tmp_path_factory) -> Path:
+    """A policy that hovers a Crazyflie by body rates."""
+    return write_rates_policy(tmp_path_factory.mktemp("rates") / "bundle")
+
+
+@pytest.fixture
+def domain(worker_id: str) -> int:
+    """A ROS domain of this test process; others of these tests take other ones."""
+    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
+    return 82 + number % 10
+
+
+@pytest.fixture
+def deploying() -> SimpleNamespace:
+    """Modules of a deployment."""
+    names = ("operator", "plan", "processes")
+    return SimpleNamespace(
+        **{n: importlib.import_module(f"robot_rl.cli.deployment.{n}") for n in names}
+    )
+
+
+@pytest.fixture
+def deployed(deploying, go2_bundle, domain) -> Iterator[Callable[..., Any]]:
+    """Start a deployment, and end it whatever happens."""
+    started: list[Any] = []
+
+    def start(**options: Any) -> Any:
+        values = {"bundle": str(go2_bundle), "patience": PATIENT, "domain": domain, **options}
+        started.append(
+            deploying.operator.Operator(deploying.plan.DeployOptions(**values), say=lambda _: None)
+        )
+        return started[-1]
+
+    yield start
+    for operator in started:
+        operator.stop()

@@ -1,0 +1,232 @@
+"""What a person can get wrong: one clear sentence, exit code 2, earlier results intact."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import sim.tasks.flights.hover
+from robot_rl.core.process import clean_environ
+from robot_rl.training.runs.run_folder import RunFolder, RunState
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from sim.env import Observer
+from tests.robot_rl.cli.tiny_run import ROOT, TINY
+
+WITHOUT = """
+import runpy, sys
+sys.modules[sys.argv[1]] = None
+del sys.argv[1]
+runpy.run_module("robot_rl.cli", run_name="__main__", alter_sys=True)
+"""
+"""Runs a command in an interpreter that cannot import one package."""
+
+
+def shell(*arguments, **options):
+    """A command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("task=hoover", "did you mean 'hover'"),
+        ("learner=sacc", "did you mean 'sac'"),
+        ("robot=crazyfli", "did you mean 'crazyflie'"),
+        ("training.total_step=5", "did you mean 'training.total_steps'"),
+        ("seed=one", "seed must be a whole number"),
+        ("num_envs=-4", "num_envs must be at least 1, got -4"),
+        ("device=gpu", "device 'gpu' is unknown; known: auto, cpu, cuda"),
+        ("training.replay_capacity=1000000000000", "MB are free"),
+        ("task.actor=[{term: positon_error_w}]", "positon_error_w"),
+        ("robot.spec.rotors=[m1,m1]", "distinct names"),
+        ("learner=h2o", "name them, with a share such as 0.5"),
+        ("learner.freeze_normalizers=true", "leaves normalisers at stored experience"),
+        (
+            "learner.critic.kind=flash learner.freeze_normalizers=true training.start.run=x",
+            "does not hold the batch norm of learner.critic.kind=flash",
+        ),
+        ("training.prior.run=nowhere", "there is no 'nowhere'; expected the folder of a data set"),
+    ],
+)
+def test_mistake_is_one_sentence_and_leaves_nothing(refused, here, override, told):
+    assert told in refused("train", *TINY, *override.split())
+    assert os.listdir(here) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_asked_for_but_absent(refused, here):
+    told = refused("train", *TINY, "device=cuda")
+    assert "device 'cuda' was asked for" in told
+    assert "device=cpu" in told
+
+
+def test_runs_folder_that_cannot_be_written(refused, here):
+    Path("file").touch()
+    told = refused("train", *TINY, "runs=file/runs")
+    assert "cannot make a run in" in told
+    assert "choose another folder" in told
+
+
+def test_runs_folder_without_the_right_to_write(refused, here):
+    Path("runs").mkdir(mode=0o500)
+    # Root may write everywhere but into the kernel's own file system.
+    told = refused("train", *TINY, *(["runs=/proc/runs"] if os.geteuid() == 0 else []))
+    assert "cannot make a run in" in told
+
+
+def only_run(root="runs"):
+    (run,) = Path(root).iterdir()
+    return run
+
+
+def assert_goes_on(train_only, run):
+    """What was saved before the failure is intact."""
+    assert CheckpointStore(run / "checkpoints", read_only=True).load("latest").step == 800
+    assert RunFolder.open(run).status().state is RunState.FAILED
+    assert train_only(f"resume={run}").code == 0
+    assert RunFolder.open(run).status().state is RunState.FINISHED
+
+
+@pytest.mark.slow
+def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, here, monkeypatch):
+    original, calls = sim.tasks.flights.hover.reward_terms, []
+
+    def broken(error, *rest):
+        terms = original(error, *rest)
+        calls.append(len(error))
+        if len(error) == 16 and calls.count(16) > 60:
+            terms[7, sim.tasks.flights.hover.REWARD_NAMES.index("effort")] = float("nan")
+        return terms
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sim.tasks.flights.hover, "reward_terms", broken)
+        answer = command("train", *TINY)
+    assert answer.code == 2
+    assert answer.err.startswith("error: reward term 'effort' was NaN or infinite in 1 world")
+    assert "(7)" in answer.err
+    assert answer.err.count("\n") == 1
+    assert "what was saved is intact; go on with" in answer.out
+    run = only_run()
+    assert "effort" in RunFolder.open(run).status().reason
+    assert_goes_on(train_only, run)
+
+
+@pytest.mark.slow
+def test_observation_that_is_not_a_number_names_world_and_term(
+    command, train_only, here, monkeypatch
+):
+    original, calls = Observer.update, []
+
+    def broken(self, last_action):
+        obs = original(self, last_action)
+        if len(last_action) == 16:
+            calls.append(0)
+            if len(calls) > 60:
+                obs["actor"][5, 0] = float("inf")
+        return obs
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Observer, "update", broken)
+        answer = command("train", *TINY)
+    assert answer.code == 2
+    assert answer.err.startswith("error: actor term '")
+    assert "(5)" in answer.err
+    assert_goes_on(train_only, only_run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensorboard", ["true", "false"])
+def test_full_disk_is_one_sentence(tmp_path, tensorboard):
+    """A limit on the size of files stands in for a full disk: the same calls fail."""
+    limit = 120_000
+    done = shell(
+        "-m", "robot_rl.cli", "train", *TINY, f"logging.tensorboard={tensorboard}",
+        "training.evaluation_interval=320", f"runs={tmp_path}",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: cannot write the segment")
+    assert done.stderr.count("\n") == 1
+    assert RunFolder.open(only_run(tmp_path)).status().state is RunState.FAILED
+
+
+@pytest.mark.slow
+def test_really_full_disk_is_one_sentence_and_the_run_goes_on_after_it(train_only, here):
+    Path("disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk"]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a small file system")
+    try:
+        done = shell(
+            "-m", "robot_rl.cli", "train", *TINY, "logging.tensorboard=true",
+            "training.total_steps=100000", "training.replay_capacity=100000", "runs=disk",
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert "no space is left on the disk" in done.stderr.splitlines()[-1]
+        shutil.copytree(only_run("disk"), "rescued")
+    finally:
+        subprocess.run(["umount", "disk"], check=True)
+    step = CheckpointStore("rescued/checkpoints", read_only=True).load("latest").step
+    answer = train_only("resume=rescued", f"training.total_steps={step + 800}")
+    assert answer.code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [
+        ("hydra", "train", ()),
+        ("torch", "train", ()),
+        ("warp", "sim", ()),
+        ("tensorboard", "train", ("logging.tensorboard=true",)),
+        ("wandb", "train", ("logging.wandb=offline",)),
+    ],
+)
+def test_missing_package_is_named_with_the_extra_that_brings_it(
+    tmp_path, package, extra, arguments
+):
+    done = shell("-c", WITHOUT, package, "train", *TINY, f"runs={tmp_path}", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert f"pip install 'robot_rl[{extra}]'" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "line"), [("matplotlib", "curve"), ("av", "video"), ("onnxscript", "bundle")]
+)
+def test_package_missing_after_training_costs_its_picture_and_not_the_run(tmp_path, package, line):
+    film = f"video={'true' if line == 'video' else 'false'}"
+    done = shell("-c", WITHOUT, package, "train", *TINY, f"runs={tmp_path}", film)
+    assert done.returncode == 0, done.stderr
+    (told,) = [text for text in done.stdout.splitlines() if text.split()[:1] == [line]]
+    assert "none: " in told
+    assert "pip install 'robot_rl[" in told
+    assert RunFolder.open(only_run(tmp_path)).status().state is RunState.FINISHED
+
+
+@pytest.mark.slow
+def test_shell_sees_exit_code_and_sentence(tmp_path):
+    done = shell("-m", "robot_rl.cli", "train", "task=hovr", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: task 'hovr' is unknown (did you mean 'hover'?); known: clutter, drawer, gates, "
+        "hover, lift, motion, peg, reach, stand_up, tracking, velocity, velocity_hidden, "
+        "velocity_rough\n"
+    )

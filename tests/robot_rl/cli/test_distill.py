@@ -1,0 +1,130 @@
+"""From a teacher that knows all to a student in a bundle, and every teacher that does not fit."""
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.training.runs.run_folder import find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.compositions import composed
+from tests.equality import assert_same
+from tests.robot_rl.cli.tiny_run import TINY
+
+STUDENT = (
+    "task=hover", "learner=distill", "num_envs=16", "task.episode_length=0.5",
+    "task.success_window=0.2", "learner.actor.hidden=[16]", "learner.batch_size=16",
+    "learner.mixture_updates=100", "training.total_steps=1600", "training.replay_capacity=800",
+    "training.evaluation_interval=800", "training.evaluation_episodes=4",
+    "logging.tensorboard=false", "logging.interval_seconds=1000", "video=false",
+    "learner.actor.encoder.kind=mlp", "learner.actor.encoder.hidden=[8]",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def teacher(tmp_path_factory) -> Path:
+    """A folder with a finished run whose actor sees the group `critic`, made once."""
+    root = tmp_path_factory.mktemp("teacher")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("robot_rl.cli.train").main([
+            *TINY, f"runs={root}", "learner.actor.groups=[critic]",
+            "learner.actor.encoder.kind=mlp", "learner.actor.encoder.terms=[sensed/plant]",
+        ])  # fmt: skip
+    assert not ended.value.code
+    return root
+
+
+def state_of(root: Path) -> dict:
+    return CheckpointStore(find_runs(root)[-1] / "checkpoints", read_only=True).load("latest").state
+
+
+@pytest.mark.slow
+def test_a_teacher_is_not_exported_and_its_student_is(command, refused, here, teacher):
+    told = refused("export", f"run={find_runs(teacher)[-1]}")
+    assert "group 'critic', which no robot measures" in told
+    assert "learner=distill" in told
+    student = (*STUDENT, "learner.actor.encoder.estimate=[linear_velocity_w]")
+    answer = command(
+        "train", *student, f"learner.teacher={teacher}", "learner.estimation.next_obs=true"
+    )
+    assert answer.code == 0, answer.err
+    (run,) = find_runs("runs")
+    names = {name for line in (run / "metrics.jsonl").open() for name in json.loads(line)}
+    assert {"train/actor_loss", "train/estimate_loss", "train/next_obs_loss"} <= names
+    inputs = onnx.load(run / "bundle" / "policy.onnx").graph.input
+    assert [value.name for value in inputs] == ["actor"]
+    # Nobody needs the teacher any more.
+    shutil.copytree(run, "copy")
+    config = Path("copy/config.yaml")
+    config.write_text(config.read_text().replace(str(teacher), "runs/gone"))
+    flown = command("evaluate", "run=copy", "episodes=4", "video=false", "bundle=copy/bundle")
+    assert flown.code == 0, flown.err
+    (line,) = [one for one in flown.out.splitlines() if one.startswith("actions of the bundle")]
+    assert float(line.split()[-1]) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_stopped_and_resumed_student_equals_the_uninterrupted_one(
+    train_only, here, teacher, monkeypatch
+):
+    from tests.robot_rl.cli.test_train import assert_equal_ends, interrupt
+
+    arguments = (*STUDENT, f"learner.teacher={teacher}", "learner.latent_weight=1")
+    assert train_only(*arguments, "runs=whole").code == 0
+    collector = importlib.import_module("robot_rl.training.collector").Collector
+    collect, done = collector.collect, []
+
+    def stop_once(self) -> None:
+        if self.world_steps >= 1000 and not done:
+            done.append(self.world_steps)
+            interrupt()
+        collect(self)
+
+    monkeypatch.setattr(collector, "collect", stop_once)
+    assert train_only(*arguments).code == 130
+    (run,) = find_runs("runs")
+    assert train_only(f"resume={run}").code == 0
+    assert_equal_ends(run, find_runs("whole")[-1])
+    assert_same(state_of(Path("runs"))["learner"]["teacher"], state_of(teacher)["policy"])
+
+
+TEACHER = ("task=velocity_hidden", "learner.actor.groups=[critic]")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (["robot=go1"], "has name go1"),
+        (["task=stand_up", "robot=go2"], "another kind of task"),
+        (["robot.action_scale=0.9"], "another action map"),
+        (["robot.decimation=8"], r"another control period \[s\]"),
+        (["task.randomization.payload=[0,1]"], "randomization.payload, which sensed/plant"),
+    ],
+)
+def test_a_teacher_of_other_worlds_is_refused(monkeypatch, change, told):
+    check = importlib.import_module("robot_rl.cli.teachers").check_teacher
+    ours = composed(TEACHER).config
+    check("runs/t", ours, ours, ("critic",))
+    tasks = [text for text in change if text.startswith("task=")] or ["task=velocity_hidden"]
+    rest = [text for text in change if text not in tasks]
+    with pytest.raises(SpecMismatchError, match=told):
+        check("runs/t", ours, composed((*tasks, *rest)).config, ("critic",))
+
+
+def test_a_teacher_that_sees_other_terms_is_refused(monkeypatch):
+    check = importlib.import_module("robot_rl.cli.teachers").check_teacher
+    theirs, ours = composed(["task=velocity"]).config, composed(TEACHER).config
+    with pytest.raises(SpecMismatchError, match=r"group 'actor'.*3 frame.*10 frame"):
+        check("runs/t", theirs, ours, ("actor",))
+
+
+def test_no_teacher_and_no_run_are_refused(monkeypatch, here):
+    open_teacher = importlib.import_module("robot_rl.cli.teachers").open_teacher
+    with pytest.raises(ConfigError, match="needs a teacher: give learner"):
+        open_teacher("")
+    with pytest.raises(ConfigError, match="runs/none is neither a run nor a folder of runs"):
+        open_teacher("runs/none")

@@ -1,0 +1,201 @@
+"""`scripts/doctor.py`: every finding with its remedy, and an exit code that can be relied on."""
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hardware.ros.compat import inspect_environment, message
+from hardware.ros.message_parts import put_stamp
+from hardware.ros.session import RosSession
+from tests.compositions import composed
+
+pytestmark = [
+    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
+]
+
+
+@pytest.fixture
+def publishing(domain) -> Iterator[Callable[..., None]]:
+    """Publish on a topic of /go2, so many times a second, until the test is over."""
+    session, over = RosSession("driver", namespace="/go2", domain=domain), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(
+        topic: str, make: Callable[[RosSession], Any], kind: str = "JointState",
+        rate: float = 100.0,
+    ) -> None:  # fmt: skip
+        publisher = session.publisher(topic, message("sensor_msgs", kind))
+
+        def work() -> None:
+            while not over.wait(1 / rate):
+                publisher.publish(make(session))
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield start
+    over.set()
+    for thread in threads:
+        thread.join()
+    session.close()
+
+
+def joints(names: list[str], late: float = 0.0) -> Callable[[RosSession], Any]:
+    def make(session: RosSession) -> Any:
+        packed = message("sensor_msgs", "JointState")()
+        packed.name = names
+        packed.position = [0.0] * len(names)
+        put_stamp(packed.header, session.now() - round(late * 1e9))
+        return packed
+
+    return make
+
+
+def test_machine_alone_is_examined_without_a_bundle(command):
+    answer = command("doctor")
+    assert answer.code == 0, answer.out
+    for word in ("ROS 2", "SCHED_FIFO", "no bundle was named"):
+        assert word in answer.out
+
+
+def test_rmw_that_is_not_installed_is_a_fault(command, monkeypatch):
+    monkeypatch.setenv("RMW_IMPLEMENTATION", "rmw_of_somebody_cpp")
+    answer = command("doctor")
+    assert answer.code == 1
+    assert "FAULT    ROS 2: RMW_IMPLEMENTATION=rmw_of_somebody_cpp is not installed" in answer.out
+
+
+@pytest.mark.slow
+def test_bundle_of_another_robot_is_a_fault_and_ends_the_examination(command, go2_bundle):
+    answer = command("doctor", f"bundle={go2_bundle}", "robot=go1")
+    assert answer.code == 1
+    assert "FAULT    bundle: the policy was made for robot 'go2'" in answer.out
+    assert "joint_command" not in answer.out
+
+
+@pytest.mark.slow
+def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domain):
+    answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5")
+    assert answer.code == 0, answer.out
+    assert "ok       nobody else sends commands on /go2/joint_command" in answer.out
+    assert "nothing comes on /go2/joint_states: the twin will fill it" in answer.out
+
+
+@pytest.mark.slow
+def test_second_sender_of_commands_is_a_fault(command, go2_bundle, domain, publishing):
+    publishing("joint_command", joints([]))
+    answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=3")
+    assert answer.code == 1, answer.out
+    assert "FAULT    1 publish on /go2/joint_command already" in answer.out
+    assert "-> stop them: ros2 topic info -v /go2/joint_command" in answer.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "late", "told"),
+    [
+        (["elbow"], 0.0, "FAULT    /go2/joint_states: a message lacks"),
+        (None, 5.0, "FAULT    stamps on /go2/joint_states differ from this clock by 5."),
+    ],
+)
+def test_topics_that_do_not_fit_are_faults(
+    command, go2_bundle, domain, publishing, names, late, told
+):
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    publishing("joint_states", joints(names or robot.joint_names, late))
+    answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=3")
+    assert answer.code == 1, answer.out
+    assert told in answer.out
+    assert "Hz, declared are 500 Hz" in answer.out
+
+
+def urdf(**changes: str) -> str:
+    """A go2 with the limits of the YAML, but for those of its first joint that are changed."""
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    joints = []
+    for joint in robot.joints:
+        low, high = joint.position_limit
+        limit: dict[str, Any] = {"lower": low, "upper": high}
+        limit |= {"velocity": joint.velocity_limit, "effort": joint.effort_limit}
+        limit |= changes if joint is robot.joints[0] else {}
+        written = " ".join(f'{name}="{value}"' for name, value in limit.items())
+        joints.append(f'<joint name="{joint.name}" type="revolute"><limit {written}/></joint>')
+    return f"<robot name='go2'>{''.join(joints)}</robot>"
+
+
+CONTROL = '<ros2_control><joint name="FL_hip_joint"/></ros2_control>'
+"""What a URDF says of the same joint elsewhere, without limits."""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (urdf(), "ok       joints and limits of the YAML lie within /d"),
+        (urdf(effort="5"), "FAULT    the YAML allows more than /d: FL_hip_joint effort 23.7 bey"),
+        (urdf(upper="0.5"), "FL_hip_joint position [-1.0472, 1.0472] beyond [-1.0472, 0.5]"),
+        (urdf().replace("RR_calf_joint", "tail"), "FAULT    /d lacks ['RR_calf_joint']; it has"),
+        (
+            urdf(effort="5").replace("</robot>", f"{CONTROL}</robot>"),
+            "FL_hip_joint effort 23.7 bey",
+        ),
+        ("<robot>", "warning  /d is no XML"),
+    ],
+)
+def test_limits_beyond_those_of_the_urdf_are_faults(monkeypatch, text, told):
+    description = importlib.import_module("robot_rl.cli.diagnostics.description")
+    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    found = list(description.compare_description(text, robot, "/d"))
+    assert told in "\n".join(one.line for one in found)
+    assert all(one.remedy for one in found if one.level.name != "good")
+
+
+@pytest.mark.slow
+def test_description_and_cameras_of_the_graph_are_looked_at(
+    command, go2_bundle, domain, publishing
+):
+    publishing("front/image", lambda _: message("sensor_msgs", "CompressedImage")(),
+               "CompressedImage", 20.0)  # fmt: skip
+    somebody = RosSession("describer", namespace="", domain=domain)
+    try:
+        text = message("std_msgs", "String")()
+        text.data = urdf(effort="5")
+        latched = somebody.publisher("/robot_description", message("std_msgs", "String"),
+                                     latched=True)  # fmt: skip
+        latched.publish(text)
+        answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=5")
+    finally:
+        somebody.close()
+    assert answer.code == 1, answer.out
+    assert (
+        "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort" in answer.out
+    )
+    assert "camera /go2/front/image: " in answer.out
+    rate = float(answer.out.split("camera /go2/front/image: ")[1].split()[0])
+    assert 5 < rate < 25
+
+
+@pytest.mark.slow
+def test_node_that_is_not_there_is_a_fault_of_driver_ros2(command, go2_bundle, domain):
+    answer = command(
+        "doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5", "driver=ros2",
+        "source=/vendor", "topics={imu/data:imu}",
+    )  # fmt: skip
+    assert answer.code == 1
+    assert "FAULT    nothing comes on /vendor/joint_states" in answer.out
+    assert "FAULT    nothing comes on /vendor/imu\n         -> start the robot's node" in answer.out
+    assert "FAULT    nobody listens to commands on /vendor/joint_command" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mode=shadow"], "option 'mode' is unknown"),
+        (["listen=0"], "listen must be a number of seconds > 0, got 0.0"),
+        (["driver=ros"], "driver 'ros' is unknown (did you mean 'ros2'?); known: fake, ros2"),
+    ],
+)
+def test_what_cannot_be_examined_is_refused_in_a_sentence(refused, arguments, told):
+    assert told in refused("doctor", *arguments)

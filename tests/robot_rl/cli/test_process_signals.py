@@ -1,0 +1,75 @@
+"""What the person at the terminal wants: signals, and a terminal that is gone."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
+
+
+@pytest.fixture
+def leaving(monkeypatch) -> Iterator[ModuleType]:
+    """The module; handlers are put back."""
+    import importlib
+
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    yield importlib.import_module("robot_rl.cli.deployment.process_signals")
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", NUMBERS[:3])
+def test_signal_interrupts_and_is_remembered(leaving, number):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it runs with `&`
+    person = leaving.Person()
+    person.give_up()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)
+    assert person.left
+    with pytest.raises(KeyboardInterrupt):
+        person.give_up()
+
+
+def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(leaving, monkeypatch):
+    moment = 0.0
+    monkeypatch.setattr(leaving.time, "monotonic", lambda: moment)
+    person = leaving.Person()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    for number in NUMBERS[:3]:
+        signal.raise_signal(number)
+    moment = 1.0
+    signal.raise_signal(signal.SIGTERM)
+    moment = 2.0
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert person.left
+
+
+def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(leaving, monkeypatch):
+    moment = 0.0
+    monkeypatch.setattr(leaving.time, "monotonic", lambda: moment)
+    person = leaving.Person()
+    person.stops()
+    signal.raise_signal(signal.SIGINT)
+    moment = 1.0
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_line_that_nobody_can_read_ends_the_watching(leaving, monkeypatch, tmp_path):
+    person = leaving.Person()
+    read, write = os.pipe()
+    kept = os.dup(write)
+    with os.fdopen(write, "w") as gone:
+        os.close(read)
+        monkeypatch.setattr(sys, "stdout", gone)
+        person.tell("policy")
+        with pytest.raises(KeyboardInterrupt):
+            person.give_up()
+        person.tell("stopping softly")  # goes nowhere, and harms nothing
+    os.close(kept)

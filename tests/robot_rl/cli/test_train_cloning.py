@@ -1,0 +1,98 @@
+"""`scripts/train.py learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.training.reporting.metrics import read_metrics
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.robot_rl.cli.demonstrations import write_demonstrations
+from tests.robot_rl.cli.test_train import tensors
+
+pytestmark = pytest.mark.slow
+
+SMALL = {
+    "bc": ("learner=bc", "learner.actor.hidden=[16]"),
+    "flow": ("learner=flow", "learner.actor.hidden=[16]", "learner.actor.steps=2"),
+    "act": ("learner=act", "learner.actor.width=16", "learner.actor.feedforward=16",
+            "learner.actor_lr=1e-3", "learner.replan_interval=1", "learner.ensemble=true"),
+}  # fmt: skip
+SHORT = (
+    "task.episode_length=0.2", "task.success_window=0.1", "video=false",
+    "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "training.evaluation_episodes=4",
+    "training.evaluation_interval=20", "training.total_steps=60", "learner.batch_size=16",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_demonstrations(tmp_path_factory.mktemp("data") / "set")
+    return f"training.demonstrations.data={folder}"
+
+
+def states(run: Path) -> Any:
+    return tensors(CheckpointStore(run / "checkpoints", read_only=True).load("latest").state)
+
+
+def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -> None:
+    assert command("train", *SMALL["act"], *SHORT, data).code == 0
+    run = next((here / "runs").iterdir())
+    records = read_metrics(run / "metrics.jsonl")
+    losses = [r["eval/validation_loss"] for r in records if "eval/validation_loss" in r]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+    assert all("eval/success" in r for r in records if "eval/validation_loss" in r)
+    answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
+    assert answer.code == 0, answer.err
+    differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
+    assert float(differ[0].split()[-1]) < 1e-4
+
+
+@pytest.mark.parametrize("learner", ["flow", "act"])
+def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner) -> None:
+    average = "learner.average=0.9"
+    train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
+    train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, "training.total_steps=20")
+    part = next((here / "parts").iterdir())
+    train_only(f"resume={part}", "training.total_steps=60")
+    one, two = states(next((here / "whole").iterdir())), states(part)
+    assert one.keys() == two.keys()
+    assert len(one) > 10
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def test_a_run_that_gets_no_better_stops_early(here, train_only, data) -> None:
+    patience = "training.demonstrations.patience=2"
+    answer = train_only(
+        "learner=bc", *SHORT, data, patience, "learner.actor_lr=0", "training.total_steps=400"
+    )
+    assert answer.code == 0, answer.err
+    run = next((here / "runs").iterdir())
+    assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
+    assert train_only(f"resume={run}").code == 0  # it is tired still
+    assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
+
+
+def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data) -> None:
+    assert "none were named" in refused("train", "learner=bc")
+    assert "learn from demonstrations alone" in refused("train", "learner=sac", data)
+    told = refused("train", "learner=bc", "task=reach", data)
+    assert "are of task hover, and this run is of task reach" in told
+    told = refused("train", "learner=bc", "robot=x500", data)
+    assert "the robot crazyflie" in told
+    told = refused("train", "learner=bc", "training.demonstrations.data=nowhere")
+    assert "nowhere" in told
+    told = refused("train", "learner=flow", data, "learner.replan_interval=9")
+    assert "learner.replan_interval must lie in [1, 8], got 9" in told
+    for ignored in (
+        "training.start.run=runs", "training.prior.run=x", "training.symmetry=augment",
+        "training.replay.priority=0.6", "training.snapshots.data=x",
+    ):  # fmt: skip
+        told = refused("train", "learner=bc", data, ignored)
+        assert f"{ignored} is for learners that step worlds" in told
+    told = refused("train", "learner=bc", data, f"training.prior.run={here}")
+    assert "training.prior.run" in told
+    assert not (here / "runs").exists() or not list((here / "runs").iterdir())

@@ -1,0 +1,90 @@
+"""`scripts/train.py cluster.collectors=2`: one learner, two collectors that Ray placed."""
+
+import importlib
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.robot_rl.cli.tiny_run import TINY
+
+CLUSTER = (*TINY, "cluster.collectors=2", "cluster.rows=32", "cluster.start_seconds=250")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["num_envs=15"], "num_envs=15 was asked of 2 collectors"),
+        (["cluster.rows=8"], "cluster.rows must be at least 32"),
+        (["training.demonstrations.data=x"], "learning from demonstrations collects nothing"),
+        (["cluster.collector=2"], "did you mean 'cluster.collectors'"),
+    ],
+)
+def test_what_cannot_be_collected_elsewhere_is_refused(refused, here, overrides, told):
+    assert told in refused("train", *CLUSTER, *overrides)
+    assert not find_runs("runs")
+
+
+@pytest.mark.parametrize(
+    ("learner", "told"),
+    [("distill", "acts by more than its policy"), ("bc", "demonstrations collects nothing")],
+)
+def test_learners_that_need_more_than_a_policy_are_refused(refused, here, learner, told):
+    names = ("cluster.collectors=2", f"learner={learner}", "training.demonstrations.data=x")
+    assert told in refused("train", *names)
+
+
+def test_without_ray_the_extra_is_named(refused, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("ray_fleet", "ray_cluster"):
+        monkeypatch.delitem(sys.modules, f"robot_rl.training.cluster.{name}", raising=False)
+    told = refused("train", *CLUSTER)
+    assert "cluster.collectors needs the package 'ray'" in told
+    assert "robot_rl[cluster]" in told
+
+
+@pytest.mark.slow
+def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, here, monkeypatch):
+    ray = importlib.import_module("ray")
+    async_collector = importlib.import_module("robot_rl.training.cluster.async_collector")
+    collect = async_collector.AsyncCollector.collect
+    killed: list[int] = []
+    steps: list[int] = []
+
+    def watched(self):
+        collect(self)
+        host_and_pid = self._fleet.processes[1]
+        if not killed and self.world_steps >= 800:
+            killed.append(host_and_pid[1])
+            steps.append(self.world_steps)
+            os.kill(killed[0], signal.SIGKILL)
+        elif killed and host_and_pid[1] not in (0, killed[0]):  # 0: it is coming up
+            steps.append(self.world_steps)
+            os.kill(os.getpid(), signal.SIGINT)
+        elif killed:
+            time.sleep(0.05)  # leaves the core to the one that comes up
+
+    monkeypatch.setattr(async_collector.AsyncCollector, "collect", watched)
+    endless = ("training.total_steps=1e6", "training.evaluation_interval=1e6")
+    answer = train_only(*CLUSTER, *endless)
+    assert answer.code == 130, answer
+    assert "16 worlds on 2 collectors, learner on cpu" in answer.out
+    (run,) = find_runs("runs")
+    assert RunFolder.open(run).status().state is RunState.INTERRUPTED
+    assert f"collector 1 (process {killed[0]} on " in (run / "log.txt").read_text()
+    assert steps[1] > steps[0] + 160, "the other one went on meanwhile"
+
+    state = CheckpointStore(run / "checkpoints", read_only=True).load("latest").state
+    versions = state["replay"]["stamps"][:, 1]
+    assert len(versions.unique()) > 10
+    assert versions.max() <= state["collector"]["policy_version"]
+    updates = (state["collector"]["world_steps"] - 160) // 16 + 1
+    assert state["collector"]["policy_version"] == updates, "one per step of all worlds"
+    assert state["collector"]["invalid"] < 8, "steps that nobody took were not dropped"
+    assert not ray.is_initialized()
+    assert not psutil.pid_exists(killed[0])

@@ -1,0 +1,66 @@
+"""`scripts/train.py learner=qc`: from data to steps in worlds to a bundle, and on again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.training.reporting.metrics import read_metrics
+from tests.robot_rl.cli.demonstrations import write_demonstrations
+from tests.robot_rl.cli.test_train_cloning import states
+
+pytestmark = pytest.mark.slow
+
+SMALL = (
+    "experiment=smoke", "learner=qc", "learner.actor.hidden=[16]", "learner.actor.steps=2",
+    "learner.critic.hidden=[16]", "learner.candidates=4", "learner.next_candidates=3",
+    "learner.batch_size=16", "num_envs=4", "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "training.offline.updates=40",
+    "training.offline.evaluation_interval=20", "training.warm_up_steps=80",
+    "training.total_steps=400", "training.evaluation_interval=200",
+    "training.evaluation_episodes=4", "training.replay_capacity=4000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_demonstrations(tmp_path_factory.mktemp("data") / "set", count=30)
+    return f"training.prior.run={folder}"
+
+
+def of(folder: Path) -> Any:
+    return next(folder.iterdir())
+
+
+def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(
+    here, command, data
+) -> None:
+    answer = command("train", *SMALL, data)
+    assert answer.code == 0, answer.err
+    run = of(here / "runs")
+    records = read_metrics(run / "metrics.jsonl")
+    assert {r["train/phase"] for r in records} == {0.0, 2.0}
+    assert records[-1]["step"] == 440
+    assert 0 < min(r["train/whole_chunks"] for r in records) < 1  # episodes end within some
+    answer = command("evaluate", f"bundle={run / 'bundle'}", "episodes=5", "video=false")
+    assert answer.code == 0, answer.err
+    differ = [line for line in answer.out.splitlines() if "of torch differ" in line]
+    assert float(differ[0].split()[-1]) < 1e-4
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data) -> None:
+    train_only(*SMALL, data, "runs=whole")
+    train_only(*SMALL, data, "runs=parts", "training.total_steps=204")  # in the middle of plans
+    train_only(f"resume={of(here / 'parts')}", "training.total_steps=400")
+    one, two = states(of(here / "whole")), states(of(here / "parts"))
+    assert one.keys() == two.keys()
+    assert "learner/plans/plan" in one or any("plans" in name for name in one)
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def test_what_does_not_go_together_is_a_sentence(refused, data) -> None:
+    told = refused("train", *SMALL, data, "learner.n_step=3")
+    assert "set learner.chunk_length, which is 5" in told
+    told = refused("train", *SMALL, data, "learner.replan_interval=6")
+    assert "learner.replan_interval must lie in [1, 5], got 6" in told

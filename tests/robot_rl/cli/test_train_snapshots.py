@@ -1,0 +1,102 @@
+"""`scripts/collect.py states=true` and `training.snapshots`: from data to runs that begin in it."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from robot_rl.datasets.reader import EpisodeDataset
+from robot_rl.training.evaluation import evaluate
+from tests.robot_rl.cli.test_train_cloning import states
+
+pytestmark = pytest.mark.slow
+
+TASK = ("task=reach", "task.episode_length=0.8", "task.success_window=0.04")
+SMALL = (
+    *TASK, "learner=sac", "num_envs=4", "learner.actor.hidden=[16]", "learner.critic.hidden=[16]",
+    "learner.batch_size=16", "video=false", "logging.tensorboard=false",
+    "logging.interval_seconds=1000", "training.total_steps=240", "training.random_steps=40",
+    "training.updates_per_step=1", "training.evaluation_interval=120",
+    "training.evaluation_episodes=4", "training.replay_capacity=400",
+    "training.snapshots.episode_steps=5", "training.snapshots.steps=120",
+)  # fmt: skip
+
+
+def collect(command, *arguments: str) -> Path:
+    answer = command(
+        "collect", *TASK, "num_envs=4", "episodes=6", "out=set", "states=true", *arguments
+    )
+    assert answer.code == 0, answer.err
+    return Path("set")
+
+
+def only(folder: Path) -> Path:
+    return next(folder.iterdir())
+
+
+def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here) -> None:
+    data = collect(command)
+    told = command("data", "info", str(data)).out
+    assert "states    position" in told
+    stored = EpisodeDataset(data).episode(0)
+    assert stored.states["position"].shape[0] == stored.num_steps
+    given = f"training.snapshots.data={data}"
+    answer = train_only(*SMALL, given, "runs=whole")
+    assert answer.code == 0, answer.err
+    assert "begin in 120 states of set" in answer.out  # six episodes of twenty steps
+    train_only(*SMALL, given, "runs=parts", "training.total_steps=64")
+    train_only(f"resume={only(here / 'parts')}", "training.total_steps=240")
+    one, two = states(only(here / "whole")), states(only(here / "parts"))
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+
+
+def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch) -> None:
+    data = collect(command)
+    trainer = importlib.import_module("robot_rl.training.trainer")
+    lengths: list[torch.Tensor] = []
+
+    def watched(env, act, **around):
+        found = evaluate(env, act, **around)
+        lengths.append((found.seconds / env.spec.control_dt).round())
+        return found
+
+    monkeypatch.setattr(trainer, "evaluate", watched)
+    train_only(*SMALL, f"training.snapshots.data={data}")
+    assert len(lengths) == 2
+    assert all(int(one.max()) == 20 for one in lengths)  # whole episodes, not five steps
+
+
+def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
+    command, train_only, refused, here
+) -> None:
+    data = collect(command)
+    train_only(*SMALL, f"training.snapshots.data={data}", "training.total_steps=64")
+    collect(command, "seed=1", "append=true", "episodes=7")
+    run = only(here / "runs")
+    before = (run / "config.yaml").read_bytes()
+    told = refused("train", f"resume={run}", "training.total_steps=240")
+    assert "are not those that the run began in" in told
+    assert (run / "config.yaml").read_bytes() == before
+
+
+def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here) -> None:
+    answer = command("collect", *TASK, "num_envs=4", "episodes=2", "out=bare")
+    assert answer.code == 0, answer.err
+    told = refused("train", *SMALL, "training.snapshots.data=bare")
+    assert "holds no states of the simulation" in told
+    data = collect(command)
+    told = refused("train", *SMALL, f"training.snapshots.data={data}", "task=drawer")
+    assert "expected a data set of the same task and robot" in told
+    told = refused("train", "experiment=smoke", f"training.snapshots.data={data}")
+    assert "cannot be put into them" in told
+    told = refused("collect", "task=hover", "states=true", "out=flights", "episodes=1")
+    assert "expected a robot with joints" in told
+    told = refused("collect", "env=gymnasium", "env.id=Pendulum-v1", "states=true", "out=foreign",
+                   "expert=random", "episodes=1")  # fmt: skip
+    assert "does not tell the states of its worlds" in told
+    told = refused("collect", *TASK, "num_envs=4", "episodes=9", "out=bare", "states=true",
+                   "append=true")  # fmt: skip
+    assert "states of the simulation" in told
+    assert not Path("flights").exists()

@@ -1,0 +1,145 @@
+"""`scripts/view.py`: any task as a film, and what it refuses."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from configs.catalog import choices
+from robot_rl.core.process import clean_environ
+from tests.robot_rl.cli.test_bad_input import WITHOUT, shell
+from tests.robot_rl.cli.tiny_run import ROOT
+from tests.sim.viewing.shown import ROBOTS
+
+
+def pictures(path: Path) -> list[np.ndarray]:
+    with av.open(str(path)) as film:
+        return [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+
+
+def test_every_task_has_a_line_in_the_table_of_robots():
+    assert ROBOTS.keys() == choices("task").keys()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gl")
+@pytest.mark.parametrize("agent", ["zero", "random"])
+@pytest.mark.parametrize("task", ROBOTS)
+def test_every_task_is_filmed_with_agents_that_know_nothing(command, here, task, agent):
+    answer = command(
+        "view", f"task={task}", f"robot={ROBOTS[task]}", f"agent={agent}", "video=out/film.mp4",
+        "seconds=0.2", "num_envs=2",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert "out/film.mp4" in answer.out
+    frames = pictures(Path("out/film.mp4"))
+    assert len(frames) == 6  # 0.2 s at 30 per second
+    assert frames[0].shape == (480, 854, 3)
+    (sheet,) = pictures(Path("out/film.png"))
+    assert sheet.shape == (2 * 200, 5 * 320, 3)
+    for row in range(2):
+        for column in range(5):
+            cell = sheet[200 * row : 200 * row + 165, 320 * column : 320 * column + 310]
+            middle = cell[30:140, 60:250].astype(int)
+            assert middle.std() > 8, f"nothing to be seen in row {row}, column {column}"
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "film.png"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("gl")
+def test_bundle_brings_its_task_and_its_robot(command, finished_run, here):
+    shutil.copytree(finished_run / "bundle", "bundle")
+    answer = command("view", "agent=bundle", "video=film.mp4", "seconds=0.1", "num_envs=1")
+    assert answer.code == 0, answer.err
+    assert len(pictures(Path("film.mp4"))) == 3
+
+
+@pytest.mark.slow
+def test_bundle_of_another_robot_is_refused(refused, finished_run, here):
+    shutil.copytree(finished_run / "bundle", "bundle")
+    told = refused("view", "agent=bundle", "task=reach", "robot=panda", "video=film.mp4")
+    assert "crazyflie" in told
+    assert "panda" in told
+
+
+def test_help_lists_tasks_robots_and_options(command):
+    answer = command("view", "--help")
+    assert answer.code == 0
+    for word in (*ROBOTS, *ROBOTS.values(), "agent=zero", "video=out.mp4", "port=8080"):
+        assert word in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 100
+
+
+def test_fields_of_the_run_are_printed(command):
+    answer = command("view", "task=reach", "robot=panda", "--info", "fields")
+    assert answer.code == 0
+    assert "num_envs=4" in answer.out
+    assert "task.success_distance=0.02" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["agent=randm"], "did you mean 'random'"),
+        (["agnt=zero"], "did you mean 'agent'"),
+        (["task=hoover"], "did you mean 'hover'"),
+        (["task.radus=1"], "did you mean 'task.radius'"),
+        (["video=film.avi"], "video must end with .mp4, got 'film.avi'"),
+        (["seconds=-1"], "seconds must be 0 or more"),
+        (["starts=test"], "starts must be evaluation or training"),
+        (["env=gymnasium", "env.id=Pendulum-v1"], "worlds of env=gymnasium cannot be shown"),
+        (["task=reach", "robot=crazyflie"], "choose a task and a robot that go together"),
+        (["agent=runs"], "is not a policy bundle"),
+    ],
+)
+def test_mistake_is_one_sentence(refused, here, arguments, told):
+    Path("runs").mkdir()
+    assert told in refused("view", *arguments)
+
+
+@pytest.mark.browser
+def test_port_that_is_taken_is_one_sentence(refused, here):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert f"choose another, such as port={port + 1}" in refused("view", f"port={port}")
+
+
+@pytest.mark.slow
+def test_missing_viewer_is_named_with_the_extra_that_brings_it(tmp_path):
+    done = shell("-c", WITHOUT, "viser", "view", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'robot_rl[ui]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_machine_that_cannot_draw_says_so(command, here, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    answer = command("view", "video=film.mp4", "seconds=0.05", "num_envs=1")
+    assert answer.code == 2
+    assert answer.err.startswith("error: no picture: MUJOCO_GL=disable switches drawing off")
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_interrupt_closes_the_page_in_peace(tmp_path):
+    viewer = subprocess.Popen(
+        [sys.executable, "-m", "robot_rl.cli", "view", "port=0", "num_envs=1"],
+        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert viewer.stdout is not None
+    lines = [viewer.stdout.readline(), viewer.stdout.readline()]
+    assert lines[0] == "hover, crazyflie, zero\n"
+    assert "open http://127.0.0.1:" in lines[1]
+    viewer.send_signal(2)
+    out, err = viewer.communicate(timeout=60)
+    assert (viewer.returncode, out, err) == (0, "closed\n", "")

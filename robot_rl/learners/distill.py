@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch

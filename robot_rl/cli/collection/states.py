@@ -3,6 +3,7 @@
 from robot_rl.cli.collection.options import CollectOptions
 from robot_rl.core.env import BatchEnv, SupportsStateReset
 from robot_rl.core.errors import ConfigError
+from sim.env import SimEnv
 
 
 def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | None:
@@ -13,7 +14,7 @@ def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | No
     """
     if not options.states:
         return None
-    if not isinstance(env, SupportsStateReset):
+    if not isinstance(env, SimEnv):
         raise ConfigError(
             f"states=true was asked for, and {type(env).__name__} does not tell the states of its "
             "worlds; expected env=sim"

@@ -1,1 +1,1 @@
-"""Commands of the repository: benchmarks, proofs, races, baselines; no shipped package imports them."""
+"""Benchmarks, proofs, races, baselines: of the repository only, imported by no shipped package."""

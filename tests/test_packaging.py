@@ -1,5 +1,6 @@
 """What is shipped, what is pinned, and that the set-up asks for both."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -93,3 +94,25 @@ def test_wheel_ships_the_five_packages_with_their_files_and_nothing_else(tmp_pat
     }
     assert wanted - shipped == set()
     assert shipped - wanted == set()
+
+
+REPOSITORY_ONLY = re.compile(
+    r"\bscripts[/.]\w|\bdocs/|\btests/|(?<![\w.])configs/|\.md\b"
+    r"|\bmake (train|setup|test|adapters|bench|proof|race)\b"
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_message_names_a_file_that_only_the_repository_has(package):
+    """Docstrings may: who reads them has the source."""
+    found = {}
+    for path in (ROOT / package).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):  # docstrings of modules, classes, functions and fields
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value.value = None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for match in REPOSITORY_ONLY.finditer(node.value):
+                    found[f"{path.relative_to(ROOT)}:{node.lineno}"] = match[0]
+    assert found == {}

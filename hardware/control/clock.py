@@ -15,6 +15,10 @@ _TIMER_ABSTIME = 1
 _PR_SET_TIMERSLACK = 29
 
 
+ROUNDING = 1e-9
+"""Times are sums of periods: this is less than any period and more than their rounding [s]."""
+
+
 class Clock(Protocol):
     """Seconds since some moment, and sleeping until one."""
 

@@ -20,7 +20,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,20 +28,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hardware.control.clock import Latency
-from hardware.control.monitors import StampedCommand
+from hardware.control.monitors import StampedCommand, command_widths
 from hardware.control.robot_loop import STAGES, OperatorRequests, RobotStatus
 from hardware.control.safety import OPERATOR_REQUESTS, Condition, SafetyState
 from robot_rl.core.errors import ConfigError, RobotRLError, ShapeError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    CommandKind,
-    JointCommand,
-    PoseCommand,
-    RobotCommand,
-    RotorCommand,
-    TwistCommand,
-)
+from robot_rl.core.robot_command import COMMANDS, CommandKind, RobotCommand
 
 _PUBLISHED = struct.Struct("<Q")
 """Sequence number of the newest message; 0 before the first."""
@@ -121,12 +113,6 @@ class SharedMemoryWriter:
         os.close(self._file)
         self._file = -1
 
-    def __enter__(self) -> "SharedMemoryWriter":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
 
 class SharedMemoryReader:
     """One who reads. The writer may come later, go, and come again."""
@@ -158,12 +144,6 @@ class SharedMemoryReader:
         if self._memory is not None:
             self._memory.close()
         self._memory, self._last, self._inode = None, None, -1
-
-    def __enter__(self) -> "SharedMemoryReader":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def _published(self) -> int:
         assert self._memory is not None
@@ -235,36 +215,57 @@ def _locked(path: Path) -> int:
         os.close(file)
 
 
-class ArrayPublisher:
-    """The end of the loop."""
+def _slices(widths: Mapping[str, int], start: int = 0) -> dict[str, slice]:
+    """Place of each part in a row."""
+    ends = start + np.cumsum([*widths.values()], dtype=int)
+    places = zip(widths.items(), ends.tolist(), strict=True)
+    return {name: slice(end - width, end) for (name, width), end in places}
 
-    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
-        """Write to the channel `name` fields of these widths."""
-        self._widths = dict(widths)
-        self._row = np.zeros(sum(widths.values()))
-        self._writer = SharedMemoryWriter(name, len(self._row))
 
-    def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
-        """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
-        start = 0
-        for field, width in self._widths.items():
-            self._row[start : start + width] = np.reshape(fields[field], -1)
-            start += width
-        self._writer.write(self._row, stamp)
+class _Publisher:
+    """A writing end of a channel."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self._writer = SharedMemoryWriter(name, width)
 
     def close(self) -> None:
         """Remove the channel; allowed more than once."""
         self._writer.close()
 
 
-class ArraySubscriber:
-    """The end of a neighbour."""
+class _Subscriber:
+    """A reading end of a channel."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self._reader = SharedMemoryReader(name, width)
+
+    def close(self) -> None:
+        """Let go; allowed more than once."""
+        self._reader.close()
+
+
+class ArrayPublisher(_Publisher):
+    """Sends named arrays: measured states and whatever else the robot process knows."""
+
+    def __init__(self, name: str, widths: Mapping[str, int]) -> None:
+        """Write fields of these widths to the channel `name`."""
+        self._widths = dict(widths)
+        super().__init__(name, sum(widths.values()))
+
+    def send(self, fields: Mapping[str, np.ndarray], stamp: float) -> None:
+        """Leave fields (1, width) of a time of the loop's clock [s]. Real-time: never blocks."""
+        rows = [np.reshape(fields[field], -1) for field in self._widths]
+        self._writer.write(np.concatenate(rows), stamp)
+
+
+class ArraySubscriber(_Subscriber):
+    """Receives what an `ArrayPublisher` with the same widths sends."""
 
     def __init__(self, name: str, widths: Mapping[str, int]) -> None:
         """Read the channel `name`."""
-        self._widths = dict(widths)
-        self._reader = SharedMemoryReader(name, sum(widths.values()))
+        self._slices = _slices(widths)
         self._seen: Message | None = None
+        super().__init__(name, sum(widths.values()))
 
     def newer(self) -> tuple[Mapping[str, np.ndarray], float] | None:
         """Fields (1, width) and their time [s], if they came since the last call."""
@@ -272,19 +273,8 @@ class ArraySubscriber:
         if message is None or message is self._seen:
             return None
         self._seen = message
-        fields: dict[str, np.ndarray] = {}
-        start = 0
-        for field, width in self._widths.items():
-            fields[field] = message.values[None, start : start + width]
-            start += width
+        fields = {name: message.values[None, part] for name, part in self._slices.items()}
         return fields, message.stamp
-
-    def close(self) -> None:
-        """Let go; allowed more than once."""
-        self._reader.close()
-
-
-_Entries = tuple[tuple[str, int], ...]
 
 
 class CommandLayout:
@@ -304,21 +294,12 @@ class CommandLayout:
             kind: Of the commands.
             gain_sets: Names of the sets of gains, the same and in the same order on both sides.
         """
-        joints = spec.num_joints
-        layouts: dict[CommandKind, tuple[type, _Entries]] = {
-            CommandKind.rotors: (RotorCommand, (("speed", len(spec.rotors)),)),
-            CommandKind.body_rates: (BodyRateCommand, (("rates_b", 3), ("thrust", 1))),
-            CommandKind.joint: (
-                JointCommand,
-                tuple((name, joints) for name in ("q", "dq", "tau", "kp", "kd")),
-            ),
-            CommandKind.pose: (PoseCommand, (("position_w", 3), ("orientation_w", 4))),
-            CommandKind.twist: (TwistCommand, (("linear_b", 3), ("angular_b", 3))),
-        }
-        self._make, self._entries = layouts[kind]
-        self._grips = kind in (CommandKind.joint, CommandKind.pose, CommandKind.twist)
+        self._make, widths = COMMANDS[kind], command_widths(spec)
+        entries = {one.name: widths[one.name] for one in fields(self._make)}
+        self._grips = entries.pop("gripper", 0) > 0
+        self._slices = _slices(entries, start=2)
         self._gain_sets = tuple(gain_sets)
-        self.width = 2 + sum(width for _, width in self._entries)
+        self.width = 2 + sum(entries.values())
         """Numbers per command."""
 
     def to_row(self, stamped: StampedCommand) -> np.ndarray:
@@ -332,15 +313,13 @@ class CommandLayout:
             raise ConfigError(f"gain set '{stamped.gains}' is unknown; known: {self._gain_sets}")
         gripper = getattr(command, "gripper", None)
         opening = np.nan if gripper is None else np.asarray(gripper).reshape(-1)[0]
-        rows = [np.reshape(getattr(command, name), -1) for name, _ in self._entries]
+        rows = [np.reshape(getattr(command, name), -1) for name in self._slices]
         return np.concatenate([[self._gain_sets.index(stamped.gains), opening], *rows])
 
     def from_row(self, message: Message) -> StampedCommand:
         """The command of a message; a number of gains that nobody knows becomes a name like it."""
-        row, values, start = message.values, {}, 2
-        for name, width in self._entries:
-            values[name] = row[None, start : start + width]
-            start += width
+        row = message.values
+        values = {name: row[None, part] for name, part in self._slices.items()}
         if self._grips and not np.isnan(row[1]):
             values["gripper"] = row[None, 1:2]
         number = int(row[0]) if np.isfinite(row[0]) else -1
@@ -350,40 +329,32 @@ class CommandLayout:
         return StampedCommand(command=command, stamp=message.stamp, gains=gains)
 
 
-class CommandPublisher:
-    """The end of a policy or a person: leaves commands in a channel."""
+class CommandPublisher(_Publisher):
+    """Sends the commands of a policy or a person."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
         """Write to the channel `name`."""
         self._layout = layout
-        self._writer = SharedMemoryWriter(name, layout.width)
+        super().__init__(name, layout.width)
 
     def send(self, stamped: StampedCommand) -> None:
         """Leave a command. Real-time: never blocks."""
         self._writer.write(self._layout.to_row(stamped), stamped.stamp)
 
     def refuse(self, stamp: float) -> None:
-        """Say that a command came which could not be read; the loop judges that as invalid.
-
-        Args:
-            stamp: When, clock of the loop [s].
-        """
+        """Report a command that could not be read, at a time of the loop's clock [s]: invalid."""
         self._writer.write(np.full(self._layout.width, np.nan), stamp)
 
-    def close(self) -> None:
-        """Remove the channel; allowed more than once."""
-        self._writer.close()
 
-
-class CommandSubscriber:
-    """The end of the robot process: a `CommandSource`."""
+class CommandSubscriber(_Subscriber):
+    """Receives commands in the robot process: a `CommandSource`."""
 
     def __init__(self, name: str, layout: CommandLayout) -> None:
         """Read the channel `name`."""
         self._layout = layout
-        self._reader = SharedMemoryReader(name, layout.width)
         self._message: Message | None = None
         self._command: StampedCommand | None = None
+        super().__init__(name, layout.width)
 
     def newest(self) -> StampedCommand | None:
         """The newest command, the same object while there is no newer one."""
@@ -393,33 +364,27 @@ class CommandSubscriber:
             self._command = None if message is None else self._layout.from_row(message)
         return self._command
 
-    def close(self) -> None:
-        """Let go; allowed more than once."""
-        self._reader.close()
+
+_REQUESTS = [condition for condition in Condition if condition in OPERATOR_REQUESTS]
+_ESTOP = _REQUESTS.index(Condition.ESTOP_PRESSED)
 
 
-_ORDER = [condition for condition in Condition if condition in OPERATOR_REQUESTS]
-_STOP = _ORDER.index(Condition.ESTOP_PRESSED)
-_REQUESTS_WIDTH = len(_ORDER) + 3
-
-
-class RequestPublisher:
-    """The end of who hears people: services, a button, a page."""
+class RequestPublisher(_Publisher):
+    """Sends what people ask for, as counters: no request is lost and none is done twice."""
 
     def __init__(self, name: str) -> None:
         """Write to the channel `name`."""
-        self._row = np.zeros(_REQUESTS_WIDTH)
-        self._row[-3:] = -math.inf, 1.0, 0.0
-        self._writer = SharedMemoryWriter(name, _REQUESTS_WIDTH)
+        super().__init__(name, len(_REQUESTS) + 3)
+        self._row = np.zeros(len(_REQUESTS) + 3)
+        self.update(heartbeat=-math.inf, publishers=1, estop_down=False)
+
+    def ask(self, request: Condition) -> None:
+        """Ask for something in the loop's next tick."""
+        self._row[_REQUESTS.index(request)] += 1
         self._writer.write(self._row, 0.0)
 
-    def ask(self, act: Condition) -> None:
-        """Ask for an act in the loop's next tick."""
-        self._row[_ORDER.index(act)] += 1
-        self._writer.write(self._row, 0.0)
-
-    def tell(self, *, heartbeat: float, publishers: int, estop_down: bool) -> None:
-        """Say what lasts.
+    def update(self, *, heartbeat: float, publishers: int, estop_down: bool) -> None:
+        """Send what lasts.
 
         Args:
             heartbeat: When the person was heard last, clock of the loop [s].
@@ -429,89 +394,57 @@ class RequestPublisher:
         self._row[-3:] = heartbeat, publishers, estop_down
         self._writer.write(self._row, 0.0)
 
-    def close(self) -> None:
-        """Remove the channel; allowed more than once."""
-        self._writer.close()
 
-
-class RequestSubscriber:
-    """The end of the loop."""
+class RequestSubscriber(_Subscriber):
+    """Receives requests in the robot process."""
 
     def __init__(self, name: str, requests: OperatorRequests) -> None:
         """Read the channel `name` into a loop's requests."""
-        self._reader = SharedMemoryReader(name, _REQUESTS_WIDTH)
+        super().__init__(name, len(_REQUESTS) + 3)
         self._requests = requests
         self._seen: np.ndarray | None = None
 
     def poll(self) -> None:
-        """Hand on what was asked for since the last look. Real-time: never blocks.
+        """Hand on what was asked for since the last call. Real-time: never blocks.
 
-        What was asked before the first look is past, and so is what a new sender begins with; an
+        Requests of before the first call are past, and so is what a new sender begins with; an
         emergency stop counts even then.
         """
         message = self._reader.newest()
         if message is None:
             return
-        counts = message.values[: len(_ORDER)]
+        counts, (heartbeat, publishers, down) = message.values[:-3], message.values[-3:]
         before, self._seen = self._seen, counts
-        heartbeat, publishers, down = message.values[-3:]
         self._requests.heartbeat = float(heartbeat)
         self._requests.publishers = int(publishers)
         self._requests.estop_down = bool(down)
         if before is None or (counts < before).any():
-            if counts[_STOP] > 0:
+            if counts[_ESTOP] > 0:
                 self._requests.ask(Condition.ESTOP_PRESSED)
             return
-        for act, times in zip(_ORDER, counts - before, strict=True):
+        for request, times in zip(_REQUESTS, counts - before, strict=True):
             if times > 0:
-                self._requests.ask(act)
-
-    def close(self) -> None:
-        """Let go; allowed more than once."""
-        self._reader.close()
+                self._requests.ask(request)
 
 
 _STATES, _CONDITIONS = list(SafetyState), list(Condition)
-_WORDS = 48
+_TEXT = 48
 """Numbers that a text takes: 384 bytes."""
-_NUMBERS = 7
-_STATUS_WIDTH = _NUMBERS + len(_CONDITIONS) + 4 * len(STAGES) + 2 * _WORDS
+_STATUS = _slices(
+    {"numbers": 7, "held": len(_CONDITIONS), "latencies": 4 * len(STAGES), "trip": _TEXT,
+     "refused": _TEXT}
+)  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedStatus:
-    """What a neighbour knows of the loop."""
-
-    time: float
-    """Of the tick, clock of the loop [s]."""
-    ticks: int
-    safety: SafetyState
-    conditions: frozenset[Condition]
-    state_age: float
-    """Age of the sample in use [s]."""
-    clamped: int
-    """Ticks in which a limit changed the command."""
-    replaced: int
-    """Ticks in which an entry of the command was no number."""
-    missed: int
-    """Periods missed so far."""
-    latencies: dict[str, Latency]
-    """By stage; of the last time that they were summed up."""
-    trip: str
-    """The last trip in words; empty where there was none."""
-    refused: str
-    """Why the last act that was not done was not done."""
-
-
-class StatusPublisher:
-    """The end of the loop."""
+class StatusPublisher(_Publisher):
+    """Sends the status of the loop: numbers, and the texts of its last trip and refusal."""
 
     def __init__(self, name: str) -> None:
         """Write to the channel `name`."""
-        self._writer = SharedMemoryWriter(name, _STATUS_WIDTH)
+        super().__init__(name, _STATUS["refused"].stop)
         self._latencies = np.zeros(4 * len(STAGES))
 
-    def summed_up(self, latencies: dict[str, Latency]) -> None:
+    def set_latencies(self, latencies: dict[str, Latency]) -> None:
         """Take new percentiles; they go out with every status from now on."""
         for row, stage in enumerate(STAGES):
             if stage in latencies:
@@ -525,21 +458,16 @@ class StatusPublisher:
             status.clamped, status.replaced, status.missed,
         ]  # fmt: skip
         held = [condition in status.conditions for condition in _CONDITIONS]
-        trip = "" if status.trip is None else status.trip.words
-        row = [np.array([*numbers, *held]), self._latencies, _packed(trip), _packed(status.refused)]
+        row = [numbers, held, self._latencies, _packed(status.trip), _packed(status.refused)]
         self._writer.write(np.concatenate(row), status.time)
 
-    def close(self) -> None:
-        """Remove the channel; allowed more than once."""
-        self._writer.close()
 
-
-class StatusSubscriber:
-    """The end of a neighbour."""
+class StatusSubscriber(_Subscriber):
+    """Receives the status of a loop."""
 
     def __init__(self, name: str) -> None:
         """Read the channel `name`."""
-        self._reader = SharedMemoryReader(name, _STATUS_WIDTH)
+        super().__init__(name, _STATUS["refused"].stop)
 
     @property
     def safety(self) -> SafetyState | None:
@@ -547,34 +475,29 @@ class StatusSubscriber:
         message = self._reader.newest()
         return None if message is None else _STATES[int(message.values[2])]
 
-    def newest(self) -> PublishedStatus | None:
+    def newest(self) -> RobotStatus | None:
         """The newest status; None before the first and after the loop has ended."""
         message = self._reader.newest()
         if message is None:
             return None
-        row = message.values
-        held, rest = np.split(row[_NUMBERS:], [len(_CONDITIONS)])
-        shares, trip, refused = np.split(rest, [4 * len(STAGES), 4 * len(STAGES) + _WORDS])
+        part = {name: message.values[place] for name, place in _STATUS.items()}
+        time, ticks, safety, age, clamped, replaced, missed = part["numbers"]
         latencies = {
             stage: Latency(int(one[0]), *map(float, one[1:]))
-            for stage, one in zip(STAGES, shares.reshape(-1, 4), strict=True)
+            for stage, one in zip(STAGES, part["latencies"].reshape(-1, 4), strict=True)
             if one[0]
         }
-        return PublishedStatus(
-            time=row[0], ticks=int(row[1]), safety=_STATES[int(row[2])],
-            conditions=frozenset(c for c, on in zip(_CONDITIONS, held, strict=True) if on),
-            state_age=row[3], clamped=int(row[4]), replaced=int(row[5]), missed=int(row[6]),
-            latencies=latencies, trip=_unpacked(trip), refused=_unpacked(refused),
+        return RobotStatus(
+            time=time, ticks=int(ticks), safety=_STATES[int(safety)], state_age=age,
+            conditions=frozenset(c for c, on in zip(_CONDITIONS, part["held"], strict=True) if on),
+            clamped=int(clamped), replaced=int(replaced), missed=int(missed), latencies=latencies,
+            trip=_unpacked(part["trip"]), refused=_unpacked(part["refused"]),
         )  # fmt: skip
-
-    def close(self) -> None:
-        """Let go; allowed more than once."""
-        self._reader.close()
 
 
 def _packed(text: str) -> np.ndarray:
     """A text's bytes as numbers, cut at the end; the numbers are never reckoned with."""
-    raw = text.encode(errors="replace")[: 8 * _WORDS].ljust(8 * _WORDS, b"\0")
+    raw = text.encode(errors="replace")[: 8 * _TEXT].ljust(8 * _TEXT, b"\0")
     return np.frombuffer(raw, dtype="<f8")
 
 

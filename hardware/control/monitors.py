@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from hardware.control.clock import ROUNDING
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers import rotations
 from hardware.controllers.controller import kind_of
@@ -24,10 +25,6 @@ from robot_rl.core.robot_command import (
     RobotCommand,
 )
 from robot_rl.core.robot_state import RobotState
-
-ROUNDING = 1e-9
-"""Times are sums of periods: this is less than any period and more than their rounding [s]."""
-
 
 COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""
@@ -289,7 +286,7 @@ class CommandMonitor:
         self._limits = limits
         self._kinds = tuple(kinds) or (spec.command,)
         self._gain_sets = frozenset(gain_sets)
-        self._widths = _widths(spec)
+        self._widths = command_widths(spec)
         self._seen: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
         self._faults: dict[SafetyState, str | None] = dict.fromkeys(COMMANDED_STATES)
         self._awaiting = False
@@ -408,7 +405,7 @@ class CommandMonitor:
         self.details[condition] = detail
 
 
-def _widths(spec: RobotSpec) -> dict[str, int]:
+def command_widths(spec: RobotSpec) -> dict[str, int]:
     """Width of every entry of every kind of command."""
     widths = dict.fromkeys(("q", "dq", "tau", "kp", "kd"), spec.num_joints)
     widths |= {"speed": len(spec.rotors), "thrust": 1, "gripper": 1, "orientation_w": 4}

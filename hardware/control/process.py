@@ -133,7 +133,7 @@ class RobotProcess:
         now = self._clock.now()
         if now >= self._sum_up_at:
             self._sum_up_at = now + _SUM_UP_SECONDS
-            self._status.summed_up(self.loop.latencies.summary())
+            self._status.set_latencies(self.loop.latencies.summary())
         self._status.send(self.loop.status)
         return False
 

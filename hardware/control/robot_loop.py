@@ -7,14 +7,13 @@ is in the status. Every limit is enforced here, after any policy and any person.
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
-from hardware.control.clock import Clock, Latencies
+from hardware.control.clock import ROUNDING, Clock, Latencies, Latency
 from hardware.control.limits import Limiter
 from hardware.control.monitors import (
     COMMANDED_STATES,
-    ROUNDING,
     CommandSource,
     SafetyMonitor,
     StampedCommand,
@@ -68,40 +67,22 @@ class OperatorRequests:
         return taken | {Condition.ESTOP_PRESSED} if self.estop_down else taken
 
 
-@dataclass(frozen=True)
-class Trip:
-    """A change of state that nobody asked for, or that stopped the robot."""
-
-    time: float
-    """When [s]."""
-    before: SafetyState
-    """From where."""
-    after: SafetyState
-    """To where."""
-    causes: frozenset[Condition]
-    """What decided."""
-    words: str
-    """The same for people."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RobotStatus:
     """The loop after a tick."""
 
     time: float
-    """Of the tick [s]."""
+    """Of the tick, clock of the loop [s]."""
     ticks: int
     """Ticks so far."""
     safety: SafetyState
     """State of the machine."""
     conditions: frozenset[Condition]
-    """What held in the tick."""
-    details: Mapping[Condition, str]
-    """A few words on those where there is more than their name."""
-    trip: Trip | None
-    """The last trip."""
+    """Everything that was true in the tick."""
+    trip: str
+    """Last change of state that trouble caused: from where, to where, and why; or empty."""
     refused: str
-    """Why the last act that was not done was not done; empty where none was refused since."""
+    """Reason why the last refused request was refused; empty where none was refused since."""
     state_age: float
     """Age of the sample in use [s]; infinite before the first."""
     clamped: int
@@ -110,42 +91,8 @@ class RobotStatus:
     """Ticks in which an entry of the command was no number."""
     missed: int
     """Periods missed so far."""
-
-    @property
-    def line(self) -> str:
-        """One line for a terminal."""
-        shown = [c.value for c in Condition if c in self.conditions]
-        parts = [f"{self.time:9.2f} s  {self.safety.value:9}", ", ".join(shown) or "-"]
-        if self.trip is not None:
-            parts.append(f"last trip: {self.trip.words}")
-        if self.refused:
-            parts.append(self.refused)
-        return "  ".join(parts)
-
-
-def trip_words(
-    before: SafetyState, after: SafetyState, causes: frozenset[Condition],
-    details: Mapping[Condition, str],
-) -> str:  # fmt: skip
-    """A trip in words: from where, to where, and why."""
-    return f"{before.value} -> {after.value}: {_reasons(causes, details)}"
-
-
-def refusal_words(
-    refused: Mapping[Condition, frozenset[Condition]], safety: SafetyState,
-    details: Mapping[Condition, str],
-) -> str:  # fmt: skip
-    """Refused acts in words: what was asked for, and what forbids it."""
-    return "; ".join(
-        f"'{act.value}' is refused: " + (_reasons(reasons, details) if reasons else
-                                         f"it does nothing in '{safety.value}'")
-        for act, reasons in refused.items()
-    )  # fmt: skip
-
-
-def _reasons(causes: frozenset[Condition], details: Mapping[Condition, str]) -> str:
-    named = [c for c in Condition if c in causes]
-    return ", ".join(f"{c.value} ({details[c]})" if c in details else c.value for c in named)
+    latencies: Mapping[str, Latency] = field(default_factory=dict)
+    """By stage, of the last time that they were summed up; empty in the loop's own status."""
 
 
 @runtime_checkable
@@ -205,8 +152,7 @@ class RobotLoop:
         self._conditions: frozenset[Condition] = frozenset()
         self._faults: dict[Condition, str] = {}
         self._details: dict[Condition, str] = {}
-        self._trip: Trip | None = None
-        self._refused = ""
+        self._trip = self._refused = ""
         self._ticks = self._clamped = self._replaced = self._missed = 0
         self._time = clock.now()
         self._started = False
@@ -218,7 +164,7 @@ class RobotLoop:
         """The loop after its last tick."""
         return RobotStatus(
             time=self._time, ticks=self._ticks, safety=self.safety, conditions=self._conditions,
-            details=dict(self._details), trip=self._trip, refused=self._refused,
+            trip=self._trip, refused=self._refused,
             state_age=max(0.0, self._time - self._monitor.measured.stamp), clamped=self._clamped,
             replaced=self._replaced, missed=self._missed,
         )  # fmt: skip
@@ -336,7 +282,11 @@ class RobotLoop:
         self._conditions = found | self.requests.take() | faults.keys()
         self._details = {**self._monitor.details, **faults}
         if refused := refusals(self.safety, self._conditions):
-            self._refused = refusal_words(refused, self.safety, self._details)
+            self._refused = "; ".join(
+                f"'{request.value}' is refused: "
+                + (self._explained(reasons) or f"it does nothing in '{self.safety.value}'")
+                for request, reasons in refused.items()
+            )
         rule = deciding_rule(self.safety, self._conditions)
         if rule is not None and rule.to is not self.safety:
             self._enter(now, rule.to, rule.when & self._conditions)
@@ -344,11 +294,15 @@ class RobotLoop:
     def _enter(self, now: float, after: SafetyState, causes: frozenset[Condition]) -> None:
         before, self.safety = self.safety, after
         if causes & _TROUBLE:
-            words = trip_words(before, after, causes, self._details)
-            self._trip = Trip(now, before, after, causes, words)
+            self._trip = f"{before.value} -> {after.value}: {self._explained(causes)}"
         else:
             self._refused = ""
         self._tried(lambda: self._begin(now, before, after), Condition.CONTROLLER_FAULT, None)
+
+    def _explained(self, causes: frozenset[Condition]) -> str:
+        """Conditions with what there is to say about them, in the order of the enum."""
+        names = ((c.value, self._details.get(c)) for c in Condition if c in causes)
+        return ", ".join(f"{name} ({detail})" if detail else name for name, detail in names)
 
     def _begin(self, now: float, before: SafetyState, after: SafetyState) -> None:
         state = self._monitor.measured.state

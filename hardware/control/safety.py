@@ -110,12 +110,6 @@ MOVING = frozenset({_S.ARMING, _S.READY, _S.POLICY, _S.HUMAN})
 DRIVEN = MOVING | {_S.HOLD}
 """States in which the robot is armed: motion is possible, or one act away."""
 
-SEVERITY = {
-    _S.ARMING: 0, _S.READY: 0, _S.POLICY: 0, _S.HUMAN: 0,
-    _S.HOLD: 1, _S.SAFE_STOP: 2, _S.PASSIVE: 2, _S.ESTOP: 3,
-}  # fmt: skip
-"""Rises by itself, falls by a person's act only."""
-
 
 @dataclass(frozen=True)
 class Rule:

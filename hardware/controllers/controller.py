@@ -6,26 +6,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    CommandKind,
-    JointCommand,
-    PoseCommand,
-    RobotCommand,
-    RotorCommand,
-    TwistCommand,
-)
+from robot_rl.core.robot_command import COMMANDS, CommandKind, RobotCommand
 from robot_rl.core.robot_state import RobotState
 
 Command = TypeVar("Command", bound=RobotCommand)
 
-_KINDS = {
-    RotorCommand: CommandKind.rotors,
-    BodyRateCommand: CommandKind.body_rates,
-    JointCommand: CommandKind.joint,
-    PoseCommand: CommandKind.pose,
-    TwistCommand: CommandKind.twist,
-}
+_KINDS = {made: kind for kind, made in COMMANDS.items()}
 
 
 class Controller(Protocol):

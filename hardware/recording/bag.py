@@ -212,7 +212,7 @@ class Bag:
         except Exception as error:  # noqa: BLE001 - see `decode`
             raise RecordingError(
                 f"the bag {self.folder} is damaged: {error}; what is whole can be saved: "
-                f"python scripts/record.py repair {self.folder}"
+                f"robot-rl record repair {self.folder}"
             ) from None
 
 
@@ -225,7 +225,7 @@ def _check_folder(folder: Path) -> None:
     ):
         raise RecordingError(
             f"the recording {folder} did not end in order, or goes on; if it has ended: "
-            f"python scripts/record.py repair {folder}"
+            f"robot-rl record repair {folder}"
         )
     if not (folder / _METADATA).exists():
         raise RecordingError(f"{folder} is not a bag: it has no {_METADATA}")

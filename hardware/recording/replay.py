@@ -223,7 +223,7 @@ def _namespace(bag: Bag) -> str:
     if len(found) != 1:
         raise RecordingError(
             f"{bag.folder} has {len(found)} topics {ending}, on which a policy says what it used; "
-            f"expected one, as scripts/record.py records it; recorded: {_told(bag.topics)}"
+            f"expected one, as robot-rl record records it; recorded: {_told(bag.topics)}"
         )
     return found[0]
 

@@ -26,12 +26,12 @@ from hardware.control.ipc import (
     ArraySubscriber,
     CommandLayout,
     CommandPublisher,
-    PublishedStatus,
     RequestPublisher,
     StatusSubscriber,
 )
 from hardware.control.monitors import StampedCommand
 from hardware.control.process import RobotChannels
+from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
@@ -119,7 +119,7 @@ class RobotBridge:
         self._offer_services()
 
     @property
-    def status(self) -> PublishedStatus | None:
+    def status(self) -> RobotStatus | None:
         """What the loop told last."""
         return self._status.newest()
 
@@ -183,7 +183,7 @@ class RobotBridge:
         senders = self._heard.publishers
         if senders != self._senders:
             self._senders = senders
-            self._requests.tell(heartbeat=0.0, publishers=senders, estop_down=False)
+            self._requests.update(heartbeat=0.0, publishers=senders, estop_down=False)
 
     def _hand_on_command(self, offset: int) -> None:
         try:
@@ -198,7 +198,7 @@ class RobotBridge:
                 StampedCommand(command=command, stamp=(stamp - offset) * 1e-9, gains=gains)
             )
 
-    def _tell(self, status: PublishedStatus) -> None:
+    def _tell(self, status: RobotStatus) -> None:
         """Latched state of the safety machine."""
         packed = self._status_kind()
         packed.level = _LEVELS.get(status.safety, _OK)
@@ -220,7 +220,7 @@ class RobotBridge:
             self._estop.publish(latched)
         self._told = status.safety
 
-    def _diagnose(self, status: PublishedStatus) -> None:
+    def _diagnose(self, status: RobotStatus) -> None:
         packed = self._status_kind()
         packed.level = _WARN if status.missed else _OK
         packed.name = "control loop"

@@ -1,1 +1,1 @@
-"""The command `robot-rl` and what assembles a run: may import every room, and no room imports it."""
+"""The command `robot-rl`, and assembly of a run: imports every room, and no room imports it."""

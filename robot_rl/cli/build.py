@@ -18,11 +18,11 @@ from robot_rl.cli.base_policy import observation_augmenter, with_base, without_b
 from robot_rl.cli.collectors import collector_maker, start_collectors
 from robot_rl.cli.demonstrations import check_cloning, cloning_parts
 from robot_rl.cli.parts import make_learner
-from robot_rl.cli.signals import told_aloud
+from robot_rl.cli.signals import log_to_stdout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
-from robot_rl.learners.imitation.cloning import CloningConfig
+from robot_rl.learners.cloning import CloningConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.collector import Collector
@@ -120,7 +120,7 @@ def make_training_env(
 ) -> tuple[BatchEnv, Callable[..., Collector]]:
     """This process's share of the envs, and what steps them for the replay."""
     count = share_of(config.num_envs, ranks, "num_envs")
-    with told_aloud("sim.physics.warp_engine.room"):
+    with log_to_stdout("sim.physics.warp_memory"):
         env = make_env(
             config, num_envs=count, device=device, seed=seed_of(config.seed, ranks),
             evaluation=False,

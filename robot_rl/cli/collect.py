@@ -11,7 +11,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Plays episodes in simulated worlds and stores them: demonstrations without people.
 
-usage: python scripts/collect.py out=datasets/... [group=name ...] [option=value ...]
+usage: robot-rl collect out=datasets/... [group=name ...] [option=value ...]
        [field=value ...]
 
 task:  {tasks}
@@ -28,7 +28,7 @@ options:
   bursts=0               chance per step of a random action that is held for burst_steps=5
   noise_seconds=1        actions are disturbed so long from an episode's beginning; inf for always
   starts=evaluation      evaluation, or training: where episodes begin
-  states=false           the simulation's states too, for training.snapshots (docs/prior_data.md)
+  states=false           the simulation's states too, for training.snapshots
   words=                 what is to be done, stored with every episode; the task's name if empty
   append=false           go on with the data set: after a kill where it stopped, with other options
                          behind what is there
@@ -40,12 +40,12 @@ most used fields:
   task.kind=sparse       any field of the task or the robot; --info fields prints them
 
 Each episode is on the disk when it has ended. Stored are all observation groups, executed actions,
-rewards and their terms; docs/prior_data.md shows what to do with them.
+rewards and their terms; "Prior data" in the documentation shows what to do with them.
 
 examples:
-  python scripts/collect.py task=peg out=datasets/peg
-  python scripts/collect.py task=peg expert=random noise=0 episodes=20 out=datasets/peg append=true
-  python scripts/train.py task=peg learner=rlpd training.prior.run=datasets/peg"""
+  robot-rl collect task=peg out=datasets/peg
+  robot-rl collect task=peg expert=random noise=0 episodes=20 out=datasets/peg append=true
+  robot-rl train task=peg learner=rlpd training.prior.run=datasets/peg"""
 
 
 def _help() -> str:

@@ -5,11 +5,14 @@ inside this guard: help is there at once, and a package that is not installed is
 """
 
 import argparse
+import contextlib
+import errno
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 from robot_rl.core.errors import MissingExtraError, RobotRLError
 
@@ -48,11 +51,13 @@ def exit_with_sentence() -> Iterator[None]:
     """Turn errors that a user can mend into a sentence on stderr and an exit code.
 
     Use it as a decorator (`@exit_with_sentence()`) or in a `with`. Any other exception is a defect
-    of ours and keeps its traceback.
+    of ours and keeps its traceback. A terminal or a reader that has gone changes no exit code.
 
     Raises:
-        SystemExit: 2 after a `RobotRLError`, 130 after Ctrl-C.
+        SystemExit: 2 after a `RobotRLError`, 130 after Ctrl-C, 0 where the reader of the command's
+            output had enough of it (`... | head`).
     """
+    reader_is_gone = False
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows ASCII only
@@ -60,23 +65,46 @@ def exit_with_sentence() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # here, where a reader that has gone can be noticed in silence
+            reader_is_gone = _flush_or_silence(sys.stdout)
     except RobotRLError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         raise SystemExit(EXIT_USAGE) from None
     except ModuleNotFoundError as error:
         sentence = missing_package(error, "this command")
         if sentence is None:
             raise
-        print(f"error: {sentence}", file=sys.stderr)
+        _say(f"error: {sentence}")
         raise SystemExit(EXIT_USAGE) from None
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader has gone (`... | head`): nothing to say, and nothing left to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not reader_is_gone:
+            raise  # the pipe of a process of ours
         raise SystemExit(0) from None
+    finally:
+        with contextlib.suppress(OSError):
+            _flush_or_silence(sys.stderr)
+
+
+def _flush_or_silence(stream: TextIO) -> bool:
+    """Flush a stream; returns whether its reader has gone, and lets it write to nowhere then.
+
+    Else the interpreter flushes it again at its end, and exits with a code of its own.
+    """
+    try:
+        stream.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):  # a pipe, a terminal
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return True
+    return False
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be there to read it; the exit code says it too
+        print(text, file=sys.stderr, flush=True)
 
 
 def missing_package(error: ModuleNotFoundError, purpose: str) -> MissingExtraError | None:

@@ -10,7 +10,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Prints what critics think of stored steps beside the returns that really came of them.
 
-usage: python scripts/critics.py run=runs/... [option=value ...]
+usage: robot-rl critics run=runs/... [option=value ...]
 
 options:
   run=runs/...        a run of a learner with critics of the family of SAC (or run=latest)
@@ -23,7 +23,7 @@ not learned what pays. In the last part a value is larger: it goes on behind the
 return does not. The policy is another than who acted: with it values may lie below.
 
 example:
-  python scripts/critics.py run=latest data=datasets/peg"""
+  robot-rl critics run=latest data=datasets/peg"""
 
 
 @dataclass(kw_only=True)

@@ -7,23 +7,23 @@ from pathlib import Path
 from robot_rl.cli.command_line import exit_with_sentence
 
 _EXAMPLES = """examples:
-  python scripts/data.py info datasets/demos
-  python scripts/data.py convert lift.hdf5 datasets/lift                    # robomimic
-  python scripts/data.py convert D4RL/door/human-v2 datasets/door --control-dt 0.01   # Minari
-  python scripts/data.py convert moves.npz datasets/moves --control-dt 0.02 --action-range -2 2
-  python scripts/data.py convert lerobot/pusht datasets/pusht --group actor=state \\
+  robot-rl data info datasets/demos
+  robot-rl data convert lift.hdf5 datasets/lift                    # robomimic
+  robot-rl data convert D4RL/door/human-v2 datasets/door --control-dt 0.01   # Minari
+  robot-rl data convert moves.npz datasets/moves --control-dt 0.02 --action-range -2 2
+  robot-rl data convert lerobot/pusht datasets/pusht --group actor=state \\
       --action-range 0 512
-  python scripts/data.py convert datasets/demos demos.hdf5 --to robomimic
-  python scripts/data.py convert runs/2026-01-31_hover datasets/hover       # its saved replay
-  python scripts/data.py merge datasets/monday datasets/tuesday --out datasets/week
-  python scripts/data.py split datasets/week --out datasets/parts --shares train=0.9 val=0.1
-  python scripts/data.py relabel datasets/week --out datasets/good --episodes 3,7:9 --success no
-  python scripts/data.py relabel datasets/week --out datasets/paid --weights near=1 effort=-0.1
-  python scripts/data.py plot datasets/week --episodes 0:3 --out week.png
-  python scripts/data.py repair datasets/week
-  python scripts/train.py task=reach training.prior.run=datasets/week
+  robot-rl data convert datasets/demos demos.hdf5 --to robomimic
+  robot-rl data convert runs/2026-01-31_hover datasets/hover       # its saved replay
+  robot-rl data merge datasets/monday datasets/tuesday --out datasets/week
+  robot-rl data split datasets/week --out datasets/parts --shares train=0.9 val=0.1
+  robot-rl data relabel datasets/week --out datasets/good --episodes 3,7:9 --success no
+  robot-rl data relabel datasets/week --out datasets/paid --weights near=1 effort=-0.1
+  robot-rl data plot datasets/week --episodes 0:3 --out week.png
+  robot-rl data repair datasets/week
+  robot-rl train task=reach training.prior.run=datasets/week
 
-docs/data.md describes the format, and how your own data come in."""
+"Data sets" in the documentation describes the format, and how your own data come in."""
 
 
 @exit_with_sentence()
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.showing import show
+    from robot_rl.cli.data_report import show
 
     raise SystemExit(0 if show(options.dataset) else 1)
 
 
 def _convert(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.converting import convert
+    from robot_rl.cli.data_convert import convert
 
     convert(options)
 
@@ -82,7 +82,7 @@ def _relabel(options: argparse.Namespace) -> None:
 
 
 def _plot(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.drawing import draw
+    from robot_rl.cli.data_report import draw
     from robot_rl.datasets.edit import parse_numbers
 
     print(f"drew {draw(options.dataset, parse_numbers(options.episodes), options.out)}")
@@ -194,7 +194,7 @@ def _add_convert(one: argparse.ArgumentParser) -> None:
         help="what a done stands for that says no more (default: terminated)",
     )  # fmt: skip
     one.add_argument("--task", default="", help="what was to be done, where the data do not say")
-    one.add_argument("--robot", help="whose they are, such as panda (configs/robot)")
+    one.add_argument("--robot", help="whose they are, such as panda")
     one.add_argument("--name", default="", help="of a Minari data set, such as arm/lift-v0")
 
 

@@ -8,7 +8,7 @@ from configs.schema import COMPONENTS, RunConfig, component_of
 from robot_rl.cli.parts import make_learner
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.learners.imitation.cloning import Cloning
+from robot_rl.learners.cloning import Cloning
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.ranks import Ranks
 
@@ -26,7 +26,7 @@ def check_cloning(config: RunConfig, ranks: Ranks) -> None:
     if not config.training.demonstrations.data:
         raise ConfigError(
             "this learner learns from demonstrations, and none were named; expected "
-            "training.demonstrations.data=<folder of a data set> (docs/prior_data.md)"
+            'training.demonstrations.data=<folder of a data set> (see "Prior data")'
         )
     training, unset = config.training, TrainerConfig()
     for name in _NEEDS_ENVS:

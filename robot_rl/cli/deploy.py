@@ -1,4 +1,4 @@
-"""Deploys a policy on a robot: `python scripts/deploy.py bundle=...`; `--help` says more."""
+"""Deploys a policy on a robot: `robot-rl deploy bundle=...`; `--help` says more."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Lets a trained policy move a robot over ROS 2, with every limit kept on the robot's side.
 
-usage: python scripts/deploy.py bundle=runs/<run>/bundle [option=value ...]
+usage: robot-rl deploy bundle=runs/<run>/bundle [option=value ...]
 
 options:
   bundle=          folder of the policy
@@ -26,7 +26,7 @@ options:
                    for a simulated robot on a busy machine
   domain=-1        ROS_DOMAIN_ID; -1 takes the environment's
   namespace=       of all topics; the robot's name if empty
-  record=          a new folder: records everything, for scripts/replay.py
+  record=          a new folder: records everything, for robot-rl replay
 
 of driver=ros2, for a robot behind joint_states, imu/data, odom and a command topic:
   source=/         namespace of their topics
@@ -47,9 +47,9 @@ While it runs, any ROS 2 tool can stop the robot:
   ros2 service call /go2/loop/estop std_srvs/srv/Trigger
 
 examples:
-  python scripts/deploy.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
-  python scripts/deploy.py bundle=runs/.../bundle mode=shadow seconds=10
-  python scripts/deploy.py bundle=runs/.../bundle driver=ros2 command=trajectory"""
+  robot-rl deploy bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle
+  robot-rl deploy bundle=runs/.../bundle mode=shadow seconds=10
+  robot-rl deploy bundle=runs/.../bundle driver=ros2 command=trajectory"""
 
 
 @exit_with_sentence()

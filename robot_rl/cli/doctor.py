@@ -1,4 +1,4 @@
-"""Looks for what stands in the way of a deployment: `python scripts/doctor.py --help`."""
+"""Looks for what stands in the way of a deployment: `robot-rl doctor --help`."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Finds what stands in the way of a deployment, each with its remedy.
 
-usage: python scripts/doctor.py [bundle=runs/<run>/bundle] [option=value ...]
+usage: robot-rl doctor [bundle=runs/<run>/bundle] [option=value ...]
 
 It looks at: the ROS 2 installation and its RMW; the rights that a loop wants (SCHED_FIFO, locked
 memory); the bundle, whether it is for this robot, and its recorded sequences; other robot
@@ -15,16 +15,16 @@ processes; others who send commands; rate, names and clocks of the robot's topic
 publishes them (with driver=ros2 somebody must); joints and limits of /robot_description; rates of
 cameras.
 
-options are those of scripts/deploy.py: robot, driver, source, topics, command, joints, domain,
+options are those of robot-rl deploy: robot, driver, source, topics, command, joints, domain,
 namespace; and
   listen=3         how long to listen to the robot's topics [s], beside 4 s for finding them
 
 Exit code 0: deployment may go on, warnings or not. 1: it may not.
 
 examples:
-  python scripts/doctor.py
-  python scripts/doctor.py bundle=runs/.../bundle robot=go2
-  python scripts/doctor.py bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
+  robot-rl doctor
+  robot-rl doctor bundle=runs/.../bundle robot=go2
+  robot-rl doctor bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
 
 
 @exit_with_sentence()

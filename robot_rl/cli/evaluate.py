@@ -1,4 +1,4 @@
-"""Tests a trained policy: `python scripts/evaluate.py run=runs/...`; `--help` says more."""
+"""Tests a trained policy: `robot-rl evaluate run=runs/...`; `--help` says more."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Plays a trained policy without exploration, once in every world.
 
-usage: python scripts/evaluate.py run=runs/... [option=value ...] [field=value ...]
+usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
@@ -26,10 +26,10 @@ Any field of the task or the robot (or of env) can be changed, to test what was 
   task.evaluation_start.attitude_deg=90    robot.plant=measured    task.randomization.mass=0.3
 
 examples:
-  python scripts/evaluate.py run=latest
-  python scripts/evaluate.py run=latest episodes=100 video=false
-  python scripts/evaluate.py run=latest robot.plant=measured task.episode_length=20
-  python scripts/evaluate.py bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+  robot-rl evaluate run=latest
+  robot-rl evaluate run=latest episodes=100 video=false
+  robot-rl evaluate run=latest robot.plant=measured task.episode_length=20
+  robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
 
 @exit_with_sentence()

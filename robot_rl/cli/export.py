@@ -1,4 +1,4 @@
-"""Writes the policy of a run as a bundle or as C99: `python scripts/export.py run=runs/...`."""
+"""Writes the policy of a run as a bundle or as C99: `robot-rl export run=runs/...`."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from robot_rl.core.process import check_one_root
 _HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
 With target=c99 also as one C file, for a flight controller that cannot wait for a radio.
 
-usage: python scripts/export.py run=runs/... [option=value ...]
+usage: robot-rl export run=runs/... [option=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
@@ -24,10 +24,10 @@ options:
   out=                folder to write; if empty <run>/bundle, and for C the folder c99 beside it
 
 examples:
-  python scripts/export.py run=latest
-  python scripts/export.py run=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1 out=hover_bundle
-  python scripts/export.py run=latest target=c99
-  python scripts/export.py bundle=hover_bundle target=c99 name=hover out=firmware/hover"""
+  robot-rl export run=latest
+  robot-rl export run=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1 out=hover_bundle
+  robot-rl export run=latest target=c99
+  robot-rl export bundle=hover_bundle target=c99 name=hover out=firmware/hover"""
 
 
 class ExportTarget(Enum):
@@ -91,7 +91,7 @@ def _write_bundle(options: ExportOptions) -> Path:
     print(f"bundle  {exported.path}")
     print(f"        {exported.sentence}")
     where, bundle = shlex.quote(str(run.path)), shlex.quote(str(exported.path))
-    print(f"next    python scripts/evaluate.py run={where} bundle={bundle}")
+    print(f"next    robot-rl evaluate run={where} bundle={bundle}")
     return exported.path
 
 

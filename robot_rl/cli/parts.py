@@ -108,10 +108,14 @@ def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
     )
 
 
-def launcher(run: RunFolder) -> str:
-    """What a run was started with, and goes on with: as many processes as it was divided among."""
+def train_command(run: RunFolder) -> str:
+    """Command that resumes a run when `resume=...` follows: in as many processes as it began."""
     count = run.provenance().get("ranks", 1)
-    return "python" if count == 1 else f"torchrun --nproc-per-node {count}"
+    return (
+        "robot-rl train"
+        if count == 1
+        else f"torchrun --nproc-per-node {count} -m robot_rl.cli train"
+    )
 
 
 def run_path(name: str, runs: str = "runs") -> Path:
@@ -124,7 +128,7 @@ def run_path(name: str, runs: str = "runs") -> Path:
         return Path(name)
     found = find_runs(runs)
     if not found:
-        raise ConfigError(f"there is no run in {runs}; train one with: python scripts/train.py")
+        raise ConfigError(f"there is no run in {runs}; train one with: robot-rl train")
     return found[-1]
 
 

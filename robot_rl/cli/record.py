@@ -1,4 +1,4 @@
-"""Records a run of a deployed robot: `python scripts/record.py bundle=...`; `--help` says more."""
+"""Records a run of a deployed robot: `robot-rl record bundle=...`; `--help` says more."""
 
 import os
 import sys
@@ -10,8 +10,8 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Records what a robot and its policy say over ROS 2, as a rosbag2 folder (MCAP).
 
-usage: python scripts/record.py bundle=runs/<run>/bundle [option=value ...]
-       python scripts/record.py repair <bag>
+usage: robot-rl record bundle=runs/<run>/bundle [option=value ...]
+       robot-rl record repair <bag>
 
 options:
   bundle=          folder of the policy that moves the robot
@@ -23,15 +23,15 @@ options:
 
 Recorded are the robot's measurements, goals, further inputs, commands, safety/state, safety/estop,
 /diagnostics, and policy/step, on which the policy says what it used, saw and decided. Start it
-before the deployment, or let that start it: python scripts/deploy.py ... record=<folder>.
-`scripts/replay.py`, `ros2 bag info`, `ros2 bag play` and Foxglove read the folder.
+before the deployment, or let that start it: robot-rl deploy ... record=<folder>.
+`robot-rl replay`, `ros2 bag info`, `ros2 bag play` and Foxglove read the folder.
 
 Ctrl-C, SIGTERM and a closed terminal end the bag whole. A recorder that was killed loses at most
 the last 0.25 s and what came since; `repair` writes the rest into <bag>_repaired.
 
 examples:
-  python scripts/record.py bundle=runs/.../bundle out=runs/.../bag seconds=60
-  python scripts/record.py repair runs/.../bag"""
+  robot-rl record bundle=runs/.../bundle out=runs/.../bag seconds=60
+  robot-rl record repair runs/.../bag"""
 
 
 @exit_with_sentence()

@@ -1,4 +1,4 @@
-"""Runs a policy over a recording: `python scripts/replay.py bag=... bundle=...`; `--help`."""
+"""Runs a policy over a recording: `robot-rl replay bag=... bundle=...`; `--help`."""
 
 import os
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Runs a policy again over a recording, and compares with what it saw and did then.
 
-usage: python scripts/replay.py bag=<folder> bundle=runs/<run>/bundle [option=value ...]
+usage: robot-rl replay bag=<folder> bundle=runs/<run>/bundle [option=value ...]
 
 options:
-  bag=             folder that scripts/record.py wrote
+  bag=             folder that robot-rl record wrote
   bundle=          folder of the policy; another one than the recorded is refused
   force=false      true runs another bundle, too: what would it have done?
   out=             folder for steps.csv and replay.png: every term of the observation over time
@@ -24,8 +24,8 @@ Exit code 0: all the same, to 1e-6 per entry of magnitude up to 1, relative beyo
 or nothing could be compared. 2: the recording cannot be replayed.
 
 examples:
-  python scripts/replay.py bag=runs/.../bag bundle=runs/.../bundle
-  python scripts/replay.py bag=runs/.../bag bundle=runs/<other>/bundle force=true out=compared"""
+  robot-rl replay bag=runs/.../bag bundle=runs/.../bundle
+  robot-rl replay bag=runs/.../bag bundle=runs/<other>/bundle force=true out=compared"""
 
 
 @exit_with_sentence()

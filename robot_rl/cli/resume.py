@@ -22,7 +22,8 @@ from robot_rl.training.storage.segments import SegmentStore
 
 _FREE = (
     "training.total_steps", "training.evaluation_interval", "training.evaluation_episodes",
-    "training.updates_per_step", "training.save_replay", "training.keep_checkpoints", "logging.",
+    "training.updates_per_step", "training.save_replay", "training.keep_checkpoints",
+    "training.checkpoint_interval", "training.checkpoint_seconds", "logging.",
     "training.offline.evaluation_interval",
     "training.prior.run", "training.snapshots.data", "training.demonstrations.data",
     "training.demonstrations.patience",
@@ -108,7 +109,7 @@ def _resume(path: Path, config: RunConfig, ranks: Ranks) -> int:
             print(
                 f"{path} has come to {format_count(checkpoint.step)} of {format_count(total)} "
                 "steps: nothing to do; train it longer with training.total_steps=..., or look at "
-                f"it with: python scripts/evaluate.py run={path}"
+                f"it with: robot-rl evaluate run={path}"
             )
             return 0
         return go_on(run, config, checkpoint, ranks)

@@ -1,4 +1,4 @@
-"""Lists, shows, compares and cleans runs: `python scripts/runs.py --help`."""
+"""Lists, shows, compares and cleans runs: `robot-rl runs --help`."""
 
 import argparse
 import glob
@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from robot_rl.cli.command_line import exit_with_sentence
-from robot_rl.cli.table import print_table
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import (
     format_clock,
@@ -28,14 +27,14 @@ from robot_rl.training.runs.run_summary import (
 from robot_rl.training.storage.checkpoint import CheckpointStore
 
 _EXAMPLES = """examples:
-  python scripts/runs.py list
-  python scripts/runs.py list --sort success
-  python scripts/runs.py show latest
-  python scripts/runs.py compare                          # all runs, grouped by task robot learner
-  python scripts/runs.py compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
-  python scripts/runs.py compare --by learner.gamma
-  python scripts/runs.py clean                            # says what it would delete
-  python scripts/runs.py clean --keep 20 --yes
+  robot-rl runs list
+  robot-rl runs list --sort success
+  robot-rl runs show latest
+  robot-rl runs compare                          # all runs, grouped by task robot learner
+  robot-rl runs compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
+  robot-rl runs compare --by learner.gamma
+  robot-rl runs clean                            # says what it would delete
+  robot-rl runs clean --keep 20 --yes
 """
 
 
@@ -50,7 +49,7 @@ def list_runs(options: argparse.Namespace) -> None:
     """Print one line per run."""
     runs = [summarise(path) for path in find_runs(options.root)]
     if not runs:
-        print(f"no runs in {options.root}; start one with: python scripts/train.py")
+        print(f"no runs in {options.root}; start one with: robot-rl train")
         return
     keys = {
         "age": lambda run: run.age,
@@ -144,6 +143,15 @@ def clean_runs(options: argparse.Namespace) -> None:
         print(f"{len(reasons)} deleted, {left} kept, {freed} set free")
     else:
         print(f"{len(reasons)} of {len(runs)} would go ({freed}); add --yes to delete them")
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
+    """Aligned columns, the first `left` to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in [titles, *rows]:
+        cells = zip(row, widths, strict=True)
+        aligned = [f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(cells)]
+        print("  ".join(aligned).rstrip())
 
 
 def _parser() -> argparse.ArgumentParser:

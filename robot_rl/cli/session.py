@@ -14,14 +14,14 @@ from robot_rl.cli.base_policy import keep_base, without_base
 from robot_rl.cli.build import Run, build_run
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
-from robot_rl.cli.parts import launcher, run_name
+from robot_rl.cli.parts import run_name, train_command
 from robot_rl.cli.run_lookup import asked_hash
-from robot_rl.cli.signals import show_and_keep_logs, stop_on_signals, told_aloud
+from robot_rl.cli.signals import log_to_stdout, show_and_keep_logs, stop_on_signals
 from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
 from robot_rl.training.reporting.console import Console, format_clock, format_count
-from robot_rl.training.reporting.metrics import MetricLog, open_sinks
+from robot_rl.training.reporting.metrics import MetricLog, open_sinks, set_aside
 from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
@@ -103,13 +103,20 @@ class _Session:
                 )
             )
         step, named = checkpoint.step if checkpoint else 0, run.provenance()["run"]
+        if begins_again := checkpoint is None and run.metrics_path.exists():
+            kept = set_aside(run.metrics_path)
+            self._console.message(
+                f"warning: {run.path} has no checkpoint to resume from: it was stopped before the "
+                f"first one. It begins again at step 0; the metrics so far are kept in {kept.name}",
+                style="yellow",
+            )
         sinks = open_sinks(
             config.logging,
             run.path,
             name=run.path.name,
             group="_".join(str(named[part]) for part in ("task", "robot", "learner")),
             run_config=to_plain(config),
-            resume_step=step if self._going_on else None,
+            resume_step=step if self._going_on or begins_again else None,
         )
         self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
         store = CheckpointStore(
@@ -121,7 +128,7 @@ class _Session:
             self._console.message(note)
         if checkpoint is None:
             # What is told of another run's learner is kept with this one, and shown.
-            with show_and_keep_logs(run, self._console), told_aloud(_START):
+            with show_and_keep_logs(run, self._console), log_to_stdout(_START):
                 self._trainer.begin()
         else:
             self._trainer.load_state_dict(checkpoint.state)
@@ -145,6 +152,8 @@ class _Session:
                     self._mark(RunState.INTERRUPTED if aborted else RunState.FAILED, reason)
                 self._console.close()
                 self._say_how_to_go_on("what was saved is intact")
+                if isinstance(error, BrokenPipeError):  # by itself it says: the reader has enough
+                    raise RuntimeError(f"the training failed: {error}") from error
                 raise
             if code == 0:
                 summary = report_outcome(
@@ -203,9 +212,7 @@ class _Session:
 
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
-            command = (
-                f"{launcher(self._run)} scripts/train.py resume={shlex.quote(str(self._run.path))}"
-            )
+            command = f"{train_command(self._run)} resume={shlex.quote(str(self._run.path))}"
             self._console.message(f"{what}; go on with: {command}")
 
 

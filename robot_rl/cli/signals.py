@@ -44,7 +44,8 @@ def stop_on_signals(trainer: Stoppable, ranks: Ranks) -> Iterator[list[int]]:
         caught.append(number)
         trainer.stop()
         # Not through the console: the signal may have interrupted it in the middle of a line.
-        os.write(2, b"\nstopping after this step, then saving; once more aborts\n")
+        with contextlib.suppress(OSError):  # the signal may have ended the reader of stderr too
+            os.write(2, b"\nstopping after this step, then saving; press Ctrl-C again to abort\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught  # only the main thread may listen
@@ -60,7 +61,7 @@ def stop_on_signals(trainer: Stoppable, ranks: Ranks) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def told_aloud(name: str) -> Iterator[None]:
+def log_to_stdout(name: str) -> Iterator[None]:
     """Show what a logger tells meanwhile, on the terminal: before a run has a folder for it."""
     logger, handler = logging.getLogger(name), logging.StreamHandler(sys.stdout)
     level = logger.level

@@ -31,7 +31,7 @@ def open_teacher(name: str) -> RunFolder:
     if not found and not (path / "config.yaml").is_file():
         raise ConfigError(
             f"learner.teacher={name} is neither a run nor a folder of runs; train one with: "
-            "python scripts/train.py ... learner.actor.groups=[critic]"
+            "robot-rl train ... learner.actor.groups=[critic]"
         )
     return RunFolder.open(found[-1] if found else path)
 

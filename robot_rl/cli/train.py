@@ -1,4 +1,4 @@
-"""Trains a policy: `python scripts/train.py task=hover seed=1`; `--help` lists the choices."""
+"""Trains a policy: `robot-rl train task=hover seed=1`; `--help` lists the choices."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
 
-usage: python scripts/train.py [group=name ...] [field=value ...]
+usage: robot-rl train [group=name ...] [field=value ...]
 
 {choices}
 
@@ -29,8 +29,8 @@ most used fields:
   logging.wandb=offline         mirror to Weights & Biases: off, offline, online
   runs=runs                     folder of all runs
 
-several processes or GPUs (docs/parallel.md):
-  torchrun --nproc-per-node 2 scripts/train.py task=hover
+several processes or GPUs:
+  torchrun --nproc-per-node 2 -m robot_rl.cli train task=hover
                                 one run, divided: num_envs, replay and batches are totals
   cluster.collectors=4          one learner, collectors in processes of their own (Ray), on many
                                 machines with cluster.address=auto
@@ -46,14 +46,14 @@ other:
   --info fields                 print every field with its type, value and meaning, and stop
 
 examples:
-  python scripts/train.py
-  python scripts/train.py task=tracking seed=2 training.total_steps=1e7
-  python scripts/train.py robot.plant=measured learner.gamma=0.98
-  python scripts/train.py experiment=smoke
-  python scripts/train.py env=gymnasium env.id=Hopper-v5 experiment=hopper
-  python scripts/train.py -m seed=0,1,2 learner.n_step=1,3
-  python scripts/train.py -m seed=0,1,2 hydra/launcher=joblib hydra.launcher.n_jobs=2
-  python scripts/train.py resume=latest training.total_steps=2e7"""
+  robot-rl train
+  robot-rl train task=tracking seed=2 training.total_steps=1e7
+  robot-rl train robot.plant=measured learner.gamma=0.98
+  robot-rl train experiment=smoke
+  robot-rl train env=gymnasium env.id=Hopper-v5 experiment=hopper
+  robot-rl train -m seed=0,1,2 learner.n_step=1,3
+  robot-rl train -m seed=0,1,2 hydra/launcher=joblib hydra.launcher.n_jobs=2
+  robot-rl train resume=latest training.total_steps=2e7"""
 
 
 @dataclass(kw_only=True)

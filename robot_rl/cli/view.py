@@ -1,4 +1,4 @@
-"""Looks at a task: `python scripts/view.py task=hover agent=random`; `--help` says more."""
+"""Looks at a task: `robot-rl view task=hover agent=random`; `--help` says more."""
 
 import os
 import textwrap
@@ -13,7 +13,7 @@ from robot_rl.core.process import check_one_root
 
 _HELP = """Shows a task: in the browser of this machine, or as a film with a contact sheet.
 
-usage: python scripts/view.py [group=name ...] [option=value ...] [field=value ...]
+usage: robot-rl view [group=name ...] [option=value ...] [field=value ...]
 
 task:  {tasks}
 robot: {robots}
@@ -36,9 +36,9 @@ In the page: pause, step, reset, choose a world, push the robot, move its goal, 
 what each reward term pays. Ctrl-C ends it.
 
 examples:
-  python scripts/view.py task=reach robot=panda agent=random
-  python scripts/view.py task=hover agent=zero video=hover.mp4
-  python scripts/view.py agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
+  robot-rl view task=reach robot=panda agent=random
+  robot-rl view task=hover agent=zero video=hover.mp4
+  robot-rl view agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
 _FILMED, _LONGEST_FILM = 4, 10.0
 """Worlds in a film, and the longest time of one whose length nobody chose [s]."""
@@ -81,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
-    from robot_rl.cli.viewing.filming import film
-    from robot_rl.cli.viewing.show import configure, make_player, show
+    from robot_rl.cli.viewing import configure, film, make_player, show
 
     options, rest = read_options(ViewOptions, overrides)
     run = configure(options.agent, rest)

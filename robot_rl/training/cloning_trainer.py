@@ -17,7 +17,7 @@ from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.trainer import VALIDATION_SEED, Clock
+from robot_rl.training.trainer import VALIDATION_SEED, CheckpointSchedule, Clock
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from robot_rl.training.demonstrations import Chunks, Demonstrations
@@ -95,7 +95,7 @@ class CloningTrainer:
         self._least, self._stale = float("inf"), 0
         self._watch, self._clock = FiniteWatch(), Clock()
         self._stop = False
-        self._saved_step = -1
+        self._schedule = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     @property
     def notes(self) -> list[str]:
@@ -126,11 +126,13 @@ class CloningTrainer:
                 self._learn()
             if self.step % config.evaluation_interval == 0 or self._ended:
                 self._evaluate_and_save()
-            elif self._clock.elapsed >= self._interval_seconds:
+                continue
+            if self._clock.elapsed >= self._interval_seconds:
                 self._log({})
-        if self.step != self._saved_step:
-            self._check(weights=True)
-            self._save(None)
+            if self._schedule.is_due(self.step):
+                self._save_unscored()
+        if self.step != self._schedule.step:
+            self._save_unscored()
         return self._ended
 
     def stop(self) -> None:
@@ -194,11 +196,16 @@ class CloningTrainer:
         if told := what_ends_a_run(self._watch, learner, when, self._checkpoints, hint):
             raise NonFiniteError(told)
 
+    def _save_unscored(self) -> None:
+        """Write a checkpoint to resume from; it can never be the best."""
+        self._check(weights=True)
+        self._save(None)
+
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
         with self._clock.aside():
             self._checkpoints.save(self.step, self.state_dict(), score=score)
-        self._saved_step = self.step
+        self._schedule.saved(self.step)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole run."""
@@ -221,6 +228,7 @@ class CloningTrainer:
         """
         self.demonstrations.load_state_dict(state["demonstrations"])
         self.learner.load_state_dict(state["learner"])
-        self.step = self._saved_step = int(state["step"])
+        self.step = int(state["step"])
+        self._schedule.saved(self.step)
         self._least, self._stale = float(state["least"]), int(state["stale"])
         self.seconds = float(state["seconds"])

@@ -200,6 +200,11 @@ class TrainerConfig:
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
     """Episodes per evaluation, one per world."""
+    checkpoint_interval: int = 0
+    """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
+    Such checkpoints are not scored: they are resumed from, and never the best."""
+    checkpoint_seconds: float = 300.0
+    """Wall time after which there is another checkpoint [s]; 0 looks at no clock."""
     save_replay: bool = True
     """Save the replay with each checkpoint; without it a resumed run starts with an empty one."""
     keep_checkpoints: int = 2
@@ -213,7 +218,10 @@ class TrainerConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("random_steps", "warm_up_steps", "updates_per_step"):
+        for name in (
+            "random_steps", "warm_up_steps", "updates_per_step", "checkpoint_interval",
+            "checkpoint_seconds",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} must be >= 0, got {getattr(self, name)}")
         if self.total_steps < (0 if self.offline.updates else 1):

@@ -73,7 +73,7 @@ class Prior:
             raise ConfigError(
                 f"training.prior.weighting=success: {self.path} does not say which episodes "
                 "succeeded; expected a data set that judges success: name it with "
-                "scripts/data.py relabel ... --success, or take weighting=returns"
+                "robot-rl data relabel ... --success, or take weighting=returns"
             )
         else:
             good = self._succeeded.float()
@@ -152,7 +152,7 @@ def open_prior(
         raise ConfigError(
             f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
             f"episodes failed, and the replay in {path} does not; expected a data set that judges "
-            "success (docs/data.md), or failure_reward=0"
+            'success (see "Data sets"), or failure_reward=0'
         )
     saved, segments = read_saved(path)
     first = saved[0]
@@ -184,7 +184,7 @@ def check_place(config: PriorConfig) -> None:
     if config.run and not Path(config.run).exists():
         raise ConfigError(
             f"training.prior.run: there is no '{config.run}'; expected the folder of a data set "
-            "(scripts/data.py info) or of a run"
+            "(robot-rl data info) or of a run"
         )
 
 

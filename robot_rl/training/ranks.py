@@ -355,7 +355,7 @@ def check_room(
     check_memory(
         count * layout.row_bytes, device, copies=copies,
         what=f"the {count:,} transitions of {path}",
-        remedy="take a part of them (scripts/data.py split ...), or a machine with more",
+        remedy="take a part of them (robot-rl data split ...), or a machine with more",
     )  # fmt: skip
 
 
@@ -411,7 +411,11 @@ def state_of(state: Mapping[str, Any], ranks: Ranks, segments: Segments) -> Mapp
     others = state.get("ranks", [])
     if len(others) + 1 != ranks.count:
         saved = len(others) + 1
-        how = f"torchrun --nproc-per-node {saved} scripts/train.py" if saved > 1 else "one process"
+        how = (
+            f"torchrun --nproc-per-node {saved} -m robot_rl.cli train"
+            if saved > 1
+            else "one process"
+        )
         raise CheckpointError(
             f"the checkpoint was written by {saved} rank(s), with that many shares of worlds and "
             f"replay, and this session has {ranks.count}; go on with as many: {how}"

@@ -151,7 +151,7 @@ def _check(
     if not stored:
         raise ConfigError(
             f"training.snapshots.data={where} holds no states of the simulation; expected a data "
-            "set of scripts/collect.py states=true: robots and other programs record none"
+            "set of robot-rl collect states=true: robots and other programs record none"
         )
     if stored != expected:
         raise SpecMismatchError(

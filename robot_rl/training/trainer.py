@@ -92,7 +92,7 @@ class Trainer:
         self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
         self._clock = Clock()
         self._stop = False
-        self._saved_step = -1
+        self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -111,9 +111,8 @@ class Trainer:
         self._clock.start(self.step)
         while self.step < self.config.length and not self._any(self._stop):
             self.train_step()
-        if self.step != self._saved_step:
-            self._checked(weights=True)
-            self._save(None)
+        if self.step != self._saves.step:
+            self._save_unscored()
         return self.step >= self.config.length
 
     def train_step(self) -> None:
@@ -126,8 +125,11 @@ class Trainer:
             self._learn()
         if evaluation_due:
             self._evaluate_and_save()
-        elif self._any(self._clock.elapsed >= self._interval_seconds):
+            return
+        if self._any(self._clock.elapsed >= self._interval_seconds):
             self._log({})
+        if self._any(self._saves.is_due(self.step)):
+            self._save_unscored()
 
     def _collect(self) -> bool:
         """One step of all worlds into the replay; returns whether an evaluation is due."""
@@ -250,12 +252,17 @@ class Trainer:
         )
         return ". The worlds report: ".join(filter(None, (told, worlds)))
 
+    def _save_unscored(self) -> None:
+        """Write a checkpoint to resume from; it can never be the best."""
+        self._checked(weights=True)
+        self._save(None)
+
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of what was just checked."""
         with self._clock.aside():
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
-        self._saved_step = step
+        self._saves.saved(step)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole run; all ranks must ask for it."""
@@ -302,7 +309,7 @@ class Trainer:
         self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()
-        self._saved_step = self.step
+        self._saves.saved(self.step)
 
 
 class Clock:
@@ -354,6 +361,32 @@ class Clock:
         self._spent.update(collect=0.0, learn=0.0, aside=0.0)
         self._interval_start, self._start_step = time.perf_counter(), step
         return record
+
+
+class CheckpointSchedule:
+    """When the next checkpoint is due, beside those that follow evaluations."""
+
+    def __init__(self, interval: int, seconds: float) -> None:
+        """Count from now.
+
+        Args:
+            interval: Steps between two checkpoints; 0 counts none.
+            seconds: Wall time between two checkpoints [s]; 0 looks at no clock.
+        """
+        self.step = -1
+        """Step of the last checkpoint; -1 before the first."""
+        self._interval, self._seconds = interval, seconds
+        self._saved_at = time.monotonic()
+
+    def saved(self, step: int) -> None:
+        """Note that there is a checkpoint of a step: one that was written, or resumed from."""
+        self.step, self._saved_at = step, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether one is due at a step. Ranks decide together: their clocks differ."""
+        if self._interval and step // self._interval > max(0, self.step) // self._interval:
+            return True
+        return 0 < self._seconds <= time.monotonic() - self._saved_at
 
 
 class _Span:

@@ -23,13 +23,13 @@ from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
-from scripts.baselines.settings import PPOSettings, SB3Settings, plain_guest
+from scripts.baselines.settings import PPOSettings, SB3Settings, plain_baseline
 
 if TYPE_CHECKING:
     from configs.compose import Composition
 
 
-class GuestTraining(ABC):
+class BaselineTraining(ABC):
     """The loop around a foreign learner; nothing of it can be resumed or exported."""
 
     title = ""
@@ -127,23 +127,23 @@ class GuestTraining(ABC):
             replace_file(path, content.getvalue())
 
 
-def train_guest(
-    make: Callable[[RunConfig, Any, torch.device], GuestTraining],
+def train_baseline(
+    make: Callable[[RunConfig, Any, torch.device], BaselineTraining],
     settings: PPOSettings | SB3Settings,
     composition: "Composition",
 ) -> None:
-    """Train a guest into a run's folder, whose state says how it ended.
+    """Train a baseline into a run's folder, whose state says how it ended.
 
     Args:
         make: Joins a run's configuration, the settings and a device.
-        settings: The guest's own.
+        settings: The baseline's own.
         composition: The run.
     """
     device = run_device(composition.config)
     config = replace(composition.config, device=str(device))
     torch.set_num_threads(config.threads)
     training = make(config, settings, device)
-    plain = plain_guest(settings, config)
+    plain = plain_baseline(settings, config)
     name = run_name(config, {**composition.chosen, "learner": training.name})
     origin = collect_provenance(plain, seed=config.seed, device=config.device)
     with RunFolder.create(config.runs, name, plain, origin) as run:

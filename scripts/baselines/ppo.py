@@ -12,7 +12,7 @@ from torch import Tensor
 from configs.schema import RunConfig, make_env
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import MissingExtraError
-from scripts.baselines.baseline_run import GuestTraining
+from scripts.baselines.baseline_run import BaselineTraining
 from scripts.baselines.settings import PPOSettings
 
 try:
@@ -31,7 +31,7 @@ class _Ends:
     episodes: int = 0
 
 
-class PPOTraining(GuestTraining):
+class PPOTraining(BaselineTraining):
     """The worlds and rsl_rl's algorithm."""
 
     title = "rsl_rl's PPO"

@@ -11,7 +11,7 @@ from torch import Tensor
 from configs.schema import RunConfig
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError, MissingExtraError
-from scripts.baselines.baseline_run import GuestTraining
+from scripts.baselines.baseline_run import BaselineTraining
 from scripts.baselines.settings import SB3Settings
 from sim.adapters.gymnasium_config import GymnasiumConfig
 
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("stable-baselines3", "bench", "SAC for comparison") from None
 
 
-class SB3Training(GuestTraining):
+class SB3Training(BaselineTraining):
     """One plain Gymnasium environment and the library's SAC, which steps it itself."""
 
     title = "SAC of Stable-Baselines3"

@@ -94,17 +94,17 @@ class SB3Settings:
         return {"policy_kwargs": {"net_arch": values.pop("hidden")}, **values}
 
 
-GUESTS: Mapping[str, type[PPOSettings] | type[SB3Settings]] = {
+BASELINES: Mapping[str, type[PPOSettings] | type[SB3Settings]] = {
     "train_ppo": PPOSettings,
     "train_sb3": SB3Settings,
 }
 """Settings by the name of the script that trains with them."""
 
 
-def compose_guest(
+def compose_baseline(
     settings: type[Settings], overrides: Sequence[str]
 ) -> tuple[Settings, Composition]:
-    """Read a command line that holds the guest's own settings and fields of a run.
+    """Read a command line that holds the baseline's own settings and fields of a run.
 
     Raises:
         ConfigError: A setting, a field or a value is wrong.
@@ -113,8 +113,8 @@ def compose_guest(
     return own, compose(rest)
 
 
-def plain_guest(settings: PPOSettings | SB3Settings, config: RunConfig) -> dict[str, Any]:
-    """The configuration as the guest's run keeps it: its settings take our learner's place."""
+def plain_baseline(settings: PPOSettings | SB3Settings, config: RunConfig) -> dict[str, Any]:
+    """The configuration as the baseline's run keeps it: its settings take our learner's place."""
     return {**to_plain(config), "learner": asdict(settings)}
 
 

@@ -1,16 +1,17 @@
-"""Trains rsl_rl's PPO on our tasks, to compare with: `python scripts/train_ppo.py --help`."""
+"""PPO of rsl_rl on our tasks, to compare with: `python -m scripts.baselines.train_ppo --help`."""
 
 from collections.abc import Sequence
 
 from robot_rl.cli.command_line import exit_with_sentence
-from scripts.baselines.command import run_guest
+from scripts.baselines.command import run_baseline
 
 _HELP = """Trains PPO of the package rsl_rl in the worlds of a task, to compare our learners with.
 
-usage: python scripts/train_ppo.py [task=name] [robot=name] [option=value ...] [field=value ...]
+usage: python -m scripts.baselines.train_ppo [task=name] [robot=name]
+       [option=value ...] [field=value ...]
 
-Worlds, observations, rewards, validation starts and the run's folder are those of scripts/train.py,
-so that `python scripts/runs.py compare` draws both learners' curves over steps or time. Nothing of
+Worlds, observations, rewards, validation starts and the run's folder are those of robot-rl train,
+so that `robot-rl runs compare` draws both learners' curves over steps or time. Nothing of
 it can be resumed or exported: what it leaves are its curves and its weights.
 
 options (defaults in brackets):
@@ -28,14 +29,14 @@ fields of a run that count: num_envs, seed, training.total_steps, training.evalu
 training.evaluation_episodes, device, threads, runs, logging, and all of the task and the robot
 
 examples:
-  python scripts/train_ppo.py task=hover seed=1
-  python scripts/train_ppo.py task=velocity robot=go2 num_envs=1024"""
+  python -m scripts.baselines.train_ppo task=hover seed=1
+  python -m scripts.baselines.train_ppo task=velocity robot=go2 num_envs=1024"""
 
 
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the command line says."""
-    run_guest(arguments, _HELP, "train_ppo")
+    run_baseline(arguments, _HELP, "train_ppo")
 
 
 if __name__ == "__main__":

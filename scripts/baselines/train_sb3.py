@@ -1,17 +1,17 @@
-"""Trains SAC of Stable-Baselines3, to compare with: `python scripts/train_sb3.py --help`."""
+"""SAC of Stable-Baselines3, to compare with: `python -m scripts.baselines.train_sb3 --help`."""
 
 from collections.abc import Sequence
 
 from robot_rl.cli.command_line import exit_with_sentence
-from scripts.baselines.command import run_guest
+from scripts.baselines.command import run_baseline
 
 _HELP = """Trains SAC of Stable-Baselines3 in a Gymnasium environment, to compare our learners with.
 
-usage: python scripts/train_sb3.py experiment=hopper num_envs=1 [env.id=...] [option=value ...]
-       [field=value ...]
+usage: python -m scripts.baselines.train_sb3 experiment=hopper num_envs=1 [env.id=...]
+       [option=value ...] [field=value ...]
 
-Validation starts and the run's folder are those of scripts/train.py, so that
-`python scripts/runs.py compare` draws both learners' curves over steps or time. The library steps a
+Validation starts and the run's folder are those of robot-rl train, so that
+`robot-rl runs compare` draws both learners' curves over steps or time. The library steps a
 plain Gymnasium environment in its own loop. Nothing of it can be resumed or exported: what it
 leaves are its curves and its weights.
 
@@ -27,14 +27,14 @@ fields of a run that count: env.id, env.kwargs, seed, training.total_steps,
 training.evaluation_interval, training.evaluation_episodes, device, threads, runs, logging
 
 examples:
-  python scripts/train_sb3.py experiment=hopper num_envs=1 training.total_steps=60000
-  python scripts/train_sb3.py experiment=hopper num_envs=1 env.id=HalfCheetah-v5 seed=1"""
+  python -m scripts.baselines.train_sb3 experiment=hopper num_envs=1 training.total_steps=60000
+  python -m scripts.baselines.train_sb3 experiment=hopper num_envs=1 env.id=HalfCheetah-v5 seed=1"""
 
 
 @exit_with_sentence()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the command line says."""
-    run_guest(arguments, _HELP, "train_sb3")
+    run_baseline(arguments, _HELP, "train_sb3")
 
 
 if __name__ == "__main__":

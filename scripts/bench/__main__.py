@@ -1,4 +1,4 @@
-"""Measures the speed of this machine: `python scripts/benchmark.py --help`."""
+"""Measures the speed of this machine: `python -m scripts.bench --help`."""
 
 import argparse
 import os

@@ -1,6 +1,6 @@
 """Speed of the multirotor engine on one thread, beside the `l2f` package where it is installed.
 
-    python scripts/benchmarks/multirotor_physics.py --l2f-python /path/to/venv/bin/python
+    python -m scripts.bench.multirotor_physics --l2f-python /path/to/venv/bin/python
 
 All contenders fly the same number of worlds and take turns, so that a busy machine slows all of
 them; a figure is the median of the rounds. l2f steps its dynamics alone, as does the first row.

@@ -1,4 +1,4 @@
-"""Runs the long learning proofs and writes their tables: `python scripts/proof.py --help`."""
+"""Runs the long learning proofs and writes their tables: `python -m scripts.proofs --help`."""
 
 import os
 import shlex
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HELP = """Trains many seeds, flies the best policy of each 1,000 times and writes what came of it.
 
-usage: python scripts/proof.py [<proof>|all] [option=value ...] [field=value ...]
-       python scripts/proof.py report [<proof>|all] [out=docs/proofs]
+usage: python -m scripts.proofs [<proof>|all] [option=value ...] [field=value ...]
+       python -m scripts.proofs report [<proof>|all] [out=docs/proofs]
 
 proofs:
   hover       10 seeds on the paper's plant (bar: worst >= 90 %, mean >= 95 % success); beside it
@@ -59,9 +59,9 @@ stopped goes on: Ctrl-C at any time, then give the same command again. The repla
 is deleted. Exit code 1 if a bar is missed.
 
 examples:
-  python scripts/proof.py
-  python scripts/proof.py hover seeds=3
-  python scripts/proof.py report"""
+  python -m scripts.proofs
+  python -m scripts.proofs hover seeds=3
+  python -m scripts.proofs report"""
 
 
 @dataclass(kw_only=True)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "report" in words:
         passed = [_report(proof, options) for proof in chosen]
     else:
-        command = shlex.join(["python", "scripts/proof.py", *overrides])
+        command = shlex.join(["python", "python -m scripts.proofs", *overrides])
         passed = _prove(chosen, options, changes, command)
     raise SystemExit(0 if all(passed) else 1)
 
@@ -209,7 +209,7 @@ def _report(proof: "Proof", options: ProofOptions) -> bool:
     jobs = proof.jobs(seeds=1, overrides=record.overrides, runs=Path(options.runs))
     for name, group in record.groups.items():
         job = next(iter(jobs.get(name, [])), None)
-        again = f"python scripts/proof.py {proof.name}"
+        again = f"python -m scripts.proofs {proof.name}"
         refuse_changed(path, f"'{name}'", group, job, again=again)
     return _write(proof, record, folder)
 

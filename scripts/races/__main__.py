@@ -1,4 +1,4 @@
-"""Races learners against each other and writes the tables: `python scripts/race.py --help`."""
+"""Races learners against each other and writes the tables: `python -m scripts.races --help`."""
 
 import os
 import shlex
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _HELP = """Trains several learners on the same tasks and writes who was where when.
 
-usage: python scripts/race.py [<race>[/<track>]|all ...] [option=value ...] [field=value ...]
-       python scripts/race.py report [<race>|all ...] [out=docs/races]
+usage: python -m scripts.races [<race>[/<track>]|all ...] [option=value ...] [field=value ...]
+       python -m scripts.races report [<race>|all ...] [out=docs/races]
 
 races:
   gymnasium   SAC beside Stable-Baselines3 on HalfCheetah-v5 and Hopper-v5, 5 seeds, 60k steps
@@ -38,13 +38,13 @@ Any field of a run can be changed, to try the race itself: training.total_steps=
 
 Seeds take turns, so that all learners meet the same load. A seed that is finished is not trained
 again while its configuration is the same, nor one whose results are in the folder of the results
-already, from another machine maybe. Ours go on where they were stopped, guests begin anew: Ctrl-C
-at any time, then give the same command again. Exit code 1 if a bar is missed.
+already, from another machine maybe. Ours go on where they were stopped, baselines begin anew:
+Ctrl-C at any time, then give the same command again. Exit code 1 if a bar is missed.
 
 examples:
-  python scripts/race.py gymnasium
-  python scripts/race.py on_policy/hover seeds=1
-  python scripts/race.py report"""
+  python -m scripts.races gymnasium
+  python -m scripts.races on_policy/hover seeds=1
+  python -m scripts.races report"""
 
 
 @dataclass(kw_only=True)
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "report" in words:
         passed = [_report(known[name], options) for name in chosen]
     else:
-        command = shlex.join(["python", "scripts/race.py", *overrides])
+        command = shlex.join(["python", "python -m scripts.races", *overrides])
         passed = [
             _run(known[name], tracks, options, changes, command) for name, tracks in chosen.items()
         ]
@@ -152,7 +152,7 @@ def _report(race: "Race", options: RaceOptions) -> bool:
     for track, entrants in record.tracks.items():
         for entrant, result in entrants.items():
             job = next(iter(jobs.get((track, entrant), [])), None)
-            again = f"python scripts/race.py {race.name}"
+            again = f"python -m scripts.races {race.name}"
             refuse_changed(path, f"'{entrant}' on '{track}'", result, job, again=again)
     return _write(race, record, folder)
 

@@ -18,7 +18,7 @@ def write_page(race: Race, record: RaceRecord) -> str:
     verdict = (": PASS" if all(bar.passed for bar in bars) else ": FAIL") if bars else ""
     parts = [
         f"# {race.title}{verdict}",
-        "Written by `scripts/race.py` from the measurements beside it "
+        "Written by `python -m scripts.races` from the measurements beside it "
         f"([{race.name}.json]({race.name}.json)).",
         race.about,
         *([bars_table(bars)] if bars else []),

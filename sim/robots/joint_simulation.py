@@ -118,7 +118,7 @@ class JointStates:
         if self._engine.model.na:
             raise ConfigError(
                 f"states of worlds whose {self._engine.model.na} actuators have activations cannot "
-                "be begun in; expected motors of configs/robot, which have none"
+                "be begun in; expected motors without, as our robots have"
             )
         return {name: part.shape[1] for name, part in self._parts().items()}
 

@@ -44,7 +44,7 @@ def made_up(proofs, proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
             for seed, rate in enumerate(rates)
         ]  # fmt: skip
         groups[group.name] = proofs.record.GroupResult(
-            command="python scripts/train.py",
+            command="robot-rl train",
             config_sha256=(hashes or {}).get(group.name, "0" * 64),
             seeds=seeds,
         )
@@ -55,6 +55,6 @@ def made_up(proofs, proof, rates, *, rms=0.1, seconds=60.0, hashes=None):
     }  # fmt: skip
     expert = {one.name: trial(proofs, 0.97, rms=rms) for one in proof.conditions if proof.expert}
     return proofs.record.ProofRecord(
-        name=proof.name, command="python scripts/proof.py", overrides=[], origin=origin,
+        name=proof.name, command="python -m scripts.proofs", overrides=[], origin=origin,
         groups=groups, expert=expert,
     )  # fmt: skip

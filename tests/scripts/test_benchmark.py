@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py`: ratios worked out by hand, and that everything runs at tiny sizes."""
+"""`python -m scripts.bench`: ratios worked out by hand, and that everything runs at tiny sizes."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py data`: what is read is not held, and what is damaged is not believed."""
+"""`python -m scripts.bench data`: what is read is not held, and what is damaged is not believed."""
 
 import importlib
 from pathlib import Path

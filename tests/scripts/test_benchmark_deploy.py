@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py deploy`: verdicts by hand, and everything over real ROS 2 in short."""
+"""`python -m scripts.bench deploy`: verdicts by hand, and everything over real ROS 2 in short."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""`scripts/benchmark.py gpu`: its stages one after another, on the CPU at tiny sizes."""
+"""`python -m scripts.bench gpu`: its stages one after another, on the CPU at tiny sizes."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""`scripts/proof.py`: verdicts and pages from made-up results, and a tiny proof from end to end."""
+"""`scripts.proofs`: verdicts and pages from made-up results, and a tiny proof from end to end."""
 
 import importlib
 import json
@@ -153,7 +153,7 @@ def test_report_of_another_configuration_is_refused(proofs, refused, here):
     record = made_up(proofs, proofs.tracking.TRACKING, [0.9] * 5)
     proofs.results.save_results(Path("tracking.json"), record)
     said = refused("scripts.proofs.__main__", "report", "tracking", "out=.")
-    assert "anew: python scripts/proof.py tracking" in said
+    assert "anew: python -m scripts.proofs tracking" in said
 
 
 def test_a_published_model_that_is_not_used_is_no_change(proofs):

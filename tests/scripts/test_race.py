@@ -1,4 +1,4 @@
-"""`scripts/race.py`: statistics by hand, verdicts from made-up results, a tiny race end to end."""
+"""`scripts.races`: statistics by hand, verdicts from made-up results, a tiny race end to end."""
 
 import importlib
 import json
@@ -47,7 +47,7 @@ def made_up(races, levels, *, seconds=None, hashes=None, race=None):
                 for i, value in enumerate(values)
             ]
             tracks.setdefault(track.name, {})[name] = races.record.EntrantResult(
-                command="python scripts/train.py",
+                command="robot-rl train",
                 config_sha256=(hashes or {}).get((track.name, name), "0" * 64),
                 seeds=seeds,
             )
@@ -57,7 +57,7 @@ def made_up(races, levels, *, seconds=None, hashes=None, race=None):
         "load_average": 0.1, "jobs": 2,
     }  # fmt: skip
     return races.record.RaceRecord(
-        name=race.name, command="python scripts/race.py", overrides=[], origin=origin,
+        name=race.name, command="python -m scripts.races", overrides=[], origin=origin,
         tracks=tracks,
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_report_of_another_configuration_is_refused(races, refused, here):
     races.results.save_results(Path("gymnasium.json"), record)
     said = refused("scripts.races.__main__", "report", "gymnasium", "out=.")
     assert "'Stable-Baselines3' on 'HalfCheetah-v5' that has changed since" in said
-    assert "anew: python scripts/race.py gymnasium" in said
+    assert "anew: python -m scripts.races gymnasium" in said
 
 
 def test_seeds_that_are_in_the_results_are_not_trained_again(races, tmp_path):

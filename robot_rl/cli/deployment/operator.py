@@ -8,7 +8,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hardware.control.ipc import PublishedStatus, StatusSubscriber
+from hardware.control.ipc import StatusSubscriber
+from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
@@ -80,7 +81,7 @@ class Operator:
                 signal.signal(number, handler)
 
     @property
-    def status(self) -> PublishedStatus | None:
+    def status(self) -> RobotStatus | None:
         """What the loop told last; None before it has ticked, or of a process that died before."""
         status = self._status.newest()
         return status if status is not None and status.time >= self._since else None
@@ -174,7 +175,7 @@ class Operator:
         for process in self.processes.values():
             process.close()  # each holds files of ours
         if "recorder" in self.processes and (code := self.exit_codes["recorder"]):
-            self._say(f"the recorder ended with exit code {code}; scripts/record.py repairs a bag")
+            self._say(f"the recorder ended with exit code {code}; robot-rl record repairs a bag")
         self.processes.clear()
         self._status.close()
         self._session.close()
@@ -254,7 +255,7 @@ def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
     return {"recorder": (run_recorder, what), **processes}
 
 
-def line_of(status: PublishedStatus) -> str:
+def line_of(status: RobotStatus) -> str:
     """One line of the terminal."""
     lateness, answer = (status.latencies.get(name) for name in ("lateness", "answer"))
     late = (

@@ -140,7 +140,7 @@ class RobotOptions(PolicyOptions, DriverOptions):
 
 @dataclass(kw_only=True)
 class DoctorOptions(RobotOptions):
-    """What `scripts/doctor.py` takes."""
+    """What `robot-rl doctor` takes."""
 
     listen: float = 3.0
     """How long to listen to the robot's topics [s]."""
@@ -154,7 +154,7 @@ class DoctorOptions(RobotOptions):
 
 @dataclass(kw_only=True)
 class RecordOptions(PolicyOptions):
-    """What `scripts/record.py` takes."""
+    """What `robot-rl record` takes."""
 
     out: str = ""
     """Folder of the bag; a new one beside the bundle if empty."""
@@ -176,7 +176,7 @@ class RecordOptions(PolicyOptions):
 
 @dataclass(kw_only=True)
 class DeployOptions(RobotOptions):
-    """What `scripts/deploy.py` takes."""
+    """What `robot-rl deploy` takes."""
 
     mode: str = "policy"
     """`policy` lets it move; `shadow` computes and holds."""

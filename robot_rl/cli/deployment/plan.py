@@ -48,7 +48,7 @@ class Deployment(Generic[_Options]):
         except (OSError, ValueError, KeyError) as error:
             raise BundleError(
                 f"{path} does not say what the policy was trained for ({error}); export it again "
-                "with scripts/export.py"
+                "with robot-rl export"
             ) from None
         config = from_plain(plain)
         if self.options.robot and self.options.robot != config.robot.spec.name:

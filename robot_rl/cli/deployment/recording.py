@@ -66,8 +66,7 @@ def record(
                 kept, line = recorder.close(), recorder.line
             except RecordingError as error:
                 raise RecordingError(
-                    f"{error}; what came before is kept: python scripts/record.py repair "
-                    f"{what.folder}"
+                    f"{error}; what came before is kept: robot-rl record repair {what.folder}"
                 ) from None
         if not kept:
             raise RecordingError(

@@ -24,7 +24,7 @@ from robot_rl.training.storage.durable import storage_errors
 
 @dataclass(kw_only=True)
 class ReplayOptions:
-    """What `scripts/replay.py` takes."""
+    """What `robot-rl replay` takes."""
 
     bag: str = ""
     """Folder of the recording."""
@@ -38,7 +38,7 @@ class ReplayOptions:
     def __post_init__(self) -> None:
         """Refuse what cannot be replayed."""
         if not self.bag:
-            raise ConfigError("which recording? bag=<folder that scripts/record.py wrote>")
+            raise ConfigError("which recording? bag=<folder that robot-rl record wrote>")
         if not self.bundle:
             raise ConfigError("which policy? bundle=runs/<run>/bundle")
 
@@ -77,7 +77,7 @@ def check_bundle(bag: Bag, bundle: str, spec: PolicySpec) -> None:
     robot, digest = bag.about.get("robot"), bag.about.get("bundle_digest")
     if robot is None or digest is None:
         raise RecordingError(
-            f"{bag.folder} does not say of which policy it is; scripts/record.py writes that. "
+            f"{bag.folder} does not say of which policy it is; robot-rl record writes that. "
             "force=true replays it nevertheless"
         )
     if robot != spec.robot.name:

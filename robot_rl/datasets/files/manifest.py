@@ -186,7 +186,7 @@ def _content(folder: Path) -> bytes:
         what = "is a file" if folder.exists() else "does not exist"
         raise DatasetError(
             f"{folder} {what}; expected the folder of a data set of episodes (data of others are "
-            "imported with: python scripts/data.py convert)"
+            "imported with: robot-rl data convert)"
         )
     try:
         return path.read_bytes()
@@ -197,11 +197,11 @@ def _content(folder: Path) -> bytes:
     if not (folder / "meta").is_dir():
         raise DatasetError(
             f"{folder} is no data set of episodes: it has no {MANIFEST}; data of others is "
-            "imported with: python scripts/data.py convert"
+            "imported with: robot-rl data convert"
         )
     raise DatasetError(
         f"{folder} has no {MANIFEST}; a data set of LeRobot is imported with: python "
-        f"scripts/data.py convert {folder} <folder>; if ours lost it, {_repair(folder)}"
+        f"robot-rl data convert {folder} <folder>; if ours lost it, {_repair(folder)}"
     )
 
 
@@ -324,4 +324,4 @@ def strays(folder: Path, manifest: Manifest) -> list[Path]:
 
 
 def _repair(folder: Path) -> str:
-    return f"save what is whole with: python scripts/data.py repair {folder}"
+    return f"save what is whole with: robot-rl data repair {folder}"

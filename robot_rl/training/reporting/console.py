@@ -7,7 +7,7 @@ control character, only lines.
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rich.console import Console as RichConsole
@@ -109,7 +109,7 @@ class Console:
             self._task = self._bar.add_task(
                 "training", total=total_steps, completed=start_step, note=""
             )
-            self._bar.start()
+            self._guarded(self._bar.start)
 
     def interval(self, record: Mapping[str, float]) -> None:
         """Show one record as a line and move the bar."""
@@ -137,20 +137,18 @@ class Console:
             shown = (f"{n} {_score(n, v)}" for n, v in _without_bounds(scores).items())
             self.message(f"{'evaluation:':>{_EVALUATION_INDENT}} {', '.join(shown)}", style="bold")
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, note=f"{left} left")
+            bar = self._bar
+            self._guarded(lambda: bar.update(self._task, completed=step, note=f"{left} left"))
 
     def message(self, text: str, *, style: str = "") -> None:
         """Show text, above the bar where there is one. `style` is rich's, for terminals only."""
         if self._quiet:
             return
-        if self._rich is None:
-            try:
-                self._stream.write(text + "\n")
-                self._stream.flush()
-            except BrokenPipeError:  # the reader has gone (`... | head`); the training goes on
-                self._quiet = True
+        rich = self._rich
+        if rich is None:
+            self._guarded(lambda: print(text, file=self._stream, flush=True))
         else:
-            self._rich.print(Text(text, style=style), soft_wrap=True)
+            self._guarded(lambda: rich.print(Text(text, style=style), soft_wrap=True))
 
     def finish(self, headline: str, summary: Mapping[str, str] | None = None) -> None:
         """Close the bar and show how it ended and where to look.
@@ -177,7 +175,14 @@ class Console:
         """Close the bar; may be called at any time and again."""
         bar, self._bar = self._bar, None
         if bar is not None:
-            bar.stop()
+            self._guarded(bar.stop)
+
+    def _guarded(self, show: Callable[[], None]) -> None:
+        """Show something; without a reader or a terminal, training goes on in silence."""
+        try:
+            show()
+        except OSError:  # BrokenPipeError of `... | head`, EIO of a terminal that was closed
+            self._quiet = True
 
     def __enter__(self) -> "Console":
         return self

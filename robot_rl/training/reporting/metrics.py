@@ -115,6 +115,20 @@ class MetricLog:
         self.close()
 
 
+def set_aside(path: Path) -> Path:
+    """Rename the records of a run that begins again; returns their new place, which was free.
+
+    Raises:
+        StorageError: The disk refused.
+    """
+    number = 1
+    while (kept := path.with_name(f"{path.stem}_before_{number}{path.suffix}")).exists():
+        number += 1
+    with storage_errors("keep the metrics in", kept):
+        path.rename(kept)
+    return kept
+
+
 def read_metrics(path: Path | str) -> list[Record]:
     """All records of a run, also while it is being written; no file is no records.
 

@@ -257,7 +257,10 @@ class CheckpointStore:
                 return self._read(self._path(step))
             except CheckpointError as error:
                 _logger.warning("%s; falling back to the checkpoint before it", error)
-        raise CheckpointError(f"all {len(steps)} checkpoints in {self.folder} are damaged")
+        raise CheckpointError(
+            f"all {len(steps)} checkpoints in {self.folder} are damaged: put back a copy of one, "
+            "or train a new run"
+        )
 
     def discard_after(self, step: int) -> None:
         """Delete checkpoints newer than `step`: a run that goes on from `step` leaves that future.

@@ -1,6 +1,6 @@
 """Memory and speed of what is done with a data set that is larger than memory should be.
 
-Each operation runs in a process of its own, as `scripts/data.py` does, and tells the most memory
+Each operation runs in a process of its own, as `robot-rl data` does, and tells the most memory
 that it has had, the interpreter and its libraries included.
 """
 

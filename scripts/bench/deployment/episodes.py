@@ -152,8 +152,7 @@ class EpisodeHost:
     def _play(self, now: float) -> None:
         status = self._loop.status
         if status.safety is not SafetyState.POLICY and not self._lost:
-            trip = status.trip
-            self._lost = trip.words if trip else f"in '{status.safety.value}'"
+            self._lost = status.trip or f"in '{status.safety.value}'"
         outcome = self._twin.outcome
         if not (outcome.terminated or outcome.steps >= self._steps):
             return

@@ -23,7 +23,7 @@ def write_page(proof: Proof, record: ProofRecord, *, picture: str | None) -> str
     verdict = "PASS" if all(bar.passed for bar in bars) else "FAIL"
     parts = [
         f"# {proof.title}: {verdict}",
-        "Written by `scripts/proof.py` from the measurements beside it "
+        "Written by `python -m scripts.proofs` from the measurements beside it "
         f"([{proof.name}.json]({proof.name}.json)).",
         proof.about,
         bars_table(bars),

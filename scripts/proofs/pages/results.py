@@ -69,7 +69,7 @@ def open_results(path: Path, script: str) -> Iterator[dict[str, Any]]:
         ConfigError: There is no such file, or it is something else.
     """
     if not path.is_file():
-        raise ConfigError(f"there are no results in {path}; run: python scripts/{script}.py")
+        raise ConfigError(f"there are no results in {path}; run: python -m scripts.{script}s")
     try:
         yield json.loads(path.read_bytes())
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -21,7 +21,7 @@ from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_simulation import MultirotorSimulation
 
 TEST_SEED = 2_000_003
-"""Starts of every trial: those of `scripts/evaluate.py`, never those of validation."""
+"""Starts of every trial: those of `robot-rl evaluate`, never those of validation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from robot_rl.core.process import clean_environ
 from robot_rl.training.reporting.console import format_clock
 from robot_rl.training.runs.provenance import config_hash, plain
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
-from scripts.baselines.settings import GUESTS, plain_guest
+from scripts.baselines.settings import BASELINES, plain_baseline
 
 _ROOT = Path(__file__).parents[3]
 _BOOKKEEPING = ("seed", "runs", "logging", "video")
@@ -39,10 +39,10 @@ class ProofError(RobotRLError):
 
 
 def module_of(command: str) -> tuple[str, ...]:
-    """Arguments of Python that run a command of ours: `train`, `collect`, or one of `GUESTS`."""
+    """Arguments of Python that run a command of ours: `train`, `collect`, or one of `BASELINES`."""
     return (
         ("-m", f"scripts.baselines.{command}")
-        if command in GUESTS
+        if command in BASELINES
         else ("-m", "robot_rl.cli", command)
     )
 
@@ -65,7 +65,7 @@ class TrainingJob:
     runs: Path
     """Folder of all runs."""
     script: str = "train"
-    """Who trains: `train`, or one of `GUESTS`, which begin anew where they were stopped."""
+    """Who trains: `train`, or one of `BASELINES`, which begin anew where they were stopped."""
     after: "TrainingJob | None" = None
     """What must be finished before: the training of its teacher."""
 
@@ -79,7 +79,7 @@ class TrainingJob:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The run as the script makes it; a guest does not use its learner."""
+        """The run as the script makes it; a baseline does not use its learner."""
         return self._composed[0]
 
     @cached_property
@@ -104,11 +104,11 @@ class TrainingJob:
     def _composed(self) -> tuple[RunConfig, dict[str, Any]]:
         """The run, and as its folder keeps it."""
         settings, rest = None, self.arguments()
-        if self.script in GUESTS:
-            settings, rest = read_options(GUESTS[self.script], rest)
+        if self.script in BASELINES:
+            settings, rest = read_options(BASELINES[self.script], rest)
         config = compose(rest).config
         config = replace(config, device=str(run_device(config)))
-        return config, to_plain(config) if settings is None else plain_guest(settings, config)
+        return config, to_plain(config) if settings is None else plain_baseline(settings, config)
 
     def find(self) -> RunFolder | None:
         """The run of this job: a finished one if there is one, else the newest.
@@ -250,7 +250,7 @@ class _Team:
         if state is RunState.RUNNING:
             self._waiting.append(job)  # of a proof that was killed itself: it may come to its end
             return
-        resumed = run is not None and job.script not in GUESTS
+        resumed = run is not None and job.script not in BASELINES
         arguments = [f"resume={run.path}"] if run and resumed else job.arguments()
         log = job.runs / "logs" / f"{job.label.replace(', ', '_').replace(' ', '_')}.log"
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -176,7 +176,7 @@ def _make(config: IsaacLabConfig, num_envs: int, device: torch.device, seed: int
         raise ConfigError(
             "env=isaaclab needs the packages isaaclab and isaaclab_tasks, which are not installed "
             "for this Python; install Isaac Lab 2.x or 3.x by its own guide, then this package "
-            "beside it (docs/adapters.md), and start with that Python"
+            'beside it (see "Adapters"), and start with that Python'
         )
     module, _, task = config.id.rpartition(":")
     launcher = Path(package.origin).parent / "utils" / "sim_launcher.py"

@@ -141,7 +141,7 @@ def _mjlab() -> tuple[Any, Any]:
         from mjlab.tasks import registry  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "mjlab", "mjlab", "env=mjlab (in an environment of its own: make adapters)"
+            "mjlab", "mjlab", "env=mjlab (in a Python environment of its own)"
         ) from error
     return ManagerBasedRlEnv, registry
 

@@ -109,7 +109,7 @@ class Process:
             self.ticks(**said)
             if self.loop.safety is safety:
                 return count
-        raise AssertionError(f"{safety} was not reached: {self.loop.status.line}")
+        raise AssertionError(f"{safety} was not reached: {self.loop.status.trip}")
 
     def ready(self):
         """Armed, ramped and released."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -49,7 +50,10 @@ def newest(reader):
 
 
 def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
-    with SharedMemoryWriter(NAME, 3) as writer, SharedMemoryReader(NAME, 3) as reader:
+    with (
+        closing(SharedMemoryWriter(NAME, 3)) as writer,
+        closing(SharedMemoryReader(NAME, 3)) as reader,
+    ):
         assert reader.newest() is None
         writer.write([1, 2, 3], 0.5)
         writer.write([4, 5, 6], 0.6)
@@ -61,7 +65,10 @@ def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
 
 
 def test_a_message_once_read_is_not_changed_by_later_ones():
-    with SharedMemoryWriter(NAME, 1) as writer, SharedMemoryReader(NAME, 1) as reader:
+    with (
+        closing(SharedMemoryWriter(NAME, 1)) as writer,
+        closing(SharedMemoryReader(NAME, 1)) as reader,
+    ):
         writer.write([1], 0.0)
         first = reader.newest()
         for value in range(2, 6):
@@ -71,7 +78,10 @@ def test_a_message_once_read_is_not_changed_by_later_ones():
 
 
 def test_a_second_writer_is_refused_until_the_first_is_gone():
-    with SharedMemoryWriter(NAME, 1), pytest.raises(ChannelBusyError, match="another process"):
+    with (
+        closing(SharedMemoryWriter(NAME, 1)),
+        pytest.raises(ChannelBusyError, match="another process"),
+    ):
         SharedMemoryWriter(NAME, 1)
     SharedMemoryWriter(NAME, 1).close()
 
@@ -80,7 +90,7 @@ def test_a_reader_sees_the_writer_go_and_come_again():
     reader = SharedMemoryReader(NAME, 1)
     assert reader.newest() is None
     for value in (1, 2):
-        with SharedMemoryWriter(NAME, 1) as writer:
+        with closing(SharedMemoryWriter(NAME, 1)) as writer:
             assert reader.newest() is None
             writer.write([value], 0.0)
             message = reader.newest()
@@ -93,14 +103,20 @@ def test_a_reader_sees_the_writer_go_and_come_again():
 def test_ten_cycles_leave_neither_files_nor_descriptors():
     before = (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists())
     for _ in range(10):
-        with SharedMemoryWriter(NAME, 8) as writer, SharedMemoryReader(NAME, 8) as reader:
+        with (
+            closing(SharedMemoryWriter(NAME, 8)) as writer,
+            closing(SharedMemoryReader(NAME, 8)) as reader,
+        ):
             writer.write(np.zeros(8), 0.0)
             assert reader.newest() is not None
     assert (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists()) == before
 
 
 def test_another_width_or_name_is_refused():
-    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 3) as reader:
+    with (
+        closing(SharedMemoryWriter(NAME, 2)) as writer,
+        closing(SharedMemoryReader(NAME, 3)) as reader,
+    ):
         with pytest.raises(ShapeError, match="takes 2 numbers, got 3"):
             writer.write([1, 2, 3], 0.0)
         writer.write([1, 2], 0.0)
@@ -110,7 +126,10 @@ def test_another_width_or_name_is_refused():
 
 
 def test_a_half_written_message_is_never_read():
-    with SharedMemoryWriter(NAME, 2) as writer, SharedMemoryReader(NAME, 2) as reader:
+    with (
+        closing(SharedMemoryWriter(NAME, 2)) as writer,
+        closing(SharedMemoryReader(NAME, 2)) as reader,
+    ):
         writer.write([1, 1], 0.1)
         with open(channel_path(NAME), "r+b") as file:
             whole = file.read()

@@ -57,7 +57,7 @@ def quadruped_in_policy(clock):
         if act:
             loop.requests.ask(act)
         deadline = loop.tick_after(deadline)
-    assert loop.safety is SafetyState.POLICY, loop.status.line
+    assert loop.safety is SafetyState.POLICY, loop.status.trip
     return loop
 
 

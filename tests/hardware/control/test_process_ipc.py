@@ -15,7 +15,7 @@ from hardware.control.ipc import (
     StatusPublisher,
     StatusSubscriber,
 )
-from hardware.control.robot_loop import OperatorRequests, RobotStatus, Trip
+from hardware.control.robot_loop import OperatorRequests, RobotStatus
 from hardware.control.safety import Condition, SafetyState
 
 _numbers = count()
@@ -93,11 +93,11 @@ def test_status_comes_with_its_words(name):
     causes = frozenset({Condition.TILT})
     words = "policy -> safe_stop: tilt (fällt um " + "x" * 500
     status = RobotStatus(
-        time=2.0, ticks=100, safety=SafetyState.SAFE_STOP, conditions=causes, details={},
-        trip=Trip(1.9, SafetyState.POLICY, SafetyState.SAFE_STOP, causes, words), refused="no",
+        time=2.0, ticks=100, safety=SafetyState.SAFE_STOP, conditions=causes,
+        trip=words, refused="no",
         state_age=0.002, clamped=3, replaced=1, missed=2,
     )  # fmt: skip
-    sender.summed_up({"lateness": Latency(100, 1e-4, 2e-4, 3e-4)})
+    sender.set_latencies({"lateness": Latency(100, 1e-4, 2e-4, 3e-4)})
     sender.send(status)
     told = receiver.newest()
     assert told is not None

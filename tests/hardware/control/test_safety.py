@@ -13,7 +13,6 @@ from hardware.control.safety import (
     FAULTS,
     OPERATOR_REQUESTS,
     PAUSES,
-    SEVERITY,
     Condition,
     SafetyState,
     deciding_rule,
@@ -73,6 +72,16 @@ busy_histories = st.lists(
     ),
     max_size=60,
 )
+
+SEVERITY = {
+    state: severity
+    for severity, states in enumerate((
+        (SafetyState.ARMING, SafetyState.READY, SafetyState.POLICY, SafetyState.HUMAN),
+        (SafetyState.HOLD,), (SafetyState.SAFE_STOP, SafetyState.PASSIVE), (SafetyState.ESTOP,),
+    ))
+    for state in states
+}  # fmt: skip
+"""Rises by itself, falls by a person's request only."""
 
 
 def visited(state, history):

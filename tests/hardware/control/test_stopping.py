@@ -224,7 +224,7 @@ class TestDrone:
         process.driver.body.orientation = from_rotation_vector(np.array([[3.0, 0, 0]]))
         process.until(S.ESTOP, command=rates(0.6))
         assert process.driver.received[-1].thrust == 0
-        assert "tumble" in process.loop.status.trip.words
+        assert "tumble" in process.loop.status.trip
 
     def test_a_person_who_is_gone_leaves_it_level(self):
         process = self.aloft()

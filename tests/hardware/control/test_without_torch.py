@@ -39,7 +39,7 @@ loop = RobotLoop(driver, clock=clock, period=0.002, limiter=make_limiter(spec),
                  monitor=SafetyMonitor(spec, SafetyLimits(), 0.002), stopping=make_stopping(spec))
 loop.requests.ask(Condition.ARM)
 loop.run(until=lambda: clock.now() > 0.1)
-assert loop.safety is SafetyState.SAFE_STOP, loop.status.line
+assert loop.safety is SafetyState.SAFE_STOP, loop.status.trip
 assert "torch" not in sys.modules
 """
 

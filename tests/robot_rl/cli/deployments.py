@@ -12,10 +12,10 @@ from hardware.control.ipc import (
     ArraySubscriber,
     CommandLayout,
     CommandSubscriber,
-    PublishedStatus,
     StatusSubscriber,
 )
 from hardware.control.process import RobotChannels
+from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import SafetyState
 from robot_rl.core.robot import RobotSpec
 
@@ -46,7 +46,7 @@ class Witness:
     ) -> None:
         """Wait; `slack` is how far a robot that lies presses into its stops [rad]."""
         self.spec, self._slack = spec, slack
-        self.statuses: list[PublishedStatus] = []
+        self.statuses: list[RobotStatus] = []
         """One of each tick that was seen since the state of the machine changed last."""
         self.excess: dict[str, float] = {}
         """By how much a limit was exceeded at worst."""
@@ -59,7 +59,7 @@ class Witness:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def entered(self, safety: SafetyState) -> PublishedStatus | None:
+    def entered(self, safety: SafetyState) -> RobotStatus | None:
         """The first status that was seen in a state since the policy was in charge."""
         seen = [*self.statuses]
         states = [one.safety for one in seen]

@@ -1,4 +1,4 @@
-"""`scripts/data.py`: data sets on the command line, and what it says where something is wrong."""
+"""`robot-rl data`: data sets on the command line, and what it says where something is wrong."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`scripts/doctor.py`: every finding with its remedy, and an exit code that can be relied on."""
+"""`robot-rl doctor`: every finding with its remedy, and an exit code that can be relied on."""
 
 import importlib
 import threading

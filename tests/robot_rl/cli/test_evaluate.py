@@ -1,4 +1,4 @@
-"""`scripts/evaluate.py`: what it says and writes, and what it refuses."""
+"""`robot-rl evaluate`: what it says and writes, and what it refuses."""
 
 import json
 import shutil

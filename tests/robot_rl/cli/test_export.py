@@ -1,4 +1,4 @@
-"""`scripts/export.py`: a bundle that loads, C that passes its test, and what is refused."""
+"""`robot-rl export`: a bundle that loads, C that passes its test, and what is refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`scripts/record.py` and `scripts/replay.py`: what a robot did, kept, and done again."""
+"""`robot-rl record` and `robot-rl replay`: what a robot did, kept, and done again."""
 
 import importlib
 import os
@@ -254,5 +254,5 @@ def test_folder_that_is_no_bag_is_refused_in_a_sentence(refused, here, go2_bundl
 def test_help_fits_a_terminal(command, script):
     answer = command(script, "--help")
     assert answer.code == 0
-    assert f"usage: python scripts/{script}.py" in answer.out
+    assert f"usage: robot-rl {script}" in answer.out
     assert max(map(len, answer.out.splitlines())) <= 100

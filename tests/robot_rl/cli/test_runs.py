@@ -1,4 +1,4 @@
-"""`scripts/runs.py` as a person uses it: what it prints, what it refuses, how it exits."""
+"""`robot-rl runs` as a person uses it: what it prints, what it refuses, how it exits."""
 
 import importlib
 import subprocess

@@ -15,9 +15,9 @@ from tests.robot_rl.cli.tiny_run import ROOT
 def test_a_logger_is_heard_meanwhile_and_as_before_after_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told_aloud = importlib.import_module("robot_rl.cli.signals").told_aloud
+    log_to_stdout = importlib.import_module("robot_rl.cli.signals").log_to_stdout
     logger = logging.getLogger("worlds.that.take.memory")
-    with told_aloud(logger.name):
+    with log_to_stdout(logger.name):
         logger.info("4096 worlds: 428 MB")
     logger.info("nobody asked")
     assert capsys.readouterr().out == "4096 worlds: 428 MB\n"

@@ -1,4 +1,4 @@
-"""`scripts/train.py -m`: every job has a run of its own, and the same command again goes on."""
+"""`robot-rl train -m`: every job has a run of its own, and the same command again goes on."""
 
 import os
 import signal

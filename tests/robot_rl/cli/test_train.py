@@ -1,4 +1,4 @@
-"""`scripts/train.py`: what a run leaves, how it stops, and that it goes on as if it never had."""
+"""`robot-rl train`: what a run leaves, how it stops, and that it goes on as if it never had."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_summary_says_where_to_look_and_what_to_type_next(command, here):
     assert answer.code == 0
     run = only_run()
     for needed in (
-        f"scripts/evaluate.py run={run}", f"scripts/export.py run={run}", f"resume={run}",
+        f"robot-rl evaluate run={run}", f"robot-rl export run={run}", f"resume={run}",
         f"{run}/plots/learning_curve.png", f"{run}/bundle", "95 % interval",
     ):  # fmt: skip
         assert needed in answer.out
@@ -204,6 +204,66 @@ def test_second_signal_aborts(command, here, at_collect):
     assert last_state(run).step == 800
 
 
+def dead_pipe():
+    """Descriptor of a pipe that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_that_ended_the_reader_of_stderr_too_saves_the_run(
+    train_only, here, at_collect, number
+):
+    """`train ... 2>&1 | tee log`, then Ctrl-C: the run was lost, "failed: Broken pipe"."""
+    kept, dead = os.dup(2), dead_pipe()
+    at_collect(1000, lambda: (os.dup2(dead, 2), os.kill(os.getpid(), number)))
+    try:
+        answer = train_only(*TINY)
+    finally:
+        os.dup2(kept, 2)
+    assert answer.code == 128 + number
+    status = RunFolder.open(only_run()).status()
+    assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)
+    assert last_state(only_run()).step == 1024
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_pipeline_saves_the_run_and_exits_as_interrupted(here):
+    """A dead stdout turned the exit code into 0."""
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "robot_rl.cli", "train", *TINY, "training.total_steps=1e6",
+            "training.evaluation_interval=1e6", "logging.interval_seconds=0.1",
+        ],
+        env=clean_environ({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert any("steps/s" in line for line in process.stdout)
+    process.stdout.close()
+    step = RunFolder.open(only_run()).status().step
+    while RunFolder.open(only_run()).status().step <= step:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 130
+    status = RunFolder.open(only_run()).status()
+    assert (status.state, status.reason) == (RunState.INTERRUPTED, "stopped by SIGINT")
+    assert last_state(only_run()).step == status.step > 0
+
+
+@pytest.mark.slow
+def test_broken_pipe_of_a_part_fails_the_run_with_an_exit_code(command, here, at_collect):
+    def break_pipe():
+        os.write(dead_pipe(), b"to a process that died")
+
+    at_collect(1000, break_pipe)
+    with pytest.raises(RuntimeError, match=r"the training failed: .*Broken pipe"):
+        command("train", *TINY)
+    assert RunFolder.open(only_run()).status().state is RunState.FAILED
+
+
 @pytest.mark.slow
 def test_longer_run_goes_on_where_the_shorter_one_ended(command, train_only, here):
     longer = ["training.total_steps=2400", "logging.quiet=true", "training.evaluation_interval=400"]
@@ -231,6 +291,40 @@ def test_a_run_that_died_after_its_last_checkpoint_is_finished_by_going_on(comma
     assert RunFolder.open(path).status().state is RunState.FINISHED
     assert (path / "bundle" / "policy.onnx").is_file()
     assert last_state(path).step == 1600
+
+
+@pytest.mark.slow
+def test_run_without_a_checkpoint_begins_again_says_so_and_keeps_its_metrics(
+    train_only, here, at_collect
+):
+    """It began at step 0 in silence, and emptied metrics.jsonl."""
+    at_collect(600, lambda: (interrupt(), interrupt()))
+    assert train_only(*TINY, "logging.interval_seconds=1e-3").code == 130
+    run = only_run()
+    before = (run / "metrics.jsonl").read_bytes()
+    assert before.count(b"\n") > 10
+    assert CheckpointStore(run / "checkpoints", read_only=True).steps() == []
+    answer = train_only(f"resume={run}", "logging.interval_seconds=1000")
+    assert answer.code == 0
+    assert "no checkpoint to resume from" in answer.out
+    assert "kept in metrics_before_1.jsonl" in answer.out
+    assert (run / "metrics_before_1.jsonl").read_bytes() == before
+    assert [record["step"] for record in read_metrics(run / "metrics.jsonl")] == [800, 1600]
+
+
+@pytest.mark.slow
+def test_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_was(
+    finished_run, refused, here
+):
+    run = here / "damaged"
+    shutil.copytree(finished_run, run)
+    for file in run.glob("checkpoints/step_*/*"):
+        file.write_bytes(b"damaged")
+    before = (run / "metrics.jsonl").read_bytes()
+    told = refused("train", f"resume={run}", "training.total_steps=3200")
+    assert "checkpoints in" in told
+    assert "are damaged" in told
+    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`scripts/train.py learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
+"""`robot-rl train learner=bc`, `flow`: from demonstrations to a bundle, and on again."""
 
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,10 @@ def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -
 def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner) -> None:
     average = "learner.average=0.9"
     train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
-    train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, "training.total_steps=20")
+    often = ("training.total_steps=20", "training.checkpoint_interval=8")
+    train_only(*SMALL[learner], *SHORT, data, "runs=parts", average, *often)
     part = next((here / "parts").iterdir())
+    assert CheckpointStore(part / "checkpoints", read_only=True).steps() == [16, 20]
     train_only(f"resume={part}", "training.total_steps=60")
     one, two = states(next((here / "whole").iterdir())), states(part)
     assert one.keys() == two.keys()

@@ -1,4 +1,4 @@
-"""`scripts/train.py cluster.collectors=2`: one learner, two collectors that Ray placed."""
+"""`robot-rl train cluster.collectors=2`: one learner, two collectors that Ray placed."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""`torchrun scripts/train.py`: one run on two processes, its end, its stops and its resumes."""
+"""`torchrun ... train`: one run on two processes, its end, its stops and its resumes."""
 
 import os
 import signal
@@ -70,7 +70,7 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
     assert (run / "bundle" / "policy.onnx").is_file()
     assert (run / "plots" / "learning_curve.png").is_file()
     assert RunFolder.open(run).provenance()["ranks"] == 2
-    assert f"torchrun --nproc-per-node 2 scripts/train.py resume=runs/{run.name}" in said
+    assert f"torchrun --nproc-per-node 2 -m robot_rl.cli train resume=runs/{run.name}" in said
 
     spec, episodes = replay_episodes(run)
     assert spec.groups.keys() == {"actor", "critic"}
@@ -91,7 +91,8 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
     assert "prior: 800 transitions" in said
 
     alone = subprocess.run(
-        [sys.executable, "-m", "robot_rl.cli", "train", f"resume={run}", "training.total_steps=3200"],
+        [sys.executable, "-m", "robot_rl.cli", "train", f"resume={run}",
+         "training.total_steps=3200"],
         env=clean_environ({"PYTHONPATH": str(ROOT)}), capture_output=True, text=True,
         cwd=tmp_path,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`scripts/train.py learner=qc`: from data to steps in worlds to a bundle, and on again."""
+"""`robot-rl train learner=qc`: from data to steps in worlds to a bundle, and on again."""
 
 from pathlib import Path
 from typing import Any

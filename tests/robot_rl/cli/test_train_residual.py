@@ -1,4 +1,4 @@
-"""`scripts/train.py learner=residual`: a base, demonstrations beside it, and on again."""
+"""`robot-rl train learner=residual`: a base, demonstrations beside it, and on again."""
 
 import shutil
 from pathlib import Path

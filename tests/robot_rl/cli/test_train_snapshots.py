@@ -1,4 +1,4 @@
-"""`scripts/collect.py states=true` and `training.snapshots`: from data to runs that begin in it."""
+"""`robot-rl collect states=true` and `training.snapshots`: from data to runs that begin in it."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`scripts/view.py`: any task as a film, and what it refuses."""
+"""`robot-rl view`: any task as a film, and what it refuses."""
 
 import shutil
 import socket

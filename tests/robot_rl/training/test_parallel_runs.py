@@ -114,6 +114,17 @@ def test_worlds_of_one_rank_without_room_for_contacts_stop_both(tmp_path: Path) 
     assert isinstance(second, LimitError)
 
 
+def test_ranks_whose_clocks_differ_save_together(tmp_path: Path) -> None:
+    def work(ranks: Ranks) -> Any:
+        seconds = 1e-9 if ranks.rank == 1 else 0.0
+        loop = Loop(tmp_path, ranks=ranks, checkpoint_seconds=seconds, total_steps=64)
+        return loop.trainer.run()
+
+    assert on_ranks(work) == [True, True]
+    steps = CheckpointStore(tmp_path / "checkpoints", read_only=True).steps()
+    assert steps == [*range(8, 65, 8)]
+
+
 def test_a_signal_that_reaches_one_rank_stops_and_saves_both(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> Any:
         loop = Loop(tmp_path, ranks=ranks, interval_seconds=0.0)

@@ -1,7 +1,7 @@
 """The training loop: what it does when, and what it leaves behind when it cannot go on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from robot_rl.core.errors import ConfigError, NonFiniteError
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.equality import assert_same
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
 
@@ -86,6 +88,44 @@ def test_evaluations_come_when_their_interval_is_crossed_and_at_the_end(
     loop.trainer.run()
     assert list(loop.evaluations()) == steps
     assert loop.store.steps() == steps
+
+
+@pytest.mark.parametrize(
+    ("schedule", "between"),
+    [
+        ({"checkpoint_interval": 30}, [32, 60, 92, 120, 152, 180, 212]),
+        ({"checkpoint_seconds": 1e-9}, [*range(4, 240, 4)]),
+    ],
+)
+def test_checkpoints_between_evaluations_are_unscored_and_change_nothing(
+    tmp_path: Path, schedule: dict[str, Any], between: list[int]
+) -> None:
+    """There was none before the first evaluation: a run killed until then was lost."""
+    loop, plain = Loop(tmp_path / "often", **schedule), Loop(tmp_path / "plain")
+    for one in (loop, plain):
+        one.trainer.run()
+    assert loop.store.steps() == sorted({*between, 100, 200, 240})[-50:]  # as many are kept
+    scored = [step for step in loop.store.steps() if read_score(loop.store, step) is not None]
+    assert scored == plain.store.steps() == [100, 200, 240]
+    assert loop.store.best() == loop.store.folder / plain.store.load("best").path.name
+    for one, other in zip(loop.records, plain.records, strict=True):
+        assert numbers_of(one) == numbers_of(other)
+    assert_same(loop.learner.state_dict(), plain.learner.state_dict())
+    # Killed at any moment, it goes on from the newest of them.
+    loop.store.discard_after(between[-3])
+    again = Loop(tmp_path / "often", seed=9).resume()
+    assert again.trainer.step == between[-3]
+    again.trainer.run()
+    assert_same(again.learner.state_dict(), plain.learner.state_dict())
+
+
+def read_score(store: CheckpointStore, step: int) -> float | None:
+    return store.load(store.folder / f"step_{step:012d}").score
+
+
+def numbers_of(record: Mapping[str, float]) -> dict[str, str]:
+    """All but wall time; as text, in which NaN equals NaN."""
+    return {k: str(v) for k, v in record.items() if k != "seconds" and not k.startswith("time/")}
 
 
 def test_records_have_known_prefixes_and_rising_steps(tmp_path: Path) -> None:
@@ -204,7 +244,7 @@ def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:
     [
         ("total_steps", 0), ("replay_capacity", 0), ("evaluation_interval", 0),
         ("evaluation_episodes", 0), ("keep_checkpoints", 0), ("random_steps", -1),
-        ("updates_per_step", -1),
+        ("updates_per_step", -1), ("checkpoint_interval", -1), ("checkpoint_seconds", -1.0),
     ],
 )  # fmt: skip
 def test_loops_that_cannot_run_are_refused(name: str, value: int) -> None:

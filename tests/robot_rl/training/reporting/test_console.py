@@ -1,5 +1,6 @@
 """What a person sees while training: aligned lines, and plain ones where there is no screen."""
 
+import errno
 import io
 import logging
 import re
@@ -145,9 +146,15 @@ def test_numbers_read_well():
     assert (format_percent(1.0), format_percent(None)) == ("100.0%", "-")
 
 
-def test_training_goes_on_in_silence_when_the_reader_has_gone():
+@pytest.mark.parametrize(("is_terminal", "error"), [(False, errno.EPIPE), (True, errno.EIO)])
+def test_training_goes_on_in_silence_when_the_reader_has_gone(monkeypatch, is_terminal, error):
     class Closed(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError
+        def isatty(self):
+            return is_terminal
 
-    drive(Console(stream=Closed()))
+        def write(self, text):
+            raise OSError(error, "gone")
+
+    monkeypatch.setenv("TERM", "xterm")
+    with Console(stream=Closed()) as console:
+        drive(console)

@@ -76,8 +76,8 @@ def test_cleaning_takes_what_cannot_be_resumed_and_never_a_running_one(make):
 
 
 def test_cleaning_leaves_a_finished_run_that_saves_in_another_way(make):
-    guest = make(checkpoint=False)  # rsl_rl's and Stable-Baselines3's
-    assert removable([summarise(guest.path)]) == {}
+    baseline = make(checkpoint=False)  # rsl_rl's and Stable-Baselines3's
+    assert removable([summarise(baseline.path)]) == {}
 
 
 def test_cleaning_by_age_and_by_number(make):

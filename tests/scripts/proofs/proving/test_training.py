@@ -163,7 +163,7 @@ def test_a_run_that_would_teach_instead_is_told(training, tmp_path):
 
 
 class FakeTraining:
-    """Stands for the process of `scripts/train.py`: leaves a run as that would, at once."""
+    """Stands for the process of `robot-rl train`: leaves a run as that would, at once."""
 
     started: list[list[str]]
     jobs: list

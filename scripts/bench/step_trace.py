@@ -1,6 +1,6 @@
 """Traces one training step and one assembly of a run: our files, calls, jumps between files.
 
-    python scripts/bench/step_trace.py [task=hover ...]
+    python -m scripts.bench.step_trace [task=hover ...]
 
 A call is one of a function that lies in this checkout; a jump is a call whose caller among our
 functions lies in another file. A room is the file that the walk through the assembly stays in;
@@ -17,8 +17,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from configs.compose import compose
+from robot_rl.cli.build import build_run
+from robot_rl.training.ranks import Ranks
+from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.storage.segments import SegmentStore
+from robot_rl.training.trainer import Trainer
+
 ROOT = Path(__file__).resolve().parents[2]
 """Of the checkout: functions below it are ours."""
+_INLINE = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
+"""Code that stands in a function, and is no call of another one."""
 _OURS = ("robot_rl", "configs", "policies", "sim", "hardware")
 
 
@@ -60,7 +69,7 @@ def traced() -> Iterator[Trace]:
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event not in ("call", "return") or not (name := ours(frame)):
             return
-        if frame.f_code.co_name in ("<module>", "<lambda>", "<genexpr>", "<listcomp>"):
+        if frame.f_code.co_name in _INLINE:
             return
         if event == "return":
             if len(stack) > 1:
@@ -82,39 +91,28 @@ def traced() -> Iterator[Trace]:
         sys.setprofile(None)
 
 
-def trace_assembly(overrides: Sequence[str]) -> tuple[Trace, Any]:
-    """The walk from a typed configuration to a run that can begin, and the trainer that came of it."""
-    import torch
-
-    from configs.compose import compose
-    from robot_rl.training.ranks import Ranks
-    from robot_rl.training.storage.checkpoint import CheckpointStore
-    from robot_rl.training.storage.segments import SegmentStore
-
-    torch.manual_seed(0)
+def trace_assembly(overrides: Sequence[str]) -> tuple[Trace, Trainer]:
+    """The walk from a typed configuration to a trainer that can begin."""
     config = compose([*overrides, "device=cpu"]).config
-    folder = Path(tempfile.mkdtemp())
-    sys.path.insert(0, str(ROOT / "scripts"))
-    from runtime.training_parts import build_parts
-
-    with traced() as trace:
-        parts = build_parts(config, Ranks())
-        trainer = parts.trainer(
-            config, CheckpointStore(folder / "checkpoints"), SegmentStore(folder), lambda _: None
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        segments = SegmentStore(Path(folder) / "replay")
+        store = CheckpointStore(Path(folder) / "checkpoints", segments=segments)
+        with traced() as trace:
+            trainer = build_run(config, Ranks()).make_trainer(store, lambda _: None)
+    assert isinstance(trainer, Trainer)
     return trace, trainer
 
 
-def trace_step(trainer: Any, warm_up: int = 3) -> Trace:
-    """One step of all envs, and the updates that follow, after some that are not counted."""
+def trace_step(trainer: Trainer, warm_up: int = 3) -> Trace:
+    """One step of all envs and the updates that follow, after some that are not counted."""
     trainer.begin()
-    trainer.collector.start(0)
+    trainer.collector.start()
     while trainer.collector.exploring_at_random:
-        trainer._online_step()
+        trainer.train_step()
     for _ in range(warm_up):
-        trainer._online_step()
+        trainer.train_step()
     with traced() as trace:
-        trainer._online_step()
+        trainer.train_step()
     return trace
 
 
@@ -128,5 +126,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main(sys.argv[1:])

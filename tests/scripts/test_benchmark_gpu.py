@@ -34,7 +34,7 @@ def test_a_machine_without_a_gpu_is_told_so(command, here):
 
 @pytest.mark.slow
 def test_stages_are_done_one_by_one_and_remembered(command, here):
-    asked = ("benchmark", "gpu", "--device", "cpu", "--quick", "--runs", "found")
+    asked = ("scripts.bench.__main__", "gpu", "--device", "cpu", "--quick", "--runs", "found")
     order = ["speed", "updates", "train hover", "check hover"]
     for done in (order[:1], order[:2], order[:3], order):
         answer = command(*asked)

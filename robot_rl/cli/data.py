@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.showing import show
+    from robot_rl.cli.data_report import show
 
     raise SystemExit(0 if show(options.dataset) else 1)
 
 
 def _convert(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.converting import convert
+    from robot_rl.cli.data_convert import convert
 
     convert(options)
 
@@ -82,7 +82,7 @@ def _relabel(options: argparse.Namespace) -> None:
 
 
 def _plot(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_cli.drawing import draw
+    from robot_rl.cli.data_report import draw
     from robot_rl.datasets.edit import parse_numbers
 
     print(f"drew {draw(options.dataset, parse_numbers(options.episodes), options.out)}")

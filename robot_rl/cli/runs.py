@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from robot_rl.cli.command_line import exit_with_sentence
-from robot_rl.cli.table import print_table
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.console import (
     format_clock,
@@ -144,6 +143,15 @@ def clean_runs(options: argparse.Namespace) -> None:
         print(f"{len(reasons)} deleted, {left} kept, {freed} set free")
     else:
         print(f"{len(reasons)} of {len(runs)} would go ({freed}); add --yes to delete them")
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
+    """Aligned columns, the first `left` to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    for row in [titles, *rows]:
+        cells = zip(row, widths, strict=True)
+        aligned = [f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(cells)]
+        print("  ".join(aligned).rstrip())
 
 
 def _parser() -> argparse.ArgumentParser:

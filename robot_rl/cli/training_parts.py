@@ -19,7 +19,7 @@ from robot_rl.cli.signals import log_to_stdout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.learner import Learner, OfflineLearner
-from robot_rl.learners.imitation.cloning import Cloning, CloningConfig
+from robot_rl.learners.cloning import Cloning, CloningConfig
 from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.cluster.fleet import RemoteEnv
 from robot_rl.training.collector import Collector

@@ -81,8 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_one_root()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
-    from robot_rl.cli.viewing.filming import film
-    from robot_rl.cli.viewing.show import configure, make_player, show
+    from robot_rl.cli.viewing import configure, film, make_player, show
 
     options, rest = read_options(ViewOptions, overrides)
     run = configure(options.agent, rest)

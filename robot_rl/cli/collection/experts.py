@@ -11,13 +11,7 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
 from robot_rl.cli.parts import load_policy, seen_groups
-from robot_rl.cli.viewing.agents import (
-    BundleAgent,
-    PolicyAgent,
-    RandomAgent,
-    ScriptedAgent,
-    ZeroAgent,
-)
+from robot_rl.cli.viewing import BundleAgent, PolicyAgent, RandomAgent, ScriptedAgent, ZeroAgent
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""Data of others into ours, ours into theirs: `data.py convert`."""
+"""Conversion of foreign data sets into ours, and of ours into theirs: `robot-rl data convert`."""
 
 import argparse
 from collections.abc import Mapping, Sequence

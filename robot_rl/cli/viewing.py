@@ -89,7 +89,7 @@ class ScriptedAgent:
         self._expert = expert
 
     def act(self, obs: Obs) -> Tensor:
-        """What the rules say; they look at the worlds themselves."""
+        """Action of the rules, which read the state of the envs themselves."""
         return self._expert.act()
 
     def begin(self, mask: Tensor) -> None:
@@ -105,7 +105,7 @@ class PolicyAgent:
 
     @torch.no_grad()
     def act(self, obs: Obs) -> Tensor:
-        """What the policy does."""
+        """Action of the policy."""
         return self._act(obs)
 
     def begin(self, mask: Tensor) -> None:
@@ -121,7 +121,7 @@ class BundleAgent:
         self._policy = policy
 
     def act(self, obs: Obs) -> Tensor:
-        """What the bundle does with what the sensors say."""
+        """Action of the bundle, given the measured values."""
         return self._policy(obs)
 
     def begin(self, mask: Tensor) -> None:
@@ -160,7 +160,7 @@ def film(
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What was asked for."""
+    """Composed envs and their title."""
 
     config: RunConfig
     """Task, robot, number of worlds, seed."""

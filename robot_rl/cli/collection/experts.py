@@ -1,4 +1,4 @@
-"""Who acts in collected episodes, and which of them plays which."""
+"""Experts that act in collected episodes, and the episodes that each of them plays."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ class Expert:
     name: str
     """As it is stored with every episode."""
     identity: str
-    """What tells it from others of this name: a digest of its weights."""
+    """Digest of its weights, by which it differs from others of this name."""
     disturbed: bool
     """False where actions are random anyway."""
     make: Callable[[int], Agent]
@@ -90,7 +90,7 @@ def config_of(name: str) -> RunConfig | None:
 
 
 class Casting:
-    """Who plays which episode: always as near to the shares as whole episodes allow."""
+    """Assignment of episodes to experts, as near to the shares as whole episodes allow."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         """Begin with the first episode."""

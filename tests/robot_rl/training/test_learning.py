@@ -17,11 +17,11 @@ from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.values import ValueConfig
+from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer
 from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
@@ -82,7 +82,7 @@ def learned(folder: Path, env: BatchEnv, evaluation_env: BatchEnv, learner: Lear
             **settings: Any) -> Evaluation:  # fmt: skip
     """What the policy reaches after a training."""
     length, segments = settings["total_steps"], SegmentStore(folder / "segments")
-    Trainer(
+    assemble_trainer(
         TrainerConfig(
             updates_per_step=2, replay_capacity=16_000, evaluation_interval=length,
             evaluation_episodes=100, save_replay=False, **settings,

@@ -68,7 +68,6 @@ def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
 
     Args:
         tree: A robot's model; changed.
-        config: Which corridor.
 
     Raises:
         ConfigError: The field is to be felt at a body that the model lacks.
@@ -128,7 +127,6 @@ def furnish(
 
     Args:
         tree: The robot's; changed.
-        scene: What is put in.
         read: Reads an MJCF of a name, for an owner who is named in errors.
 
     Raises:

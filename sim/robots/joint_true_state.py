@@ -42,13 +42,6 @@ class JointTruth:
     ) -> None:
         """Copy the present state.
 
-        Args:
-            config: The robot.
-            engine: Its worlds.
-            layout: Where robot and scene stand in the engine's state.
-            gripper: Where there is one.
-            scene: What stands around the robot.
-
         Raises:
             ConfigError: A terrain or clutter was asked for under a fixed base.
             SpecMismatchError: The spec declares a sensor that the model lacks.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.schema import RunConfig
 from robot_rl.cli.parts import make_sim_env
-from robot_rl.cli.viewing import PolicyAgent, film
+from robot_rl.cli.viewing import film, policy_agent
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
@@ -109,7 +109,7 @@ def _report_joints(
         return {"walk plot": path}
 
     def render() -> dict[str, str]:
-        player = Player(env, PolicyAgent(act), seed=seed)
+        player = Player(env, policy_agent(act), seed=seed)
         path = folder / "videos" / "episodes.mp4"
         return film(player, path, title=folder.name, worlds=FILMED, longest=SECONDS)
 

@@ -13,6 +13,7 @@ from robot_rl.core.robot_state import Mirrored
 from sim.env import SimEnv
 from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from tests.compositions import composed
+from tests.matrices import some
 from tests.sim.flight_worlds import CPU
 
 KINDS = {
@@ -56,7 +57,10 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
 
 @pytest.mark.parametrize(
     ("robot", "plant"),
-    [("crazyflie", "paper"), ("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
+    some(
+        [("crazyflie", "paper")],
+        [("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
+    ),
 )
 def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
     robot: str, plant: str

@@ -137,7 +137,7 @@ class CommandMessages:
         if self._kind is CommandKind.body_rates:
             return [BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))]
         none, held = np.zeros((1, len(self._joints.names))), self._gains(gains)
-        bare = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
+        bare: RobotCommand = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
         return [replace(bare, gripper=np.zeros((1, 1))), bare] if self._gripper else [bare]
 
     def unpack(self, message: Any) -> tuple[RobotCommand, int]:

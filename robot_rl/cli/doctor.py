@@ -33,10 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     overrides, _ = read_overrides(arguments, lambda: _HELP)
     check_one_root()
     from configs.compose import read_only_options
+    from robot_rl.cli.deployment.diagnostics import Level, examine
     from robot_rl.cli.deployment.options import DoctorOptions
     from robot_rl.cli.deployment.plan import Deployment
-    from robot_rl.cli.diagnostics.checkup import examine
-    from robot_rl.cli.diagnostics.findings import Level
 
     options = read_only_options(DoctorOptions, overrides)
     worst = Level.good

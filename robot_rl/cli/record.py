@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.options import RecordOptions
     from robot_rl.cli.deployment.plan import Deployment
-    from robot_rl.cli.deployment.process_signals import tell
+    from robot_rl.cli.deployment.processes import tell
     from robot_rl.cli.deployment.recording import ENDINGS, Recording, record
 
     options = read_only_options(RecordOptions, overrides)

@@ -12,6 +12,7 @@ from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
 from sim.env import SimEnv
 from sim.physics.engine import PhysicsEngine
+from sim.task import TaskContext
 
 
 @dataclass(kw_only=True)
@@ -64,11 +65,13 @@ def build_env(
         simulation,
         make_task(
             task,
-            num_worlds=num_envs,
-            control_dt=simulation.control_dt,
-            device=device,
-            evaluation=evaluation,
-            **robot.task_arguments(simulation, task),
+            TaskContext(
+                num_envs=num_envs,
+                control_dt=simulation.control_dt,
+                device=device,
+                evaluation=evaluation,
+                **robot.task_arguments(simulation, task),
+            ),  # fmt: skip
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,

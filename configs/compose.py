@@ -9,6 +9,7 @@ import difflib
 import functools
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -24,7 +25,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.catalog import CONFIGS, GROUPS, choices, task_robot
-from configs.refusals import misfit, sentence
 from configs.schema import COMPONENTS, ENV_PARTS, RunConfig, component_of, find_component
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.runs.provenance import plain
@@ -62,7 +62,7 @@ def compose(overrides: Sequence[str]) -> Composition:
         with initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3"):
             tree = hydra_compose("train", overrides=lines, return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(misfit(error, asked) or sentence(error)) from error
+        raise ConfigError(_misfit(error, asked) or _sentence(error)) from error
     chosen = {str(g): str(n) for g, n in tree.hydra.runtime.choices.items() if n is not None}
     with open_dict(tree):
         del tree["hydra"]
@@ -141,16 +141,28 @@ def from_plain(values: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunC
                 f"'{one.input_line}' would replace the {one.key_or_group} of a run that exists; "
                 f"override its fields ({one.key_or_group}.<field>=...) or train a new run"
             )
-    saved = {"env": {}, **values}  # runs older than the choice were of our own worlds
+    saved = _with_present_names({"env": {}, **values})  # runs of before had no choice of env
     tree = OmegaConf.structured(RunConfig)
     try:
         for group, name in {"env": "sim", **saved.pop("schemas", {})}.items():
             tree[group] = OmegaConf.structured(find_component(group, name).config)
         tree = OmegaConf.merge(tree, saved)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"the saved configuration does not fit: {sentence(error)}") from error
+        raise ConfigError(f"the saved configuration does not fit: {_sentence(error)}") from error
     assert isinstance(tree, DictConfig)
     return _finish(tree, parsed)
+
+
+def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved config as it would be saved now: any SAC once had the settings of CQL and of H2O."""
+    schemas, learner = dict(values.get("schemas", {})), dict(values.get("learner") or {})
+    if schemas.get("learner") != "sac":
+        return dict(values)
+    for name, group in (("cql", "conservatism"), ("h2o", "dynamics_gap")):
+        settings = learner.pop(group, {})
+        if settings.get("weight", 0) > 0:
+            schemas["learner"], learner[group] = name, settings
+    return {**values, "schemas": schemas, "learner": learner}
 
 
 def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Options, list[str]]:
@@ -207,7 +219,7 @@ def _parse(overrides: Sequence[str], *, sweep: bool = False) -> list[Override]:
             one = parser.parse_override(text)
         except HydraException as error:
             raise ConfigError(
-                f"override '{text}' cannot be read ({sentence(error)}); put a value with spaces, "
+                f"override '{text}' cannot be read ({_sentence(error)}); put a value with spaces, "
                 "commas or brackets in quotes: 'key=\"value\"'"
             ) from error
         if one.is_delete():
@@ -242,7 +254,7 @@ def _typed(tree: DictConfig) -> Any:
     try:
         config = OmegaConf.to_object(tree)
     except OmegaConfBaseException as error:
-        raise ConfigError(sentence(error)) from error
+        raise ConfigError(_sentence(error)) from error
     for path, value in _leaves(config):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{path} is not a number; expected one")
@@ -264,7 +276,7 @@ def _assign(tree: DictConfig, one: Override) -> None:
     try:
         OmegaConf.update(tree, key, value, merge=True, force_add=True)
     except OmegaConfBaseException as error:
-        told = _in_words(kind, key) or sentence(error)
+        told = _in_words(kind, key) or _sentence(error)
         raise ConfigError(f"'{one.input_line}' does not fit: {told}") from error
 
 
@@ -336,3 +348,30 @@ def _in_words(kind: Any, key: str) -> str:
         return f"{key} must be a list of numbers, such as {key}=[1,2]"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     return f"{key} must be {words[kind]}" if kind in words else ""
+
+
+def _misfit(error: BaseException, asked: Mapping[str, str]) -> str:
+    """Sentence about a file that sets a field which another choice does not have; else empty.
+
+    Args:
+        error: What was raised while files were put together.
+        asked: Group -> what the command line says about it.
+    """
+    found = re.search(r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)'", str(error), re.DOTALL)
+    if found is None:
+        return ""
+    group, name, key, schema = found.groups()
+    others = [text for one, text in asked.items() if one != group]
+    return (
+        f"{group}={name} sets '{key}', which is no field of {schema}: it does not go together with "
+        f"{' '.join(others) or 'the defaults'}; leave {group}={name} out, or take another one: "
+        f"{', '.join(one for one in choices(group) if one != name)}"
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """First lines of an error of Hydra or OmegaConf, without its list of internals."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    internals = ("full_key", "object_type", "reference_type", "value:", "See ")
+    told = [line for line in lines if not line.startswith(internals)]
+    return " ".join(told[:2]).rstrip(".") or type(error).__name__

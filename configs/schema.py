@@ -20,32 +20,20 @@ from configs.builders import (
     build_mujoco_simulation,
     build_sim_env,
 )
-from configs.distill_builder import DistillLearnerConfig, build_distill, build_student
-from configs.imitation_builders import (
-    ACTLearnerConfig,
-    BCLearnerConfig,
-    FlowLearnerConfig,
-    build_act,
-    build_bc,
-    build_flow,
-)
-from configs.learner_builders import (
-    DSACTLearnerConfig,
-    FlashSACLearnerConfig,
-    IQLLearnerConfig,
-    SACLearnerConfig,
-    TD3LearnerConfig,
-    build_dsac_t,
-    build_flash_sac,
-    build_iql,
-    build_sac,
-    build_td3,
-)
-from configs.qc_builder import QCLearnerConfig, build_qc
-from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.learners.off_policy import RewardScaling
+from robot_rl.learners.cloning import ACT, BC, ACTConfig, BCConfig, Flow, FlowConfig
+from robot_rl.learners.cql import CQL, CQLConfig
+from robot_rl.learners.distill import Distill, DistillConfig, make_student
+from robot_rl.learners.dsac_t import DSACT, DSACTConfig
+from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
+from robot_rl.learners.h2o import H2O, H2OConfig
+from robot_rl.learners.iql import IQL, IQLConfig
+from robot_rl.learners.qc import QC, QCConfig
+from robot_rl.learners.residual import Residual, ResidualConfig
+from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.training.config import ClusterConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig
@@ -168,24 +156,21 @@ COMPONENTS = (
     Component("task", "clutter", ClutterConfig, ClutterTask),
     Component("task", "motion", MotionTaskConfig, MotionTask),
     Component("task", "stand_up", StandUpConfig, StandUpTask),
-    Component("learner", "sac", SACLearnerConfig, build_sac),
-    Component("learner", "dsac_t", DSACTLearnerConfig, build_dsac_t),
-    Component("learner", "flash_sac", FlashSACLearnerConfig, build_flash_sac),
-    Component("learner", "iql", IQLLearnerConfig, build_iql),
-    Component("learner", "td3", TD3LearnerConfig, build_td3),
+    Component("learner", "sac", SACConfig, SAC),
+    Component("learner", "cql", CQLConfig, CQL),
+    Component("learner", "h2o", H2OConfig, H2O),
+    Component("learner", "residual", ResidualConfig, Residual),
+    Component("learner", "td3", TD3Config, TD3),
+    Component("learner", "dsac_t", DSACTConfig, DSACT),
+    Component("learner", "flash_sac", FlashSACConfig, FlashSAC),
+    Component("learner", "iql", IQLConfig, IQL),
+    Component("learner", "qc", QCConfig, QC),
+    Component("learner", "bc", BCConfig, BC),
+    Component("learner", "flow", FlowConfig, Flow),
+    Component("learner", "act", ACTConfig, ACT),
     Component(
-        "learner",
-        "distill",
-        DistillLearnerConfig,
-        build_distill,
-        needs=("teacher",),
-        policy=build_student,
+        "learner", "distill", DistillConfig, Distill, needs=("teacher",), policy=make_student
     ),
-    Component("learner", "act", ACTLearnerConfig, build_act),
-    Component("learner", "bc", BCLearnerConfig, build_bc),
-    Component("learner", "flow", FlowLearnerConfig, build_flow),
-    Component("learner", "qc", QCLearnerConfig, build_qc),
-    Component("learner", "residual", ResidualLearnerConfig, build_residual),
 )
 """Every kind of environment, robot engine, task and learner."""
 

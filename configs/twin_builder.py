@@ -6,6 +6,7 @@ import torch
 
 from configs.schema import RunConfig, component_of
 from robot_rl.core.errors import ConfigError
+from sim.task import TaskContext
 from sim.twin import Twin
 
 
@@ -48,10 +49,11 @@ def build_twin(config: RunConfig, *, seed: int, nominal: bool = True, exact: boo
         single, task.randomization, num_worlds=1, device=device, seed=seed,
         **single.simulation_arguments(task, evaluation=True),
     )  # fmt: skip
-    made = component_of(task).build(
-        task, num_worlds=1, control_dt=simulation.control_dt * steps, device=device,
-        evaluation=True, **single.task_arguments(simulation, task),
+    context = TaskContext(
+        num_envs=1, control_dt=simulation.control_dt * steps, device=device, evaluation=True,
+        **single.task_arguments(simulation, task),
     )  # fmt: skip
+    made = component_of(task).build(task, context)
     return Twin(
         simulation, made, action_map=robot.action_map(task),
         initial_action=robot.initial_action, steps_per_control=steps, seed=seed,

@@ -1,7 +1,7 @@
 """An actor that corrects a base policy: clamp(base + scale * tanh(f)), normaliser inside.
 
 Learners see executed actions only; what they call its log-probability is that of the residual in
-units of its scale, and so is a target entropy (configs/residual_builder.py has one that holds the
+units of its scale, and so is a target entropy (robot_rl/learners/residual.py has one that holds the
 noise of executed actions instead). What the clamp cuts off
 has no density of its own: the residual's stands for it.
 """

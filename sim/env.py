@@ -30,9 +30,9 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import FIELD_KINDS, Mirrored
 from robot_rl.core.seeding import derive_seed
 from sim.fault_flags import FaultFlags
-from sim.randomization import LEVEL, FollowsSuccess, HasCurriculum
+from sim.randomization import LEVEL, FollowsSuccess
 from sim.simulation import Simulation, WorldStates
-from sim.task import Task
+from sim.task import RewardTerms, Task
 
 _logger = logging.getLogger(__name__)
 _GROUPS = 5
@@ -84,13 +84,14 @@ class SimEnv:
         self._none = ~self._all
         widening = simulation.curriculum
         self._curricula: list[FollowsSuccess] = [] if widening is None else [widening]
-        if isinstance(task, HasCurriculum):
+        if task.curriculum is not None:
             self._curricula.append(task.curriculum)
         self._states = WorldStates(simulation, task, has_curriculum=bool(self._curricula))
         self._source: ResetStateSource | None = None
         self._extra_metrics = {} if widening is None else {LEVEL: widening.level.expand(count)}
-        self._weight_values = task.reward_weights(0)
-        self._weights = torch.tensor(self._weight_values, device=device)
+        self._reward = RewardTerms(task, simulation.true_state, self._last_action)
+        self._weight_values = dict(task.reward_weights(0))
+        self._weights = torch.tensor(self._reward.ordered(self._weight_values), device=device)
         self._observer = Observer(
             simulation, task, self._last_action,
             actor_terms=actor_terms, critic_terms=critic_terms,
@@ -103,8 +104,9 @@ class SimEnv:
             groups=self._observer.specs,
             action_size=action_map.size,
             control_dt=simulation.control_dt,
-            reward_names=task.reward_names,
-            metric_names=(*task.metric_names, *self._extra_metrics),
+            reward_names=self._reward.names,
+            reward_weights=tuple(self._reward.ordered(self._weight_values)),
+            metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
 
@@ -112,11 +114,6 @@ class SimEnv:
     def spec(self) -> EnvSpec:
         """Shapes, device, names."""
         return self._spec
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """What the reward terms weigh in the next step, (K,)."""
-        return self._weights
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:
@@ -158,13 +155,14 @@ class SimEnv:
         next_obs = self._observer.update(action)
 
         self._reweigh()
-        reward = outcome.reward_terms @ self._weights
+        terms = self._reward.stack(outcome.reward_terms)  # (N, K)
+        reward = terms @ self._weights
         terminated = outcome.terminated
         truncated = (self._episode_step >= self._episode_limit) > terminated  # and not
         success = outcome.success & truncated
         valid = self._flags.watch(
-            {**next_obs, "reward": outcome.reward_terms, "action": asked}, self.simulation.fault,
-            joined=(self._observer.next_memory, outcome.reward_terms, asked),
+            {**next_obs, "reward": terms, "action": asked}, self.simulation.fault,
+            joined=(self._observer.next_memory, terms, asked),
         )  # fmt: skip
         if valid is not self._flags.everyone:
             self._given_up += self.simulation.fault.sum()
@@ -187,7 +185,7 @@ class SimEnv:
             action=action,
             intervened=self._none,
             metrics={**outcome.metrics, **self._extra_metrics},
-            reward_terms=outcome.reward_terms,
+            reward_terms=terms,
             reward_weights=self._weights,
         )
 
@@ -224,7 +222,7 @@ class SimEnv:
                 "fast): they were reset, their steps dropped", given_up,
             )  # fmt: skip
         columns = self._observer.columns
-        columns["reward"] = list(self.task.reward_names)
+        columns["reward"] = list(self._reward.names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]
         self._flags.check(columns)
 
@@ -299,8 +297,10 @@ class SimEnv:
         """Follow the curriculum; the device hears of it only when a weight moves."""
         values = self.task.reward_weights(self._world_steps)
         if values != self._weight_values:
-            self._weight_values = values
-            self._weights = torch.tensor(values).to(self.spec.device, non_blocking=True)
+            self._weight_values = dict(values)
+            self._weights = torch.tensor(self._reward.ordered(values)).to(
+                self.spec.device, non_blocking=True
+            )
 
 
 class Observer:

@@ -6,7 +6,7 @@ ended and which of those succeeded. Neither makes the host wait for the device.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,16 +30,6 @@ class FollowsSuccess(Protocol):
                 anew.
             success: (N,) bool, those of them that succeeded.
         """
-        ...
-
-
-@runtime_checkable
-class HasCurriculum(Protocol):
-    """A task with levels of its own, which it saves itself."""
-
-    @property
-    def curriculum(self) -> FollowsSuccess:
-        """What follows the task's successes."""
         ...
 
 

@@ -12,7 +12,7 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_state import RobotState
 from sim.randomization import RangeCurriculum
-from sim.task import BeginsAnywhereTask, InitialState, Task
+from sim.task import InitialState, Task
 
 
 class Simulation(Protocol):
@@ -160,7 +160,7 @@ class WorldStates:
                 f"{asked}, and {type(self._simulation).__name__} cannot be put into them; expected "
                 "a robot with joints"
             )
-        if not isinstance(self._task, BeginsAnywhereTask):
+        if not self._task.begins_anywhere:
             raise ConfigError(
                 f"{asked}, and {type(self._task).__name__} remembers more of an episode than its "
                 "goals, or moves them; expected a task that begins anywhere: reach, lift, peg or "

@@ -1,107 +1,52 @@
-"""What a task is: starts, goals, rewards, ends and success over any `Simulation`."""
+"""A task: starts, goals, rewards, ends and success over any `Simulation`."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
+from sim.randomization import FollowsSuccess
+
+if TYPE_CHECKING:
+    from sim.motions.reference import Reference
 
 
-class Task(Protocol):
-    """A task reads the true state and says what it is worth; it never steps the worlds."""
+@dataclass(frozen=True, kw_only=True)
+class TaskContext:
+    """The simulated envs that a task is built for, and what their robot gives it."""
 
-    @property
-    def reward_names(self) -> tuple[str, ...]:
-        """Names of the K reward terms."""
-        ...
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """Keys of `metrics`."""
-        ...
-
-    @property
-    def episode_steps(self) -> int:
-        """Control steps until an episode is truncated."""
-        ...
-
-    @property
-    def goal(self) -> Mapping[str, Tensor]:
-        """What is asked for now, by name, each (N, width), read by observation terms."""
-        ...
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the K terms after so many steps of all worlds together: the curriculum."""
-        ...
-
-    def start(self, rows: EnvSelection, generator: torch.Generator) -> "InitialState":
-        """Draw new goals for the picked worlds and the states to begin from."""
-        ...
-
-    def advance(self, episode_step: Tensor) -> None:
-        """Move the goals on to the step that was just simulated.
-
-        Args:
-            episode_step: (N,) int64, control steps since each episode's start.
-        """
-        ...
-
-    def evaluate(
-        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
-    ) -> "StepOutcome":
-        """Value the step that was just simulated.
-
-        Args:
-            true_state: True state after the step.
-            action: Accepted action of the step, (N, A).
-            last_action: Accepted action of the step before, (N, A).
-            episode_step: (N,) int64, steps since each episode's start, this one included.
-        """
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Goals and running sums of all worlds."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        ...
-
-
-@runtime_checkable
-class ClockedTask(Protocol):
-    """A task some of whose goals are clocks."""
-
-    @property
-    def clocks(self) -> Mapping[str, ClockSpec]:
-        """By the name of the goal, (N, 2)."""
-        ...
-
-
-@runtime_checkable
-class BeginsAnywhereTask(Protocol):
-    """A task whose episodes may begin in the middle of others.
-
-    Its goals stay where they are, and `start` sets all else that it remembers.
-    """
-
-    begins_anywhere: bool
-    """True."""
-
-
-def clocks_of(task: Task) -> dict[str, ClockSpec]:
-    """The clocks among a task's goals."""
-    return dict(task.clocks) if isinstance(task, ClockedTask) else {}
+    num_envs: int
+    """N."""
+    control_dt: float
+    """Control period [s]."""
+    device: torch.device
+    """Device of the envs."""
+    evaluation: bool
+    """True for evaluation's starts, limits and final weights instead of training's."""
+    robot: RobotSpec
+    """The robot."""
+    sensors: Mapping[str, Tensor] = field(default_factory=dict)
+    """True sensors of the model, name -> (N, width), live."""
+    hover_action: Sequence[float] = ()
+    """Action that carries the nominal weight of a multirotor, (A,); empty for other robots."""
+    reference: "Reference | None" = None
+    """Motion of a config that follows one (`FollowsMotion`)."""
+    fallen: Tensor | None = None
+    """Poses of fallen robots for a config that begins in them (`BeginsFallen`), (M, 7 + J)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialState:
-    """Where episodes begin."""
+    """Beginning of episodes."""
 
     robot: RobotState
     """True state of the robot, fields (count, width)."""
@@ -113,13 +58,124 @@ class InitialState:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """What a task says of a step."""
+    """Value of a step, as the task sees it."""
 
-    reward_terms: Tensor
-    """(N, K), unweighted."""
+    reward_terms: Mapping[str, Tensor]
+    """Unweighted terms by name, (N,) each: always the same names in the same order."""
     terminated: Tensor
     """(N,) bool: the episode is over for good."""
     success: Tensor
     """(N,) bool: the episode would count as a success if it ended by its time limit."""
     metrics: Mapping[str, Tensor]
-    """For logs, each (N,)."""
+    """For logs, (N,) each: always the same names."""
+
+
+class Task(ABC):
+    """Base of all tasks: reads the true state and values it; never steps the envs."""
+
+    begins_anywhere: bool = False
+    """True if episodes may begin in the middle of others: goals stay where they are, and `start`
+    sets all else that the task remembers."""
+    curriculum: FollowsSuccess | None = None
+    """Levels of the task, which follow its successes and are saved with it."""
+    goal: Mapping[str, Tensor]
+    """Goals of the moment by name, (N, width) each, read by observation terms."""
+
+    def __init__(self, config: Any, context: TaskContext) -> None:
+        """Take what every task needs; `config` has `episode_length` [s] and `reward`."""
+        self.config = config
+        self.episode_steps = round(config.episode_length / context.control_dt)
+        """Control steps until an episode is truncated."""
+        self.goal = {}
+
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weight of each reward term after so many steps of all envs together."""
+        return self.config.reward
+
+    @property
+    def clocks(self) -> Mapping[str, ClockSpec]:
+        """Goals, (N, 2), that are clocks: a robot's own side moves them on."""
+        return {}
+
+    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
+        """Mirror images of goals, by name; others have none."""
+        return {}
+
+    @abstractmethod
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
+        """Draw new goals for the picked envs and the states to begin from."""
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Move the goals on to the step that was just simulated.
+
+        Args:
+            episode_step: (N,) int64, control steps since each episode's start.
+        """
+
+    @abstractmethod
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
+        """Value the step that was just simulated.
+
+        Args:
+            true_state: True state after the step.
+            action: Accepted action of the step, (N, A).
+            last_action: Accepted action of the step before, (N, A).
+            episode_step: (N,) int64, steps since each episode's start, this one included.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Goals and running sums of all envs."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+
+
+class RewardTerms:
+    """Names and order of a task's reward terms; terms meet their weights here, by name."""
+
+    def __init__(self, task: Task, true_state: RobotState, action: Tensor) -> None:
+        """Evaluate the task once, without a trace, to learn its names.
+
+        Args:
+            task: The task.
+            true_state: Any state of its envs.
+            action: Any action, (N, A).
+
+        Raises:
+            ConfigError: A term has no weight, or a weight no term.
+        """
+        saved = task.state_dict()
+        step = torch.ones(len(action), dtype=torch.int64, device=action.device)
+        outcome = task.evaluate(true_state, action, action, step)
+        task.load_state_dict(saved)
+        self.names = tuple(outcome.reward_terms)
+        """Names of the K terms."""
+        self.metric_names = tuple(outcome.metrics)
+        """Names of the task's metrics."""
+        weights = task.reward_weights(0)
+        for name in weights:
+            if name not in self.names:
+                raise ConfigError(f"task.reward: {unknown_name('reward term', name, self.names)}")
+        for name in self.names:
+            if name not in weights:
+                raise ConfigError(
+                    f"task.reward has no weight for the reward term '{name}' of "
+                    f"{type(task).__name__}; give it one, 0 if it shall only be recorded"
+                )
+
+    def stack(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """Terms of a step in their order, (N,) each -> (N, K)."""
+        return torch.stack([terms[name] for name in self.names], dim=-1)
+
+    def ordered(self, weights: Mapping[str, float]) -> list[float]:
+        """Weights in the order of the K terms."""
+        return [weights[name] for name in self.names]
+
+
+def clocks_of(task: Task) -> dict[str, ClockSpec]:
+    """The clocks among a task's goals."""
+    return dict(task.clocks)

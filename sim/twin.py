@@ -25,7 +25,7 @@ from robot_rl.core.robot_driver import safe_command
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.seeding import derive_seed
 from sim.simulation import Simulation
-from sim.task import Task
+from sim.task import RewardTerms, Task
 
 Command = TypeVar("Command", bound=RobotCommand)
 
@@ -86,7 +86,10 @@ class Twin:
         self._seed = seed
         self._generator = torch.Generator(device=simulation.device)
         self._all = EnvSelection(torch.ones(1, dtype=torch.bool, device=simulation.device))
-        self._weights = torch.tensor(task.reward_weights(0), device=simulation.device)
+        still = torch.zeros(1, action_map.size, device=simulation.device)
+        self._reward = RewardTerms(task, simulation.true_state, still)
+        weights = self._reward.ordered(task.reward_weights(0))
+        self._weights = torch.tensor(weights, device=simulation.device)
         self._now = now
         self._stamp = -math.inf
         self.frozen = False
@@ -240,7 +243,7 @@ class Twin:
         )
         self._last_action = action
         if not self._terminated:
-            self._return += float((outcome.reward_terms @ self._weights)[0])
+            self._return += float((self._reward.stack(outcome.reward_terms) @ self._weights)[0])
             self._success = bool(outcome.success[0])
             self._terminated = bool(outcome.terminated[0]) or bool(self.simulation.fault[0])
 

@@ -4,9 +4,11 @@ Coverage of `robot_rl` (without its commands) and `policies` is what their own t
 run untraced, as tracing makes them up to twice as long and adds nothing.
 """
 
+import functools
 import importlib.util
 import os
 import shutil
+from typing import Any
 
 import hypothesis
 import pytest
@@ -47,22 +49,43 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     compile_kernels("cpu")
 
 
+class Unavailable(pytest.Item):
+    """One skip instead of all the tests of a class or a function that this machine cannot run."""
+
+    def __init__(self, *, reason: str, **rest: Any) -> None:
+        """Take the reason."""
+        super().__init__(**rest)
+        self.reason = reason
+
+    def runtest(self) -> None:
+        """Skip."""
+        pytest.skip(self.reason)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> Unavailable | None:
+    """Collect nothing of what needs a device that this machine lacks: a matrix takes seconds."""
+    if not name.startswith(("Test", "test_")):
+        return None
+    for mark in getattr(obj, "pytestmark", ()):
+        if mark.name in _REASONS and (reason := _reason_to_skip(mark.name)):
+            return Unavailable.from_parent(collector, name=name, reason=reason)
+    return None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what this machine cannot run, and say why; trace what coverage is measured by."""
     if not config.getoption("full"):
         rest = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=rest)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
-    reasons: dict[str, str | None] = {}
     for item in items:
         if not item.nodeid.startswith(_MEASURED) or item.nodeid.startswith(_COMMANDS):
             item.add_marker(pytest.mark.no_cover)
-        for marker, reason_to_skip in _REASONS.items():
-            if item.get_closest_marker(marker) is None:
-                continue
-            if marker not in reasons:
-                reasons[marker] = reason_to_skip()
-            if reason := reasons[marker]:
+        for marker in _REASONS:
+            if item.get_closest_marker(marker) and (reason := _reason_to_skip(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
@@ -112,3 +135,8 @@ def _no_robot() -> str | None:
 
 _MEASURED, _COMMANDS = ("tests/robot_rl/", "tests/policies/"), "tests/robot_rl/cli/"
 _REASONS = {"gpu": _no_gpu, "ros": _no_ros, "browser": _no_browser, "robot": _no_robot}
+
+
+@functools.cache
+def _reason_to_skip(marker: str) -> str | None:
+    return _REASONS[marker]()

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.gaussian_actor import GaussianActorConfig
+from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError, StaleStateError
 from robot_rl.core.robot import RobotSpec, SensorSpec
@@ -23,7 +23,6 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
-from robot_rl.learners.values import make_values
 from tests.toy_worlds import Chain, Dynamics, LinearWorld, PointMass
 
 __all__ = [
@@ -71,6 +70,7 @@ class ToyEnv:
             num_envs=num_envs, device=device, groups=dynamics.groups,
             action_size=dynamics.action_size, control_dt=0.1,
             reward_names=dynamics.reward_names, metric_names=("first",),
+            reward_weights=tuple(self._weights_at(0)) if dynamics.reward_names else (),
         )  # fmt: skip
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._state = dynamics.start(num_envs, self._generator)
@@ -132,10 +132,6 @@ class ToyEnv:
             intervened=torch.zeros_like(valid), metrics=metrics,
             reward_terms=terms if named else None, reward_weights=weights if named else None,
         )  # fmt: skip
-
-    @property
-    def reward_weights(self) -> torch.Tensor:
-        return torch.tensor(self._weights_at(self.steps), device=self.spec.device)
 
     def check(self) -> None:
         bad, self._bad = self._bad, []
@@ -233,21 +229,12 @@ def small_sac(
     critic: Mapping[str, Any] | None = None, **settings: Any,
 ) -> SAC:  # fmt: skip
     """SAC with networks of sixteen units; settings as in its config."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(seed)
-    actor_config = GaussianActorConfig(**{"hidden": [16], **(actor or {})})
-    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
-    config = SACConfig(**{"batch_size": 8, **settings})
-    return SAC(
-        config,
-        GaussianActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
-        QEnsemble(
-            critic_config, group, spec.groups[group].shape[0], spec.action_size,
-            make_values(config.values, spec.device).width,
-        ),
-        action_size=spec.action_size, device=spec.device,
-        seed=seed if stream_seed is None else stream_seed, reduce=reduce,
-    )  # fmt: skip
+    config = SACConfig(
+        **{"batch_size": 8, **settings},
+        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
+        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+    )
+    return SAC(config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce)
 
 
 def small_dsac_t(
@@ -255,16 +242,12 @@ def small_dsac_t(
     critic: Mapping[str, Any] | None = None, **settings: Any,
 ) -> DSACT:  # fmt: skip
     """DSAC-T with networks of sixteen units; settings as in its config."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    torch.manual_seed(seed)
-    actor_config = GaussianActorConfig(**{"hidden": [16], **(actor or {})})
-    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
-    return DSACT(
-        DSACTConfig(**{"batch_size": 8, **settings}),
-        GaussianActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
-        QEnsemble(critic_config, group, spec.groups[group].shape[0], spec.action_size, outputs=2),
-        action_size=spec.action_size, device=spec.device, seed=seed,
-    )  # fmt: skip
+    config = DSACTConfig(
+        **{"batch_size": 8, **settings},
+        actor=GaussianActorConfig(**{"hidden": [16], **(actor or {})}),
+        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+    )
+    return DSACT(config, spec, seed=seed)
 
 
 def random_obs(spec: EnvSpec, count: int, generator: torch.Generator) -> Obs:

@@ -23,7 +23,7 @@ ALLOWED = {
     "robot_rl": ("robot_rl.core",),
     "robot_rl.core": (),
     "robot_rl.buffers": ("robot_rl.core",),
-    "robot_rl.learners": ("robot_rl.core",),
+    "robot_rl.learners": ("robot_rl.core", "policies"),
     "robot_rl.datasets": ("robot_rl.core", "robot_rl.training.storage"),
     "robot_rl.training": ("robot_rl.core", "robot_rl.buffers", "robot_rl.datasets"),  # no learners
     "robot_rl.training.storage": ("robot_rl.core",),

@@ -137,10 +137,9 @@ class CommandMessages:
         if self._kind is CommandKind.body_rates:
             return [BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))]
         held, none = self._gains(gains), np.zeros((1, len(self._joints.names)))
-        bare: RobotCommand = JointCommand(
-            q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping
-        )
-        return [replace(bare, gripper=np.zeros((1, 1))), bare] if self._gripper else [bare]
+        bare = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
+        gripping: RobotCommand = replace(bare, gripper=np.zeros((1, 1)))
+        return [gripping, bare] if self._gripper else [bare]
 
     def unpack(self, message: Any) -> tuple[RobotCommand, int]:
         """A message's command, and the time of the state that it answers [ns].

@@ -128,7 +128,7 @@ class UnitBatchNorm(nn.Module):
     worlds it acts in. They are buffers and travel with every copy of the network.
     """
 
-    rows_meet = True
+    uses_batch_norm = True
     """Learners keep rows of weight zero away from the others."""
 
     running_mean: Tensor

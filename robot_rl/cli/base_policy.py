@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from configs.residual_builder import ResidualLearnerConfig
 from configs.schema import RunConfig
 from policies.bases.corrected import CorrectedPolicy
 from policies.bases.frozen import FrozenBase, read_base
 from policies.residual_actor import ResidualActor
-from robot_rl.core.base_action import BaseActionEnv, with_base_action
+from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
+from robot_rl.learners.residual import ResidualConfig
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import storage_errors
 
@@ -25,16 +25,16 @@ _KEPT = "base"
 
 
 def _base(config: RunConfig, spec: EnvSpec, count: int) -> FrozenBase:
-    assert isinstance(config.learner, ResidualLearnerConfig)
+    assert isinstance(config.learner, ResidualConfig)
     terms = None if config.task is None else config.task.actor
     return FrozenBase(read_base(config.learner.base, spec, terms), count, spec.action_size)
 
 
 def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
     """The worlds, with what the base would do where the run is one of a residual."""
-    if not isinstance(config.learner, ResidualLearnerConfig):
+    if not isinstance(config.learner, ResidualConfig):
         return env
-    return with_base_action(env, _base(config, env.spec, env.spec.num_envs))
+    return BaseActionEnv(env, _base(config, env.spec, env.spec.num_envs))
 
 
 def without_base(env: BatchEnv) -> BatchEnv:
@@ -44,7 +44,7 @@ def without_base(env: BatchEnv) -> BatchEnv:
 
 def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":
     """What adds the base's actions to episodes of before."""
-    if not isinstance(config.learner, ResidualLearnerConfig):
+    if not isinstance(config.learner, ResidualConfig):
         return None
     from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra
 
@@ -64,7 +64,7 @@ def keep_base(run: RunFolder, config: RunConfig) -> None:
     Raises:
         StorageError: The disk refused.
     """
-    if not isinstance(config.learner, ResidualLearnerConfig):
+    if not isinstance(config.learner, ResidualConfig):
         return
     with storage_errors("keep the base policy in", run.path):
         for number, name in enumerate(config.learner.base.paths):
@@ -78,7 +78,7 @@ def keep_base(run: RunFolder, config: RunConfig) -> None:
 
 def kept_base(run: RunFolder, config: RunConfig) -> RunConfig:
     """The config with the base that lies in the run's folder."""
-    if not isinstance(config.learner, ResidualLearnerConfig):
+    if not isinstance(config.learner, ResidualConfig):
         return config
     base = config.learner.base
     kept = [run.path / _KEPT / f"{i}{Path(name).suffix}" for i, name in enumerate(base.paths)]

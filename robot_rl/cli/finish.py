@@ -8,7 +8,6 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import export_run
 from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.parts import load_policy, train_command
-from robot_rl.cli.pictures import draw_policy
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -44,6 +43,8 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
     def draw_episodes() -> dict[str, str]:
         if not isinstance(env, SimEnv):
             return {}  # foreign worlds are not drawn
+        from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
+
         policy = load_policy(run, config, env.spec, "best").module
         return draw_policy(run.path, config, env, policy, seed=VALIDATION_SEED, video=config.video)
 

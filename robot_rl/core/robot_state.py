@@ -1,4 +1,4 @@
-"""What a robot can measure: the fields of a state and the measured state itself."""
+"""Measurements of a robot: the fields of a state and the measured state itself."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -8,7 +8,7 @@ from robot_rl.core.errors import SpecMismatchError, unknown_name
 
 
 class Mirrored(Enum):
-    """What exchanging left and right does to columns; the first six may be repeated."""
+    """Effect of exchanging left and right on columns; the first six may be repeated."""
 
     vector = "vector"
     """(x, y, z): y flips."""
@@ -66,11 +66,11 @@ FIELD_KINDS = {
     "foot_force": Mirrored.feet,
     "wrench_ee": Mirrored.wrench,
 }
-"""What a mirror does to each of them."""
+"""Kind of each of them under a mirror."""
 
 
 class RobotState:
-    """What was measured, batch-first; has only the fields it was made with."""
+    """Measured state, batch-first; has only the fields it was made with."""
 
     __slots__ = ("_values",)
 

@@ -12,25 +12,30 @@ the hidden parameters. There the network behind the encoder is the teacher's; he
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import EnvStep, Obs
+from policies.deterministic_actor import DeterministicActor
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+from robot_rl.learners.estimation import EstimationConfig, make_estimation
 from robot_rl.learners.networks import (
-    StochasticActor,
     batch_statistics,
-    rows_meet,
+    gaussian_actor,
+    seed_weights,
+    uses_batch_norm,
     without_invalid,
 )
-from robot_rl.learners.off_policy import DescentConfig, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast
+from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
 
 
 class ImitationLoss(Enum):
@@ -60,6 +65,10 @@ class DistillConfig(DescentConfig):
     """Share of the steps in which the teacher acts in the beginning."""
     mixture_updates: int = 2_000
     """Updates over which this share falls to 0, linearly."""
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network of the student."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the imitation."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -70,68 +79,56 @@ class DistillConfig(DescentConfig):
         })  # fmt: skip
 
 
-class Teacher(Protocol):
-    """A policy that is not trained any more."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Observation groups that are seen."""
-        ...
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """Action, (N, A), in [-1, 1]."""
-        ...
-
-    def latent(self, obs: Obs) -> Tensor:
-        """What its encoder makes of what it sees, (N, L)."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Parameters and buffers by name."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Restore `state_dict`."""
-        ...
+Teacher = GaussianActor | DeterministicActor
+"""A policy that is not trained any more."""
 
 
-class DistributedTeacher(Teacher, Protocol):
-    """A teacher with a density."""
-
-    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        """Mean and log standard deviation before squashing, (N, A) each."""
-        ...
-
-
-class Student(StochasticActor, DistributedTeacher, Protocol):
-    """A policy that learns to do the same."""
+def make_student(config: DistillConfig, spec: EnvSpec, *, seed: int) -> GaussianActor:
+    """The student alone: all that evaluation, export and deployment need."""
+    seed_weights(seed)
+    return gaussian_actor(config.actor, spec)
 
 
 class Distill:
     """A student that follows any teacher; there are no values and no rewards."""
 
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """There are no values."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
+
     def __init__(
-        self, config: DistillConfig, actor: Student, teacher: Teacher, *, device: torch.device,
-        seed: int, reduce: Reduce | None = None,
+        self, config: DistillConfig, spec: EnvSpec, *, teacher: Teacher, seed: int,
+        stream_seed: int | None = None, reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Take over the student.
+        """Make the student.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place.
-            teacher: On the device already; is read only. Has a density where the loss needs one,
-                and latents of the student's width where they are compared.
-            device: Where all of it lives.
-            seed: Chooses who acts.
+            config: Hyperparameters and network.
+            spec: Environment that is learned in.
+            teacher: Read only.
+            seed: Of the initial weights.
+            stream_seed: Chooses who acts, where several processes share initial weights; None
+                takes `seed`.
             reduce: Joins the gradients of several processes.
+
+        Raises:
+            ConfigError: The teacher has not what the student is to imitate.
         """
-        self.config = config
+        self.config, device = config, spec.device
+        actor = make_student(config, spec, seed=seed)
+        _check_teacher(config, teacher, actor)
         self.actor = actor.to(device).train(False)
-        self.teacher = teacher
+        self.teacher = teacher.to(device).eval().requires_grad_(False)
         self.actor_groups = tuple(actor.groups)
         """Observation groups that the student needs; the teacher, who acts while it explores, needs
         those of `critic_groups` too."""
-        self.critic_groups = tuple(g for g in teacher.groups if g not in self.actor_groups)
+        self.estimation = make_estimation(config.estimation, config, actor, spec, reduce)
+        beside = () if self.estimation is None else self.estimation.groups
+        named = dict.fromkeys((*teacher.groups, *beside))
+        self.critic_groups = tuple(name for name in named if name not in self.actor_groups)
         """Observation groups that only learning needs: what the teacher sees beyond."""
         self.samples_per_update = config.batch_size
         """B: transitions that one `update` eats."""
@@ -139,15 +136,16 @@ class Distill:
         self.updates = 0
         """Updates done."""
         largest = max(math.prod(param.shape[-2:]) for param in actor.parameters())
-        self.products = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
+        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
         """Entered by every update."""
-        self._rows_meet = rows_meet(actor)
+        self._uses_batch_norm = uses_batch_norm(actor)
         self._optimizer = Optimizer(
             actor.parameters(), config.actor_lr, config, after_step=actor.constrain, reduce=reduce
         )
         self._device = device
         self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(derive_seed(seed, "who acts"))
+        own_seed = seed if stream_seed is None else stream_seed
+        self._generator.manual_seed(derive_seed(own_seed, "who acts"))
 
     @property
     def mixture(self) -> float:
@@ -168,8 +166,20 @@ class Distill:
         """Nothing to prepare: who acts is drawn anew in every step."""
 
     def observe(self, step: EnvStep) -> None:
-        """Take what is acted on next into the student's normaliser."""
+        """Take what is acted on next into the normalisers."""
         self.actor.update_statistics(step.obs)
+        if self.estimation is not None:
+            self.estimation.update_statistics(step.obs)
+
+    def observe_stored(self, obs: Obs) -> None:
+        """The normaliser takes in what the student is going to see, nothing else."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """There are no values to show."""
+        return {}
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the student towards what the teacher does at these observations.
@@ -177,18 +187,21 @@ class Distill:
         Returns:
             Detached metrics, and the error of every row, (B,), as its priority.
         """
-        batch = without_invalid(batch) if self._rows_meet else batch
-        with self.products, batch_statistics(self.actor):
-            error = self._errors(batch.obs)  # (B,)
-            loss = (batch.weight * error).mean()
+        rows = without_invalid(batch) if self._uses_batch_norm else batch
+        with self.onednn, batch_statistics(self.actor):
+            error = self._errors(rows.obs)  # (B,)
+            loss = (rows.weight * error).mean()
             metrics = {"actor_loss": loss.detach()}
             if self.config.latent_weight > 0:
-                latent = (batch.weight * self._latent_errors(batch.obs)).mean()
+                latent = (rows.weight * self._latent_errors(rows.obs)).mean()
                 loss = loss + self.config.latent_weight * latent
                 metrics["latent_loss"] = latent.detach()
             self._optimizer.step(loss)
         metrics["mixture"] = torch.full((), self.mixture, device=self._device)
         self.updates += 1
+        if self.estimation is not None:
+            with self.onednn:
+                metrics |= self.estimation.step(batch)
         return metrics, error.detach()
 
     def _errors(self, obs: Obs) -> Tensor:
@@ -198,7 +211,7 @@ class Distill:
                     label = self.teacher(obs)
                 return (self.actor(obs) - label).square().mean(-1)
             with torch.no_grad():
-                label, label_log_std = self.teacher.moments(obs)  # pyright: ignore[reportAttributeAccessIssue] - checked where it is built
+                label, label_log_std = self.teacher.moments(obs)  # pyright: ignore[reportAttributeAccessIssue] - `_check_teacher`
             mean, log_std = self.actor.moments(obs)
         return normal_divergence(label, label_log_std, mean, log_std)
 
@@ -209,24 +222,61 @@ class Distill:
 
     def policy(self) -> nn.Module:
         """The student."""
-        assert isinstance(self.actor, nn.Module)
         return self.actor
 
     def state_dict(self) -> dict[str, Any]:
-        """Student, optimiser, RNG, and the teacher as it was: its run may go on meanwhile."""
+        """Student, optimisers, RNG, and the teacher as it was: its run may go on meanwhile."""
         return {
-            "actor": self.actor.state_dict(), "actor_optimizer": self._optimizer.state_dict(),
-            "teacher": self.teacher.state_dict(), "generator": self._generator.get_state(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "generator": self._generator.get_state(),
             "updates": self.updates,
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
-        self.actor.load_state_dict(state["actor"])
-        self._optimizer.load_state_dict(state["actor_optimizer"])
-        self.teacher.load_state_dict(state["teacher"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self._generator.set_state(state["generator"])
         self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Any]:
+        estimation = {} if self.estimation is None else self.estimation.parts()
+        return {
+            "actor": self.actor, "actor_optimizer": self._optimizer, "teacher": self.teacher,
+            **estimation,
+        }  # fmt: skip
+
+
+def _check_teacher(config: DistillConfig, teacher: Teacher, actor: GaussianActor) -> None:
+    """Refuse teachers without a density, and latents that do not compare."""
+    if config.loss is ImitationLoss.kl and not isinstance(teacher, GaussianActor):
+        raise ConfigError(
+            "learner.loss=kl needs a teacher that draws its actions, got one that gives a single "
+            "action; use learner.loss=mse, or a teacher of learner=sac"
+        )
+    if config.latent_weight == 0:
+        return
+    widths = {
+        name: getattr(one.network, "latent_size", 0)
+        for name, one in (("teacher", teacher), ("student", actor))
+    }
+    weight = f"learner.latent_weight={config.latent_weight:g}"
+    for name, width in widths.items():
+        if width == 0:
+            raise ConfigError(
+                f"{weight} compares latents, but the {name} has no encoder; give it one with "
+                "learner.actor.encoder.kind=mlp or conv, or set learner.latent_weight=0"
+            )
+    if config.actor.encoder.estimate or teacher.config.encoder.estimate:
+        raise ConfigError(
+            f"{weight} compares whole latents, of which actor.encoder.estimate claims a part; "
+            "leave one of them out, in the student and in the teacher"
+        )
+    if widths["teacher"] != widths["student"]:
+        raise ConfigError(
+            f"{weight} compares latents of {widths['teacher']} entries (teacher) and "
+            f"{widths['student']} (student); set learner.actor.encoder.latent={widths['teacher']}"
+        )
 
 
 def normal_divergence(

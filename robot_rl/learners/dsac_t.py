@@ -10,7 +10,7 @@ the authors' code (Jingliang-Duan/DSAC-v2) the actor's gradient comes from the c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -18,13 +18,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import Obs
+from policies.gaussian_actor import GaussianActorConfig
+from policies.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, StochasticActor
-from robot_rl.learners.off_policy import check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
-from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
+from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.networks import (
+    Critic,
+    StochasticActor,
+    gaussian_actor,
+    make_critic,
+    seed_weights,
+)
+from robot_rl.learners.off_policy import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
@@ -59,6 +67,12 @@ class DSACTConfig(MaximumEntropyConfig):
     """Least weight of a row's variance; for `huber`."""
     weight_max: float = 10.0
     """Largest weight of a row's variance; for `huber`."""
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Networks of the return's mean, and of its deviation before softplus."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -71,63 +85,67 @@ class DSACTConfig(MaximumEntropyConfig):
 
 
 class DSACT(OffPolicyLearner):
-    """DSAC-T over any actor and any ensemble of critics with two outputs each."""
+    """DSAC-T over a stochastic actor and an ensemble of critics with two outputs each."""
 
     def __init__(
-        self, config: DSACTConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
-        device: torch.device, seed: int, reduce: Reduce | None = None,
+        self, config: DSACTConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Take over the networks.
+        """Make networks, targets and temperature.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place; next actions come from a slow copy of it.
-            critic: Trained in place; its target is a copy. Outputs: mean, and deviation before
-                softplus.
-            action_size: A.
-            device: Where the networks live.
-            seed: Seed of exploration, of sampled actions and of sampled returns.
+            config: Hyperparameters and networks.
+            spec: Environment that is learned in.
+            seed: Of the initial weights.
+            stream_seed: Of exploration and all else that is drawn, where several processes share
+                initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
-        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
+        seed_weights(seed)
+        self.actor = gaussian_actor(config.actor, spec)
+        self.critic = make_critic(config.critic, spec, outputs=2)
+        super().__init__(
+            config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
+            reduce=reduce,
+        )  # fmt: skip
         self.target_actor = moving_copy(self.actor)
         self.target_critic = moving_copy(self.critic)
         self.temperature = Temperature(
-            config,
-            action_size=action_size,
-            device=device,
-            reduce=reduce,
+            config, action_size=spec.action_size, device=spec.device, reduce=reduce,
             interval=config.actor_interval,
-        )
+        )  # fmt: skip
+        self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
         self._sources = [*self.critic.parameters(), *self.actor.parameters()]
         self._targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
-        members = next(p.shape[0] for p in self.critic.parameters() if p.ndim > 1)
-        self.scale = torch.zeros(members, device=device)
+        self.scale = torch.zeros(config.critic.members, device=spec.device)
         """b: running deviation of every critic, (E,); 0 until the first batch."""
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
-        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
+        return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
-    def begin(self, mask: Tensor) -> None:
-        """Nothing to prepare: exploration is drawn anew in every step."""
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics; actor, temperature and all targets in the last of several.
 
         Returns:
-            Metrics, and the critics' mean absolute error of every row, (B,).
+            Detached metrics, the actor's those of its last step, and the critics' mean absolute
+            error of every row, (B,).
         """
-        metrics, error = self._update_critic(batch)
-        if not late:
-            return metrics, {}, error
-        acting = self._update_actor(batch)
-        soft_update(self._targets, self._sources, self.config.tau)
-        return metrics, acting, error
+        self.updates += 1
+        update_actor = self.updates % self.actor_interval == 0
+        with self.onednn:
+            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
+
+    def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
+        with self.train_mode(batch) as batch:
+            metrics, error = self._update_critic(batch)
+            actor_metrics: dict[str, Tensor] = {}
+            if update_actor:
+                actor_metrics = self._update_actor(batch)
+                soft_update(self._targets, self._sources, self.config.tau)
+        return UpdateResult(metrics, actor_metrics, error)
 
     def _update_critic(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         expected, sampled = self._targets_of(batch)
@@ -139,7 +157,7 @@ class DSACT(OffPolicyLearner):
         sampled = at + (sampled - at).clamp(-reach, reach)  # (E, B)
         pull = paper_loss if self.config.loss is DSACTLoss.paper else huber_loss
         loss = (batch.weight * pull(mean, std, expected, sampled, b, self.config)).mean(-1).sum()
-        self._critic_optimizer.step(loss)
+        self.critic_optimizer.step(loss)
         error = expected - at
         # Both losses are made for their gradients alone: the squared error of the means is told.
         squared = (batch.weight * error * error).mean(-1).sum()
@@ -152,7 +170,7 @@ class DSACT(OffPolicyLearner):
         next_action, next_log_prob = self._sample(self.target_actor, batch.next_obs)
         mean, std = self._distribution(self.target_critic, batch.next_obs, next_action)
         clip = self.config.noise_clip
-        z = torch.randn(mean.shape, generator=self._generator, device=self._device)
+        z = torch.randn(mean.shape, generator=self.generator, device=self.device)
         least = mean.argmin(0, keepdim=True)  # (1, B)
         mean, value = (x.gather(0, least)[0] for x in (mean, mean + z.clamp(-clip, clip) * std))
         bonus = -self.temperature.value() * next_log_prob
@@ -167,23 +185,22 @@ class DSACT(OffPolicyLearner):
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         action, log_prob = self._sample(self.actor, batch.obs)
-        with self._at_rest(self.critic):
+        with self.eval_mode(self.critic):
             mean, _ = self._distribution(self.critic, batch.obs, action)  # (E, B)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - mean.amin(0))).mean()
-        self._actor_optimizer.step(loss)  # the critics get no gradient from here
+        self.actor_optimizer.step(loss)  # the critics get no gradient from here
         self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
         return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
 
     def _sample(self, actor: StochasticActor, obs: Obs) -> tuple[Tensor, Tensor]:
-        with autocast(self._device, self.config.precision):
-            return actor.sample(obs, self._generator)
+        with self.autocast():
+            return actor.sample(obs, self.generator)
 
     def _distribution(self, critic: Critic, obs: Obs, action: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation of the return, (E, B) each."""
-        with autocast(self._device, self.config.precision):
-            output = critic(obs, action).float()  # (E, B, 2)
+        output = self.outputs(critic, obs, action).float()  # (E, B, 2)
         return output[..., 0], nn.functional.softplus(output[..., 1])
 
     def state_dict(self) -> dict[str, Any]:

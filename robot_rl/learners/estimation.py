@@ -1,33 +1,36 @@
-"""Any learner of the family, with an encoder in its actor that learns to estimate beside it.
+"""Encoders that learn beside the actor's loss: privileged quantities, and the next observation.
 
-The algorithm inside is untouched: after each of its updates the encoder takes a step of its own on
-the same minibatch, with an Adam of its own, as encoders beside SAC do (Yarats et al. 2019,
+DreamWaQ (Nahrendra et al. 2023, arXiv:2301.10602) estimates the base's velocity and reconstructs
+the next observation from a latent of the past; here the latent is no distribution, and no
+divergence is in the loss. After each update of the algorithm the encoder takes a step of its own
+on the same minibatch, with an Adam of its own, as encoders beside SAC do (Yarats et al. 2019,
 arXiv:1910.01741).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import EnvStep, Obs
-from robot_rl.core.learner import (
-    Learner,
-    MonteCarloReturns,
-    ObservesStoredData,
-    OfflineLearner,
-    Phase,
-)
-from robot_rl.core.onednn import OneDnnMatmul
+from policies.deterministic_actor import DeterministicActor
+from policies.gaussian_actor import GaussianActor
+from policies.history.encoded import EncodedNetwork
+from policies.history.encoder import EncoderConfig, EncoderKind
+from policies.mlp import mlp
+from policies.normalizer import RunningNormalizer
+from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
-from robot_rl.learners.off_policy import DescentConfig, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce
+from robot_rl.learners.networks import PRIVILEGED, Actor, estimated_columns
+from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, check_ranges
 
 
 @dataclass(kw_only=True)
 class EstimationConfig:
-    """How an encoder learns beside the actor's loss what `actor.encoder.estimate` names."""
+    """Loss by which an encoder learns what `actor.encoder.estimate` names."""
 
     encoder_lr: float = 1e-3
     """Step size of encoder and decoder on these losses."""
@@ -39,150 +42,123 @@ class EstimationConfig:
         check_ranges(self, {"encoder_lr": (0, 1)}, "learner.estimation")
 
 
-class Estimator(Protocol):
-    """Losses of an encoder, and what only they need."""
+def make_estimation(
+    config: EstimationConfig, descent: DescentConfig, actor: Actor, spec: EnvSpec,
+    reduce: Reduce | None,
+) -> "Estimation | None":  # fmt: skip
+    """The loss of an actor's encoder, where its config asks for one.
+
+    Raises:
+        ConfigError: There is no encoder to learn.
+    """
+    encoder = actor.config.encoder if isinstance(actor, _ENCODING) else EncoderConfig()
+    if not encoder.estimate and not config.next_obs:
+        return None
+    if encoder.kind is EncoderKind.none:
+        raise ConfigError(
+            "learner.estimation.next_obs=true needs an encoder; choose "
+            "learner.actor.encoder.kind=mlp or conv"
+        )
+    assert isinstance(actor, _ENCODING)
+    estimator = Estimator(
+        actor, estimated_columns(encoder, spec), next_obs=config.next_obs, device=spec.device
+    )
+    return Estimation(estimator, Optimizer(
+        estimator.parameters(), config.encoder_lr, descent, reduce=reduce
+    ))  # fmt: skip
+
+
+_ENCODING = (GaussianActor, DeterministicActor)
+
+
+class Estimation:
+    """Losses of an encoder, and the optimiser that steps down them."""
+
+    def __init__(self, estimator: "Estimator", optimizer: Optimizer) -> None:
+        """Take over both."""
+        self.groups = (PRIVILEGED,) if estimator.estimates else ()
+        """Observation groups that the losses need."""
+        self.update_statistics = estimator.update_statistics
+        self._estimator, self._optimizer = estimator, optimizer
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """One step of the encoder; returns detached losses by name, 0-dim."""
+        losses = self._estimator.losses(batch.obs, batch.next_obs)
+        means = {name: (batch.weight * loss).mean() for name, loss in losses.items()}
+        self._optimizer.step(sum(means.values(), start=batch.weight.new_zeros(())))
+        return {name: loss.detach() for name, loss in means.items()}
+
+    def parts(self) -> dict[str, Any]:
+        """Parts with a state, by the name it is saved under."""
+        return {"estimator": self._estimator, "estimator_optimizer": self._optimizer}
+
+
+class Estimator:
+    """Losses of an actor's encoder; what only they need is not part of the actor."""
+
+    def __init__(
+        self, actor: GaussianActor | DeterministicActor, columns: Sequence[int], *, next_obs: bool,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        """Draw the weights of the decoder.
+
+        Args:
+            actor: Its encoder learns.
+            columns: Of the group `critic`, estimated by the first entries of the latent.
+            next_obs: Reconstruct the next present frame from the latent.
+            device: Where the actor lives, or will.
+        """
+        assert isinstance(actor.network, EncodedNetwork)
+        self._actor, self._network = actor, actor.network
+        self._columns = torch.tensor(columns, dtype=torch.int64, device=device)
+        self._normalizer = RunningNormalizer(len(columns)).to(device)
+        self._decoder: nn.Module | None = None
+        if next_obs:
+            encoder = actor.config.encoder
+            sizes = [self._network.latent_size, *reversed(encoder.hidden)]
+            last = len(self._network.present)
+            self._decoder = mlp([*sizes, last], encoder.activation).to(device)
+
+    @property
+    def estimates(self) -> bool:
+        """Whether privileged quantities are estimated."""
+        return self._network.estimated > 0
 
     def parameters(self) -> list[nn.Parameter]:
-        """What the losses train."""
-        ...
+        """Parameters that the losses train: the encoder's, and the decoder's."""
+        decoder = [] if self._decoder is None else self._decoder.parameters()
+        return list(chain(self._network.encoder.parameters(), decoder))
 
     def losses(self, obs: Obs, next_obs: Obs) -> dict[str, Tensor]:
-        """By name, of every row, (B,)."""
-        ...
+        """Mean squared errors of every row, (B,) each, over standardised entries."""
+        latent = self._actor.latent(obs)
+        losses: dict[str, Tensor] = {}
+        if self.estimates:
+            target = self._normalizer(obs[PRIVILEGED].index_select(-1, self._columns))
+            estimate = latent[:, : self._network.estimated]
+            losses["estimate_loss"] = (estimate - target).square().mean(-1)
+        if self._decoder is not None:
+            seen = self._actor.normalized(next_obs).index_select(-1, self._network.present)
+            losses["next_obs_loss"] = (self._decoder(latent) - seen).square().mean(-1)
+        return losses
+
+    def estimate(self, obs: Obs) -> Tensor:
+        """The estimates in the units of their terms, (N, E)."""
+        latent = self._actor.latent(obs)
+        return latent[:, : self._network.estimated] / self._normalizer.scale + self._normalizer.mean
 
     def update_statistics(self, obs: Obs) -> None:
         """Take what is estimated, (N, ...), into its normaliser."""
-        ...
+        if self.estimates:
+            self._normalizer.update(obs[PRIVILEGED].index_select(-1, self._columns))
 
     def state_dict(self) -> dict[str, Any]:
-        """What the actor does not hold."""
-        ...
+        """Normaliser and decoder; the encoder is part of the actor."""
+        decoder = {} if self._decoder is None else self._decoder.state_dict()
+        return {"normalizer": self._normalizer.state_dict(), "decoder": decoder}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
-        ...
-
-
-class Algorithm(Learner, Protocol):
-    """A learner of the family."""
-
-    products: OneDnnMatmul
-    """Entered by every update."""
-
-
-class OfflineAlgorithm(Algorithm, OfflineLearner, Protocol):
-    """One that may begin with stored experience alone."""
-
-
-class Estimating:
-    """A learner and an estimator, as one learner."""
-
-    def __init__(
-        self, learner: Algorithm, estimator: Estimator, config: EstimationConfig, *,
-        descent: DescentConfig, groups: tuple[str, ...], reduce: Reduce | None,
-        frozen: bool = False,
-    ) -> None:  # fmt: skip
-        """Take over both.
-
-        Args:
-            learner: Its actor's encoder is the estimator's.
-            estimator: Says what is learned beside.
-            config: How.
-            descent: Adam's constants.
-            groups: Observation groups that the losses need.
-            reduce: Joins the gradients of several processes.
-            frozen: Normalisers take in stored experience alone.
-        """
-        self.inner = learner
-        """The algorithm."""
-        self.actor_groups = learner.actor_groups
-        """Observation groups that acting needs."""
-        named = dict.fromkeys((*learner.critic_groups, *groups))
-        self.critic_groups = tuple(name for name in named if name not in self.actor_groups)
-        """Observation groups that only learning needs."""
-        self.samples_per_update = learner.samples_per_update
-        """B: transitions that one `update` eats."""
-        self.gamma, self.n_step = learner.gamma, learner.n_step
-        self._estimator, self._frozen = estimator, frozen
-        self._optimizer = Optimizer(
-            estimator.parameters(), config.encoder_lr, descent, reduce=reduce
-        )
-
-    def act(self, obs: Obs, explore: bool) -> Tensor:
-        """Actions, (N, A), in [-1, 1]."""
-        return self.inner.act(obs, explore)
-
-    def begin(self, mask: Tensor) -> None:
-        """Episodes start in the masked worlds, (N,) bool."""
-        self.inner.begin(mask)
-
-    def observe(self, step: EnvStep) -> None:
-        """Take what is acted on next into all normalisers, unless they are frozen."""
-        self.inner.observe(step)
-        if not self._frozen:
-            self._estimator.update_statistics(step.obs)
-
-    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
-        """One update of the algorithm, then a step of the encoder.
-
-        Returns:
-            Detached metrics, and the algorithm's priorities.
-        """
-        metrics, priority = self.inner.update(batch)
-        with self.inner.products:
-            losses = self._estimator.losses(batch.obs, batch.next_obs)
-            means = {name: (batch.weight * loss).mean() for name, loss in losses.items()}
-            self._optimizer.step(sum(means.values(), start=batch.weight.new_zeros(())))
-        return {**metrics, **{name: loss.detach() for name, loss in means.items()}}, priority
-
-    def policy(self) -> nn.Module:
-        """The actor, encoder inside; what only the losses need is not in it."""
-        return self.inner.policy()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The algorithm's, and what is beside it."""
-        return {
-            **self.inner.state_dict(),
-            "estimator": self._estimator.state_dict(),
-            "estimator_optimizer": self._optimizer.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`: the next update is bit-equal."""
-        self.inner.load_state_dict(state)
-        self._estimator.load_state_dict(state["estimator"])
-        self._optimizer.load_state_dict(state["estimator_optimizer"])
-
-
-class EstimatingStored(Estimating):
-    """The same around a learner whose normalisers may begin with stored experience."""
-
-    def observe_stored(self, obs: Obs) -> None:
-        """Take observations, groups (B, ...), into all normalisers."""
-        assert isinstance(self.inner, ObservesStoredData)
-        self.inner.observe_stored(obs)
-        self._estimator.update_statistics(obs)
-
-
-class EstimatingOffline(EstimatingStored):
-    """The same around a learner that may begin with stored experience alone."""
-
-    inner: OfflineAlgorithm
-
-    @property
-    def learns_offline(self) -> bool:
-        """As the algorithm."""
-        return self.inner.learns_offline
-
-    @property
-    def monte_carlo_returns(self) -> MonteCarloReturns | None:
-        """As the algorithm."""
-        return self.inner.monte_carlo_returns
-
-    def begin_phase(self, phase: Phase) -> None:
-        """The run enters a phase."""
-        self.inner.begin_phase(phase)
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """What the algorithm says of a batch."""
-        return self.inner.inspect(batch)
+        self._normalizer.load_state_dict(state["normalizer"])
+        if self._decoder is not None:
+            self._decoder.load_state_dict(state["decoder"])

@@ -14,24 +14,44 @@ with the joined batch would do.
 """
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import Obs
+from policies.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.q_ensemble import QEnsembleConfig
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, Network, StochasticActor, batch_statistics
-from robot_rl.learners.off_policy import RewardScaling, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
-from robot_rl.learners.optimization import Reduce, autocast, soft_update
-from robot_rl.learners.repeated_noise import RepeatedNoise
+from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.networks import (
+    batch_statistics,
+    gaussian_actor,
+    make_critic,
+    seed_weights,
+    without_invalid,
+)
+from robot_rl.learners.off_policy import OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, check_ranges, soft_update
+from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature, normal_entropy
 from robot_rl.learners.values import TargetRule, ValueConfig, make_values
+
+
+def _flash_actor() -> GaussianActorConfig:
+    return GaussianActorConfig(
+        kind=NetworkKind.flash, log_std_min=-10.0, log_std_bound=LogStdBound.tanh, normalize=False
+    )
+
+
+def _flash_critic() -> QEnsembleConfig:
+    return QEnsembleConfig(kind=NetworkKind.flash, normalize=False)
 
 
 @dataclass(kw_only=True)
@@ -59,6 +79,12 @@ class FlashSACConfig(MaximumEntropyConfig):
     """Exploration noise is held for k steps with probability k to the minus this power."""
     noise_longest: int = 16
     """Largest number of steps that noise is held; 1 draws anew in every step."""
+    actor: GaussianActorConfig = field(default_factory=_flash_actor)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=_flash_critic)
+    """Action-value networks."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -82,36 +108,40 @@ class FlashSACConfig(MaximumEntropyConfig):
 
 
 class FlashSAC(OffPolicyLearner):
-    """FlashSAC over any actor and any critic ensemble."""
+    """FlashSAC over a stochastic actor and a critic ensemble."""
 
     def __init__(
-        self, config: FlashSACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
-        device: torch.device, seed: int, reduce: Reduce | None = None,
+        self, config: FlashSACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Take over the networks.
+        """Make networks, targets, temperature and noise.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place.
-            critic: Trained in place; its target is a copy with statistics of its own.
-            action_size: A.
-            device: Where the networks live.
-            seed: Seed of exploration and of sampled actions.
+            config: Hyperparameters and networks.
+            spec: Environment that is learned in.
+            seed: Of the initial weights.
+            stream_seed: Of exploration and all else that is drawn, where several processes share
+                initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
-        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
+        self.values = make_values(config.values, spec.device)
+        seed_weights(seed)
+        self.actor = gaussian_actor(config.actor, spec)
+        self.critic = make_critic(config.critic, spec, self.values.width)
+        super().__init__(
+            config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
+            reduce=reduce,
+        )  # fmt: skip
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(
-            config.with_target_entropy(), action_size=action_size, device=device, reduce=reduce,
-            interval=config.actor_interval,
+            config.with_target_entropy(), action_size=spec.action_size, device=spec.device,
+            reduce=reduce, interval=config.actor_interval,
         )  # fmt: skip
-        self.values = make_values(config.values, device)
-        self._noise = RepeatedNoise(
-            action_size, exponent=config.noise_exponent, longest=config.noise_longest,
-            device=device, seed=derive_seed(seed, "exploration"),
+        self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
+        self._noise = NoiseRepeat(
+            spec.action_size, exponent=config.noise_exponent, longest=config.noise_longest,
+            device=spec.device, seed=derive_seed(self.stream_seed, "exploration"),
         )  # fmt: skip
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
@@ -132,43 +162,47 @@ class FlashSAC(OffPolicyLearner):
         super().observe_stored(obs)
         self.target_critic.update_statistics(obs)
 
-    def _trains(self) -> tuple[Network, ...]:
-        """None: each step says for itself whose statistics are those of its rows."""
-        return ()
-
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
-        """One step of the critics, in the last of `actor_interval` first one of the actor.
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of the critics; in the last of `actor_interval`, first one of the actor.
 
         Returns:
-            Metrics, and priorities, (B,).
+            Detached metrics, the actor's those of its last step, and priorities, (B,).
         """
+        self.updates += 1
+        update_actor = self.updates % self.actor_interval == 0
+        with self.onednn:
+            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
+
+    def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
+        # Each step says for itself whose batch statistics are those of its rows.
+        batch = without_invalid(batch) if self.uses_batch_norm else batch
         both = {name: torch.cat([batch.obs[name], batch.next_obs[name]]) for name in batch.obs}
-        acting = self._update_actor(batch, both) if late else {}
+        actor_metrics = self._update_actor(batch, both) if update_actor else {}
         metrics, priority = self._update_critic(batch, both)
         soft_update(self._targets, self._sources, self.config.tau)
-        return metrics, acting, priority
+        return UpdateResult(metrics, actor_metrics, priority)
 
     def _update_actor(self, batch: Batch, both: Obs) -> dict[str, Tensor]:
         count = batch.weight.shape[0]
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             with batch_statistics(self.actor):  # in which successors take part, and only there
-                actions, log_probs = self.actor.sample(both, self._generator)  # (2 B, A), (2 B,)
+                actions, log_probs = self.actor.sample(both, self.generator)  # (2 B, A), (2 B,)
             action, log_prob = actions[:count], log_probs[:count]
             # The critics judge by running statistics: new actions must not move their scales.
             output = self.critic(batch.obs, action)  # (E, B, W)
         value = self.values.expectation(output).amin(0)  # (B,)
         alpha = self.temperature.value()
         loss = (batch.weight * (alpha * log_prob - value)).mean()
-        self._actor_optimizer.step(loss)
+        self.actor_optimizer.step(loss)
         self.temperature.step(log_prob, batch.weight)
         entropy = -log_prob.detach().mean()
         return {"actor_loss": loss.detach(), "entropy": entropy, "temperature": alpha}
 
     def _update_critic(self, batch: Batch, both: Obs) -> tuple[dict[str, Tensor], Tensor]:
         count = batch.weight.shape[0]
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             with torch.no_grad():  # by running statistics
-                next_action, next_log_prob = self.actor.sample(batch.next_obs, self._generator)
+                next_action, next_log_prob = self.actor.sample(batch.next_obs, self.generator)
             actions = torch.cat([batch.action, next_action])  # (2 B, A)
             # Rows and successors pass together, so that both are normalised alike. No parameter of
             # the target asks for gradients: there is no graph to switch off.
@@ -180,7 +214,7 @@ class FlashSAC(OffPolicyLearner):
             -self.temperature.value() * next_log_prob, TargetRule.min,
         )  # fmt: skip
         loss = self.values.loss(output, target, batch.weight)
-        self._critic_optimizer.step(loss)
+        self.critic_optimizer.step(loss)
         q_mean = self.values.expectation(output.detach()).mean()
         priority = self.values.error(output.detach(), target)
         return {"critic_loss": loss.detach(), "q_mean": q_mean}, priority
@@ -190,3 +224,65 @@ class FlashSAC(OffPolicyLearner):
             "target_critic": self.target_critic, "temperature": self.temperature,
             "noise": self._noise,
         }  # fmt: skip
+
+
+class NoiseRepeat:
+    """Standard normals for N environments, each held for its own number of steps.
+
+    Normals are held for k steps with P(k) proportional to k^-exponent, up to a longest k (after the
+    zeta distribution of ez-greedy, Dabney et al. 2021, arXiv:2006.01782). Each environment has its
+    own count and draws anew where an episode starts; the authors' code has one count for all.
+    """
+
+    def __init__(
+        self, action_size: int, *, exponent: float, longest: int, device: torch.device, seed: int
+    ) -> None:
+        """Hold nothing yet; N is known with the first draw.
+
+        Args:
+            action_size: A.
+            exponent: Of the power law.
+            longest: Largest number of steps; 1 draws anew in every step.
+            device: Where the noise lives.
+            seed: Of everything that is drawn here.
+        """
+        weight = torch.arange(1, longest + 1, dtype=torch.float64, device=device) ** -exponent
+        # Of a uniform number, the count of bounds below it is k - 1.
+        self._bounds = (weight.cumsum(0) / weight.sum())[:-1].float()
+        self._generator = torch.Generator(device=device).manual_seed(seed)
+        self._noise = torch.zeros(0, action_size, device=device)
+        self._left = torch.zeros(0, dtype=torch.int64, device=device)
+
+    def begin(self, mask: Tensor) -> None:
+        """Draw anew in the worlds, (N,) bool, where an episode starts."""
+        if mask.shape == self._left.shape:
+            self._left *= ~mask
+
+    def draw(self, count: int) -> Tensor:
+        """Noise of this step, (N, A)."""
+        device, size = self._noise.device, self._noise.shape[1]
+        if count != self._left.shape[0]:
+            self._noise = torch.zeros(count, size, device=device)
+            self._left = torch.zeros(count, dtype=torch.int64, device=device)
+        # Drawn for all worlds and used where it is time: nothing waits for the device.
+        fresh = torch.randn(count, size, generator=self._generator, device=device)
+        chance = torch.rand(count, generator=self._generator, device=device)
+        over = self._left == 0
+        steps = torch.bucketize(chance, self._bounds) + 1
+        self._noise = torch.where(over[:, None], fresh, self._noise)
+        self._left = torch.where(over, steps, self._left) - 1
+        return self._noise
+
+    def state_dict(self) -> dict[str, Any]:
+        """Noise, steps left and RNG."""
+        return {
+            "noise": self._noise.clone(),
+            "left": self._left.clone(),
+            "generator": self._generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._noise = state["noise"].to(self._noise.device, copy=True)
+        self._left = state["left"].to(self._left.device, copy=True)
+        self._generator.set_state(state["generator"])

@@ -1,6 +1,6 @@
-"""What the learners ask of the networks that are handed to them."""
+"""Networks of the learners: what is asked of them, and their making for an environment."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -8,12 +8,22 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import Obs
+from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.history.encoder import EncoderConfig
+from policies.normal_actor import NormalActor, NormalActorConfig
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
+
+PRIVILEGED = "critic"
+"""Observation group of the critics, which estimates are compared with too."""
 
 
 class Network(Protocol):
-    """The part of `torch.nn.Module` that learners use."""
+    """The part of `torch.nn.Module` that learners use, and what our networks have beside it."""
 
     def to(self, device: torch.device) -> Self:
         """Move to a device."""
@@ -52,10 +62,136 @@ class Network(Protocol):
         ...
 
 
-def rows_meet(network: Network) -> bool:
-    """Whether rows of a batch change what the others are worth, as in batch norm."""
-    assert isinstance(network, nn.Module)
-    return any(getattr(module, "rows_meet", False) for module in network.modules())
+class Actor(Network, Protocol):
+    """A policy."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Observation groups that are seen."""
+        ...
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Action, or its mode, (N, A), in [-1, 1]."""
+        ...
+
+
+class StochasticActor(Actor, Protocol):
+    """A policy with a density; called, it returns its mode."""
+
+    def __call__(self, obs: Obs) -> Tensor:
+        """Mode, (N, A), in [-1, 1]."""
+        ...
+
+    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Reparametrised action (N, A) in [-1, 1] and its log-probability (N,)."""
+        ...
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Random action only, (N, A), in [-1, 1]."""
+        ...
+
+
+class Critic(Network, Protocol):
+    """An ensemble of E action-value networks with W outputs each.
+
+    Parameters and buffers of two or more dimensions have the members first, so that some of them
+    can be picked; those of one dimension or none are shared by all.
+    """
+
+    group: str
+    """Observation group that is read."""
+
+    def __call__(self, obs: Obs, action: Tensor) -> Tensor:
+        """Outputs of the members, (E, B, W); `Values` knows what they mean."""
+        ...
+
+
+def seed_weights(seed: int) -> None:
+    """Seed torch's own generator, which draws initial weights."""
+    torch.manual_seed(derive_seed(seed, "initial weights"))
+
+
+def gaussian_actor(config: GaussianActorConfig, spec: EnvSpec) -> GaussianActor:
+    """An actor that draws its actions."""
+    return GaussianActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
+
+
+def deterministic_actor(config: DeterministicActorConfig, spec: EnvSpec) -> DeterministicActor:
+    """An actor of one action for an observation."""
+    return DeterministicActor(config, *_sizes(config.groups, spec), **_columns(config, spec))
+
+
+def normal_actor(config: NormalActorConfig, spec: EnvSpec) -> NormalActor:
+    """An actor that says how likely an action is.
+
+    Raises:
+        ConfigError: Its encoder is asked for an estimate, which has no loss.
+    """
+    if config.encoder.estimate:
+        raise ConfigError(
+            f"learner.actor.encoder.estimate={list(config.encoder.estimate)} has no loss in this "
+            "learner; leave it out, or choose one of the family of SAC and TD3"
+        )
+    terms = _columns(config, spec)["terms"]
+    return NormalActor(config, *_sizes(config.groups, spec), terms=terms)
+
+
+def make_critic(config: QEnsembleConfig, spec: EnvSpec, outputs: int = 1) -> QEnsemble:
+    """Critics of the group `critic` where there is one, else of what the actor sees."""
+    group = PRIVILEGED if PRIVILEGED in spec.groups else "actor"
+    return QEnsemble(config, group, spec.groups[group].shape[0], spec.action_size, outputs)
+
+
+def estimated_columns(encoder: EncoderConfig, spec: EnvSpec) -> list[int]:
+    """Columns of the group `critic` that an encoder estimates.
+
+    Raises:
+        ConfigError: There is no such group, or it has no such term.
+    """
+    names = encoder.estimate
+    if names and PRIVILEGED not in spec.groups:
+        raise ConfigError(
+            f"actor.encoder.estimate {names} names terms of the group '{PRIVILEGED}', "
+            f"which this environment does not have; it has {', '.join(spec.groups)}"
+        )
+    found: dict[str, list[int]] = {}
+    start = 0
+    for term in spec.groups[PRIVILEGED].terms if names else ():
+        found[term.name] = list(range(start, start + term.size))
+        start += term.size
+    for name in names:
+        if name not in found:
+            raise ConfigError(unknown_name("term of actor.encoder.estimate", name, found))
+    return [column for name in names for column in found[name]]
+
+
+def _sizes(groups: Sequence[str], spec: EnvSpec) -> tuple[int, int]:
+    """Width of what the actor sees, and of what it does."""
+    for name in groups:
+        if name not in spec.groups:
+            raise ConfigError(unknown_name("group of learner.actor.groups", name, spec.groups))
+        if len(spec.groups[name].shape) != 1:
+            raise ConfigError(
+                f"learner.actor.groups: group '{name}' has shape {spec.groups[name].shape}; "
+                "these networks read vectors only"
+            )
+    return sum(spec.groups[name].shape[0] for name in groups), spec.action_size
+
+
+def _columns(
+    config: GaussianActorConfig | DeterministicActorConfig, spec: EnvSpec
+) -> dict[str, Any]:
+    terms = tuple(term for name in config.groups for term in spec.groups[name].terms)
+    return {"terms": terms, "estimated": len(estimated_columns(config.encoder, spec))}
+
+
+def uses_batch_norm(*networks: Network) -> bool:
+    """Whether rows of a batch change what the others are worth."""
+    return any(
+        getattr(module, "uses_batch_norm", False)
+        for network in networks
+        for module in network.modules()  # pyright: ignore[reportAttributeAccessIssue]
+    )
 
 
 @contextmanager
@@ -97,78 +233,6 @@ def without_invalid(batch: Batch) -> Batch:
     )  # fmt: skip
 
 
-class Actor(Network, Protocol):
-    """A policy."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Observation groups that are seen."""
-        ...
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """Action, or its mode, (N, A), in [-1, 1]."""
-        ...
-
-
-class DeterministicActor(Actor, Protocol):
-    """A policy that gives one action for an observation."""
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """Action, (N, A), in [-1, 1]."""
-        ...
-
-
-class StochasticActor(Actor, Protocol):
-    """A policy with a density; called, it returns its mode."""
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """Mode, (N, A), in [-1, 1]."""
-        ...
-
-    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Reparametrised action (N, A) in [-1, 1] and its log-probability (N,)."""
-        ...
-
-    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
-        """Random action only, (N, A), in [-1, 1]."""
-        ...
-
-    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
-        """The action, (N, A), in [-1, 1], for given standard normals (N, A)."""
-        ...
-
-
-class LikelihoodActor(Actor, Protocol):
-    """A policy that says how likely a given action is; called, it returns its mode."""
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """Mode, (N, A), in [-1, 1]."""
-        ...
-
-    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
-        """Random action, (N, A), in [-1, 1]."""
-        ...
-
-    def log_prob(self, obs: Obs, action: Tensor) -> Tensor:
-        """Logarithm of the density of an action (N, A), (N,)."""
-        ...
-
-
-class Critic(Network, Protocol):
-    """An ensemble of E action-value networks with W outputs each.
-
-    Parameters and buffers of two or more dimensions have the members first, so that some of them
-    can be picked; those of one dimension or none are shared by all.
-    """
-
-    group: str
-    """Observation group that is read."""
-
-    def __call__(self, obs: Obs, action: Tensor) -> Tensor:
-        """Outputs of the members, (E, B, W); `Values` knows what they mean."""
-        ...
-
-
 def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:
     """What `critic(obs, action)[index]` is, at the price of these members alone.
 
@@ -185,3 +249,10 @@ def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Ten
     tensors = (*critic.named_parameters(), *critic.named_buffers())
     picked = {name: tensor[index] for name, tensor in tensors if tensor.ndim >= 2}
     return torch.func.functional_call(critic, picked, (obs, action))
+
+
+def repeat_obs(obs: Obs, count: int) -> Obs:
+    """All rows, groups (B, ...), `count` times one after another: (count * B, ...)."""
+    if count == 1:
+        return obs
+    return {name: group.repeat(count, *[1] * (group.ndim - 1)) for name, group in obs.items()}

@@ -1,60 +1,54 @@
-"""What all off-policy learners are told: batches, horizon, step sizes, targets, precision."""
+"""Settings of the off-policy family, and the tools that its algorithms call in their updates.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Every algorithm tells its own update in its own file; nothing here calls back into it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from robot_rl.core.errors import ConfigError
+import torch
+from torch import Tensor, nn
+
+from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.learner import MonteCarloReturns, Phase
+from robot_rl.core.onednn import OneDnnMatmul, is_faster
+from robot_rl.core.seeding import derive_seed
+from robot_rl.core.transition import Batch
+from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, UpdateResult
+from robot_rl.learners.estimation import Estimation
+from robot_rl.learners.networks import (
+    Actor,
+    Critic,
+    Network,
+    batch_statistics,
+    running_statistics,
+    some_members,
+    uses_batch_norm,
+    without_invalid,
+)
+from robot_rl.learners.optimization import (
+    DescentConfig,
+    Optimizer,
+    Reduce,
+    autocast,
+    check_ranges,
+)
+from robot_rl.learners.reward_scale import RewardScaling, make_reward_scale
 
 
-class Precision(Enum):
-    """Number format of forward and backward passes; weights and losses are always float32."""
+class ActorObjective(Enum):
+    """Value of the critics that the actor ascends."""
 
-    fp32 = "fp32"
-    bf16 = "bf16"
-
-
-class RewardScaling(Enum):
-    """What sampled rewards are divided by."""
-
-    none = "none"
-    """One."""
-    running = "running"
-    """A running scale of the returns that are collected."""
-
-
-@dataclass(kw_only=True)
-class DescentConfig:
-    """How weights step down a gradient."""
-
-    learning_rate_warmup: int = 0
-    """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
-    learning_rate_end: float = 1.0
-    """Share of the step sizes that is left after `learning_rate_decay` updates: a half cosine."""
-    learning_rate_decay: int = 0
-    """Updates over which step sizes fall to their end; 0 keeps them."""
-    adam_betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    """Decay of Adam's two running means."""
-    adam_epsilon: float = 1e-8
-    """Added to the denominator of Adam."""
-    weight_decay: float = 0.0
-    """Decoupled decay (AdamW) of the weights of actor and critics; 0 is plain Adam."""
-    max_grad_norm: float = 0.0
-    """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
-    precision: Precision = Precision.fp32
-    """bf16 is faster where the processor has it; losses and weights stay in float32."""
-
-    def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise ConfigError(
-                f"learner.adam_betas must be two numbers in [0, 1), got {self.adam_betas}"
-            )
-        check_ranges(self, {
-            "learning_rate_end": (0, 1), "learning_rate_warmup": (0, 1e12),
-            "learning_rate_decay": (0, 1e12), "adam_epsilon": (0, 1), "weight_decay": (0, 1e3),
-            "max_grad_norm": (0, 1e9),
-        })  # fmt: skip
+    first = "first"
+    """Of the first critic."""
+    min = "min"
+    """The smallest."""
+    mean = "mean"
+    """Their mean."""
 
 
 @dataclass(kw_only=True)
@@ -80,7 +74,7 @@ class OffPolicyConfig(DescentConfig):
     reward_limit: float = 5.0
     """Size of the largest return after scaling; with categories, the edge of their support."""
     capture: bool = True
-    """On a GPU, capture an update as a CUDA graph and play it from then on; does nothing on the
+    """On a GPU, capture an update as a CUDA graph and replay it from then on; does nothing on the
     CPU, nor with several processes."""
     freeze_normalizers: bool = False
     """Normalisers take in stored experience alone (`training.prior`, or what the learner of
@@ -97,20 +91,179 @@ class OffPolicyConfig(DescentConfig):
         })  # fmt: skip
 
 
-def check_ranges(
-    config: object, ranges: Mapping[str, tuple[float, float]], owner: str = "learner"
-) -> None:
-    """Refuse fields outside their range, NaN too.
+class OffPolicyLearner:
+    """Parts in which the family does not differ: optimisers, normalisers, counters, state."""
 
-    Args:
-        config: A learner's config, or a part of it.
-        ranges: Field to its smallest and largest value.
-        owner: What the fields belong to, as the command line names it.
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """Values of untried actions are not kept in check."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
 
-    Raises:
-        ConfigError: One lies outside.
-    """
-    for name, (low, high) in ranges.items():
-        value = getattr(config, name)
-        if not low <= value <= high:
-            raise ConfigError(f"{owner}.{name} must lie in [{low:g}, {high:g}], got {value}")
+    def __init__(
+        self, config: OffPolicyConfig, spec: EnvSpec, actor: Actor, critic: Critic, *, seed: int,
+        stream_seed: int | None = None, reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """Take over the networks, and make an optimiser for each.
+
+        Args:
+            config: Hyperparameters.
+            spec: Environment that is learned in.
+            actor: Trained in place.
+            critic: Trained in place.
+            seed: Of a run.
+            stream_seed: Of exploration and of all else that the learner draws, where several
+                processes share initial weights; None takes `seed`.
+            reduce: Joins the gradients of several processes.
+        """
+        self.device = device = spec.device
+        self._policy, self._critic = actor.to(device).train(False), critic.to(device).train(False)
+        self.actor_groups = tuple(actor.groups)
+        """Observation groups that acting needs."""
+        self.samples_per_update = config.batch_size
+        """B: transitions that one `update` eats."""
+        self.gamma = config.gamma
+        """Discount per control step."""
+        self.n_step = config.n_step
+        """Steps per sampled transition."""
+        self.updates = 0
+        """Updates done."""
+        self.reward_scale = make_reward_scale(
+            config.reward_scale, config.gamma, config.reward_limit, device
+        )
+        """Divisor of sampled rewards."""
+        self.estimation: Estimation | None = None
+        """Loss of an encoder beside the algorithm's."""
+        largest = max(math.prod(p.shape[-2:]) for p in [*actor.parameters(), *critic.parameters()])
+        self.onednn = OneDnnMatmul(device.type == "cpu" and is_faster(config.batch_size, largest))
+        """Entered by every update."""
+        self.actor_interval = config.actor_interval
+        """The actor steps in the last of every so many updates."""
+        self.uses_batch_norm = uses_batch_norm(actor, critic)
+        self.actor_optimizer = Optimizer(
+            actor.parameters(), config.actor_lr, config, after_step=actor.constrain,
+            reduce=reduce, interval=config.actor_interval,
+        )  # fmt: skip
+        self.critic_optimizer = Optimizer(
+            critic.parameters(), config.critic_lr, config, after_step=critic.constrain,
+            reduce=reduce,
+        )  # fmt: skip
+        self._config = config
+        self.stream_seed = seed if stream_seed is None else stream_seed
+        self.generator = torch.Generator(device=device)
+        """Of exploration and of all else that the learner draws."""
+        self.generator.manual_seed(derive_seed(self.stream_seed, "policy samples"))
+        self._actor_metrics: dict[str, Tensor] = {}
+        self._first = torch.zeros(1, dtype=torch.int64, device=device)  # index of one critic
+        captures = config.capture and device.type == "cuda" and reduce is None
+        self.cuda_graphs = CUDAGraphs(
+            CUDAGraphRecorder(device, [self.generator]) if captures else None
+        )
+        """Runs the steps of updates, or replays them."""
+
+    @property
+    def critic_groups(self) -> tuple[str, ...]:
+        """Observation groups that only learning needs."""
+        beside = () if self.estimation is None else self.estimation.groups
+        named = dict.fromkeys((self._critic.group, *beside))
+        return tuple(name for name in named if name not in self.actor_groups)
+
+    def begin(self, mask: Tensor) -> None:
+        """Nothing to prepare where exploration is drawn anew in every step."""
+
+    def observe(self, step: EnvStep) -> None:
+        """Take rewards into their scale, and what is acted on next into the normalisers."""
+        self.reward_scale.observe(step)
+        if not self._config.freeze_normalizers:
+            self.observe_stored(step.obs)
+
+    def observe_stored(self, obs: Obs) -> None:
+        """Take observations, groups (B, ...), into the normalisers."""
+        self._policy.update_statistics(obs)
+        self._critic.update_statistics(obs)
+        if self.estimation is not None:
+            self.estimation.update_statistics(obs)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Nothing to show."""
+        return {}
+
+    def finish(self, result: UpdateResult, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """Metrics and errors of an update, after the step of an encoder that learns beside it.
+
+        Returns:
+            Detached metrics, the actor's those of its last step, and the error of every row, (B,).
+        """
+        self._actor_metrics = result.actor_metrics or self._actor_metrics
+        beside = {} if self.estimation is None else self.estimation.step(batch)
+        return {**result.metrics, **self._actor_metrics, **beside}, result.error
+
+    @contextmanager
+    def train_mode(self, batch: Batch, *networks: Network) -> Iterator[Batch]:
+        """Let batch norm take the statistics of the valid rows; without it, nothing changes."""
+        if not self.uses_batch_norm:
+            yield batch
+            return
+        with batch_statistics(self._policy, self._critic, *networks):
+            yield without_invalid(batch)
+
+    def eval_mode(self, critic: Critic) -> AbstractContextManager[None]:
+        """Let the critic judge new actions, which must not move its batch statistics."""
+        return running_statistics(critic) if self.uses_batch_norm else nullcontext()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Context of forward passes in the configured precision."""
+        return autocast(self.device, self._config.precision)
+
+    def outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
+        """Outputs of a critic's members, (E, B, W)."""
+        with self.autocast():
+            return critic(obs, action)
+
+    def objective_outputs(self, objective: ActorObjective, obs: Obs, action: Tensor) -> Tensor:
+        """Outputs of the members that the actor's objective needs, (E, B, W) or (1, B, W)."""
+        with self.eval_mode(self._critic), self.autocast():
+            if objective is ActorObjective.first:
+                return some_members(self._critic, self._first, obs, action)
+            return self._critic(obs, action)
+
+    def policy(self) -> nn.Module:
+        """The actor, whose forward is the deterministic policy."""
+        assert isinstance(self._policy, nn.Module)
+        return self._policy
+
+    def state_dict(self) -> dict[str, Any]:
+        """All parts, the counter and RNG."""
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`: the next update is bit-equal."""
+        self.cuda_graphs.forget()  # optimisers get other tensors
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.generator.set_state(state["generator"])
+        self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Any]:
+        """Parts with a state, by the name it is saved under; algorithms add theirs."""
+        estimation = {} if self.estimation is None else self.estimation.parts()
+        return {
+            "actor": self._policy, "critic": self._critic,
+            "actor_optimizer": self.actor_optimizer, "critic_optimizer": self.critic_optimizer,
+            "reward_scale": self.reward_scale, **estimation,
+        }  # fmt: skip
+
+
+def reduce_members(q: Tensor, objective: ActorObjective) -> Tensor:
+    """Value that the actor ascends, (B,), of expected values, (E, B)."""
+    if objective is ActorObjective.first:
+        return q[0]
+    return q.amin(0) if objective is ActorObjective.min else q.mean(0)

@@ -10,13 +10,15 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from robot_rl.core.errors import ConfigError
 from robot_rl.learners.networks import Network
-from robot_rl.learners.off_policy import DescentConfig, Precision
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
@@ -27,6 +29,47 @@ BF16_UNITS = ("avx512_bf16", "amx_bf16", "avx10_2")
 
 Reduce = Callable[[Sequence[nn.Parameter]], None]
 """Joins the gradients of several processes in place: their mean."""
+
+
+class Precision(Enum):
+    """Number format of forward and backward passes; weights and losses are always float32."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+@dataclass(kw_only=True)
+class DescentConfig:
+    """How weights step down a gradient."""
+
+    learning_rate_warmup: int = 0
+    """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""
+    learning_rate_end: float = 1.0
+    """Share of the step sizes that is left after `learning_rate_decay` updates: a half cosine."""
+    learning_rate_decay: int = 0
+    """Updates over which step sizes fall to their end; 0 keeps them."""
+    adam_betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    """Decay of Adam's two running means."""
+    adam_epsilon: float = 1e-8
+    """Added to the denominator of Adam."""
+    weight_decay: float = 0.0
+    """Decoupled decay (AdamW) of the weights of actor and critics; 0 is plain Adam."""
+    max_grad_norm: float = 0.0
+    """Gradients of actor and critics are scaled down to this norm; 0 leaves them."""
+    precision: Precision = Precision.fp32
+    """bf16 is faster where the processor has it; losses and weights stay in float32."""
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range."""
+        if len(self.adam_betas) != 2 or not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise ConfigError(
+                f"learner.adam_betas must be two numbers in [0, 1), got {self.adam_betas}"
+            )
+        check_ranges(self, {
+            "learning_rate_end": (0, 1), "learning_rate_warmup": (0, 1e12),
+            "learning_rate_decay": (0, 1e12), "adam_epsilon": (0, 1), "weight_decay": (0, 1e3),
+            "max_grad_norm": (0, 1e9),
+        })  # fmt: skip
 
 
 class Optimizer:
@@ -213,3 +256,22 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     if precision is Precision.fp32:
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def check_ranges(
+    config: object, ranges: Mapping[str, tuple[float, float]], owner: str = "learner"
+) -> None:
+    """Refuse fields outside their range, NaN too.
+
+    Args:
+        config: A learner's config, or a part of it.
+        ranges: Field to its smallest and largest value.
+        owner: What the fields belong to, as the command line names it.
+
+    Raises:
+        ConfigError: One lies outside.
+    """
+    for name, (low, high) in ranges.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise ConfigError(f"{owner}.{name} must lie in [{low:g}, {high:g}], got {value}")

@@ -8,13 +8,22 @@ sampled rewards, n-step sums too, are divided by the newest scale.
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.off_policy import OffPolicyConfig, RewardScaling
+
+
+class RewardScaling(Enum):
+    """What sampled rewards are divided by."""
+
+    none = "none"
+    """One."""
+    running = "running"
+    """A running scale of the returns that are collected."""
 
 
 class RewardScale(Protocol):
@@ -37,11 +46,13 @@ class RewardScale(Protocol):
         ...
 
 
-def make_reward_scale(config: OffPolicyConfig, device: torch.device) -> RewardScale:
+def make_reward_scale(
+    scaling: RewardScaling, gamma: float, limit: float, device: torch.device
+) -> RewardScale:
     """The scaling that a config asks for."""
-    if config.reward_scale is RewardScaling.none:
+    if scaling is RewardScaling.none:
         return UnitRewardScale()
-    return RunningRewardScale(config.gamma, limit=config.reward_limit, device=device)
+    return RunningRewardScale(gamma, limit=limit, device=device)
 
 
 class UnitRewardScale:

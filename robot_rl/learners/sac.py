@@ -1,47 +1,47 @@
 """Soft actor-critic with automatic temperature (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-Reads top to bottom in the order in which things happen: act, observe, update (critics, temperature,
-actor, targets). Networks are handed in; time limits, n-step returns and seams are resolved in the
-buffer, so that the target is always `reward + discount * value`.
+Reads top to bottom: act, update (critics, temperature, actor, targets), losses. Time limits, n-step
+returns and seams are resolved in the buffer, so that the target is always `reward + discount *
+value`.
 
 Where published learners of this kind differ, there is a field: REDQ, RLPD, SERL, WSRL and FastSAC
-are this file with other settings (docs/learners.md). A penalty on the critics, which is handed in,
-makes CQL and Cal-QL of it (`offline/cql.py`) and H2O (`offline/h2o.py`).
+are this file with other settings (docs/learners.md). A penalty on the critics makes CQL and Cal-QL
+(`cql.py`) and H2O (`h2o.py`) of it, other networks a residual (`residual.py`).
 """
 
 import logging
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import Obs
+from policies.gaussian_actor import GaussianActorConfig
+from policies.q_ensemble import QEnsembleConfig
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, StochasticActor, some_members
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
-from robot_rl.learners.offline.critic_penalty import CriticPenalty, CriticView
-from robot_rl.learners.offline.inspection import inspect_values
-from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
-from robot_rl.learners.pending import Pending, Seen
-from robot_rl.learners.repeated_rows import repeated
+from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.estimation import EstimationConfig, make_estimation
+from robot_rl.learners.networks import (
+    Critic,
+    StochasticActor,
+    gaussian_actor,
+    make_critic,
+    repeat_obs,
+    seed_weights,
+    some_members,
+)
+from robot_rl.learners.off_policy import ActorObjective, OffPolicyLearner, reduce_members
+from robot_rl.learners.optimization import Reduce, moving_copy, soft_update
 from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
-from robot_rl.learners.values import TargetRule, ValueConfig, make_values
+from robot_rl.learners.values import TargetRule, ValueConfig, inspect_values, make_values
 
 _logger = logging.getLogger(__name__)
-
-
-class ActorValue(Enum):
-    """Which value of the ensemble the actor climbs."""
-
-    min = "min"
-    mean = "mean"
 
 
 class EntropyAt(Enum):
@@ -67,8 +67,8 @@ class SACConfig(MaximumEntropyConfig):
     """Draw them with replacement: the same member may come twice (SERL, WSRL)."""
     entropy_in_target: bool = True
     """Subtract temperature * log-probability from the next value."""
-    actor_value: ActorValue = ActorValue.min
-    """The actor climbs the smallest critic (paper) or their mean."""
+    actor_value: ActorObjective = ActorObjective.min
+    """The actor ascends the smallest critic (paper), their mean, or the first."""
     actor_on_all: bool = False
     """Actor and temperature step on all minibatches since their last step, joined (SERL, WSRL), not
     on the newest (RLPD)."""
@@ -82,6 +82,13 @@ class SACConfig(MaximumEntropyConfig):
     temperature_every_update: bool = False
     """The temperature steps with the critics, not with the actor (FastSAC)."""
 
+    actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+    estimation: EstimationConfig = field(default_factory=EstimationConfig)
+    """How an encoder learns beside the actor's loss."""
+
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
         super().__post_init__()
@@ -94,6 +101,11 @@ class SACConfig(MaximumEntropyConfig):
                 "learner.target_rule=own needs the targets of all members; leave "
                 f"target_members at 0, got {self.target_members}"
             )
+        if self.target_members > self.critic.members and not self.target_replacement:
+            raise ConfigError(
+                f"learner.target_members {self.target_members} asks for more critics than "
+                f"learner.critic.members has, {self.critic.members}"
+            )
         if self.temperature_every_update and self.entropy_at is EntropyAt.obs:
             raise ConfigError(
                 "learner.temperature_every_update needs entropy_at=next_obs: actions at the "
@@ -101,72 +113,268 @@ class SACConfig(MaximumEntropyConfig):
             )
 
 
-class SAC(OffPolicyLearner):
-    """Soft actor-critic over any actor and any critic ensemble."""
+@dataclass(frozen=True, kw_only=True)
+class CriticView:
+    """The critics that count in this update, as a penalty sees them in the middle of it."""
 
-    def __init__(
-        self, config: SACConfig, actor: StochasticActor, critic: Critic, *, action_size: int,
-        device: torch.device, seed: int, reduce: Reduce | None = None,
-        penalty: Callable[[torch.Generator], CriticPenalty] | None = None,
-        monte_carlo_returns: MonteCarloReturns | None = None,
-    ) -> None:  # fmt: skip
-        """Take over the networks.
+    members: int
+    """E: all members, over which a loss is summed."""
+    at_data: Tensor
+    """Values of the batch's own actions, (M, B), with a graph."""
+    value: Callable[[Obs, Tensor], Tensor]
+    """Values of other actions, groups (R, ...) and (R, A) -> (M, R), with a graph, of the same
+    members."""
+    sample: Callable[[Obs], tuple[Tensor, Tensor]]
+    """Actions of the policy, (R, A), and their log-probabilities, (R,), without a graph."""
+
+
+class CriticPenalty(Protocol):
+    """Weighs the rows of a batch, and adds a loss to the critics'."""
+
+    offline: bool
+    """Whether with it a learner may begin with stored experience alone."""
+
+    next_actions: int
+    """Actions drawn at every next observation, of which the largest value is the target's."""
+
+    capturable: bool
+    """Whether an update with it keeps the rules of `learners/cuda_graphs.py`."""
+
+    def coef(self, online_updates: int) -> float:
+        """Share of it that is left, in [0, 1], so many updates after the run went online."""
+        ...
+
+    def weight(self, batch: Batch) -> Tensor:
+        """Importance of the rows in the temporal difference, (B,); may learn from the batch."""
+        ...
+
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """Addition to the critics' loss, 0-dim, and detached metrics.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place.
-            critic: Trained in place; its target is a copy.
-            action_size: A.
-            device: Where the networks live.
-            seed: Seed of exploration and of sampled actions.
+            batch: B rows.
+            view: The critics.
+            coef: Share of it that is left.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides later losses."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        ...
+
+
+class SAC(OffPolicyLearner):
+    """Soft actor-critic over any stochastic actor and any critic ensemble."""
+
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """Returns that a penalty needs of the buffer."""
+
+    def __init__(
+        self, config: SACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None, networks: tuple[StochasticActor, Critic] | None = None,
+        penalty: Callable[[torch.Generator], CriticPenalty] | None = None,
+    ) -> None:  # fmt: skip
+        """Make networks, targets and temperature.
+
+        Args:
+            config: Hyperparameters and networks.
+            spec: Environment that is learned in.
+            seed: Of the initial weights.
+            stream_seed: Of exploration and sampled actions, where several processes share initial
+                weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
+            networks: Actor and critic in place of those that the config describes.
             penalty: Makes what is added to the critics' loss, given the learner's random stream.
-            monte_carlo_returns: What that needs of the buffer.
         """
         self.config = config
-        self.actor = actor.to(device)
-        self.critic = critic.to(device)
-        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
+        self.values = make_values(config.values, spec.device)
+        if networks is None:
+            seed_weights(seed)
+            networks = (
+                gaussian_actor(config.actor, spec),
+                make_critic(config.critic, spec, self.values.width),
+            )
+        self.actor, self.critic = networks
+        super().__init__(config, spec, *networks, seed=seed, stream_seed=stream_seed, reduce=reduce)
         self.target_critic = moving_copy(self.critic)
-        self.values = make_values(config.values, device)
         self.temperature = Temperature(
-            config, action_size=action_size, device=device, reduce=reduce,
+            config, action_size=spec.action_size, device=spec.device, reduce=reduce,
             interval=1 if config.temperature_every_update else config.actor_interval,
         )  # fmt: skip
-        self.penalty = None if penalty is None else penalty(self._generator)
-        self.monte_carlo_returns = monte_carlo_returns
+        self.penalty = None if penalty is None else penalty(self.generator)
+        self.estimation = make_estimation(config.estimation, config, self.actor, spec, reduce)
         self._phase = Phase.online
-        self._switch = 0  # updates up to the end of the last offline phase
+        self._offline_updates = 0  # updates up to the end of the last offline phase
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._pending = Pending(device)
-        # What waits from update to update lies elsewhere each time.
-        self.captured.allowed = not config.actor_on_all and (
+        self._actor_batches = ActorBatchQueue(spec.device)
+        # A queue lies elsewhere in every update.
+        self.cuda_graphs.allowed = not config.actor_on_all and (
             self.penalty is None or self.penalty.capturable
         )
 
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
-        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
+        return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
-    def begin(self, mask: Tensor) -> None:
-        """Nothing to prepare: exploration is drawn anew in every step."""
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of the critics; in the last of `actor_interval`, of actor and temperature too.
+
+        Returns:
+            Detached metrics, the actor's those of its last step, and the critics' error of every
+            row, (B,).
+        """
+        self.updates += 1
+        if self._phase is Phase.offline:
+            self._offline_updates = self.updates
+        online_updates = self.updates - self._offline_updates
+        update_actor = self.updates % self.actor_interval == 0
+        critic_only = 0 < online_updates <= self.config.critic_updates
+        with self.onednn:
+            result = self.cuda_graphs.run(
+                self._step, batch, self._penalty_coef(), update_actor, critic_only
+            )
+            return self.finish(result, batch)
+
+    def _step(
+        self, batch: Batch, penalty_coef: float, update_actor: bool, critic_only: bool
+    ) -> UpdateResult:
+        with self.train_mode(batch) as batch:
+            alpha = self.temperature.value()
+            metrics, next_log_prob, error = self._update_critic(batch, alpha, penalty_coef)
+            if self.config.temperature_every_update and not critic_only:
+                self.temperature.step(next_log_prob, batch.weight)
+                alpha = self.temperature.value()
+            rows = ActorBatch(batch.obs, batch.weight, next_log_prob)
+            if self.config.actor_on_all:
+                self._actor_batches.add(rows)
+                rows = self._actor_batches.take() if update_actor else rows
+            actor_metrics: dict[str, Tensor] = {}
+            if update_actor and not critic_only:
+                actor_metrics = self._update_actor(rows, alpha)
+            soft_update(self._targets, self._sources, self.config.tau)
+        return UpdateResult(metrics, actor_metrics, error)
+
+    def _update_critic(
+        self, batch: Batch, alpha: Tensor, penalty_coef: float
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Metrics, log-probabilities of the next actions, (B,), and errors, (B,)."""
+        penalty = self.penalty if penalty_coef > 0 else None
+        target, next_log_prob = self._target(batch, alpha, penalty.next_actions if penalty else 1)
+        weight = penalty.weight(batch) if penalty else batch.weight
+        output = self.outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
+        loss = self.values.loss(output, target, weight)
+        metrics = {"critic_loss": loss.detach()}
+        if penalty:
+            added, further = penalty.loss(batch, self._view(output), penalty_coef)
+            loss, metrics = loss + added, metrics | further
+        self.critic_optimizer.step(loss)
+        output = output.detach()
+        metrics["q_mean"] = self.values.expectation(output).mean()
+        return metrics, next_log_prob, self.values.error(output, target)
+
+    @torch.no_grad()
+    def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Target of the critics, and log-probabilities of the actions behind it, (B,).
+
+        Args:
+            batch: B rows.
+            alpha: Temperature.
+            count: n, actions at every next observation, of which the largest value counts.
+        """
+        rule = self.config.target_rule
+        next_obs = repeat_obs(batch.next_obs, count)
+        next_action, next_log_prob = self._sample(next_obs)
+        next_output = self._target_outputs(next_obs, next_action)  # (M, n B, W)
+        if count > 1:  # the largest over actions of what the members agree on
+            each = next_output.unflatten(1, (count, -1))  # (M, n, B, 1)
+            if rule is not TargetRule.own:
+                over = torch.amin if rule is TargetRule.min else torch.mean
+                each = over(each, 0, keepdim=True)
+            next_output = each.amax(1)
+            next_log_prob = next_log_prob.view(count, -1).mean(0)
+        use_entropy = self.config.entropy_in_target
+        bonus = -alpha * next_log_prob if use_entropy else torch.zeros_like(next_log_prob)
+        reward = self.reward_scale.scale(batch.reward)
+        return self.values.target(next_output, reward, batch.discount, bonus, rule), next_log_prob
+
+    def _target_outputs(self, obs: Obs, action: Tensor) -> Tensor:
+        """Of the members of the target critic that count in this update."""
+        index = self._drawn_members()
+        if index is None:
+            return self.outputs(self.target_critic, obs, action)
+        with self.autocast():
+            return some_members(self.target_critic, index, obs, action)
+
+    def _drawn_members(self) -> Tensor | None:
+        """Members drawn on the device, for whose indices the host never waits; None: all."""
+        members, count = self._targets[0].shape[0], self.config.target_members
+        if count == 0:
+            return None
+        draw = {"generator": self.generator, "device": self.device}
+        if self.config.target_replacement:
+            return torch.randint(members, (count,), **draw)
+        return torch.rand(members, **draw).argsort()[:count]
+
+    def _update_actor(self, rows: "ActorBatch", alpha: Tensor) -> dict[str, Tensor]:
+        action, log_prob = self._sample(rows.obs)
+        output = self.objective_outputs(self.config.actor_value, rows.obs, action)
+        value = reduce_members(self.values.expectation(output), self.config.actor_value)  # (B,)
+        loss = (rows.weight * (alpha * log_prob - value)).mean()
+        self.actor_optimizer.step(loss)  # the critics get no gradient from here
+        log_prob = log_prob.detach()
+        if not self.config.temperature_every_update:
+            at_obs = self.config.entropy_at is EntropyAt.obs
+            self.temperature.step(log_prob if at_obs else rows.next_log_prob, rows.weight)
+        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
+
+    def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        with self.autocast():
+            return self.actor.sample(obs, self.generator)
 
     @property
     def learns_offline(self) -> bool:
-        """Whether a penalty keeps values of actions that nobody has tried in check."""
+        """Whether a penalty keeps values of untried actions in check."""
         return self.penalty is not None and self.penalty.offline
 
     def begin_phase(self, phase: Phase) -> None:
         """Offline the actor steps in every update; online the penalty may end."""
         if (phase is Phase.offline) != (self._phase is Phase.offline):
-            self.captured.forget()  # optimisers count other numbers of updates per step
+            self.cuda_graphs.forget()  # optimisers count other numbers of updates per step
         self._phase = phase
-        self._actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
-        self._actor_optimizer.interval = self._actor_interval
+        self.actor_interval = 1 if phase is Phase.offline else self.config.actor_interval
+        self.actor_optimizer.interval = self.actor_interval
         if not self.config.temperature_every_update:
-            self.temperature.follow(self._actor_interval)
+            self.temperature.follow(self.actor_interval)
+
+    def _penalty_coef(self) -> float:
+        """Share of a penalty that is added in this update."""
+        if self.penalty is None or self._phase is Phase.offline:
+            return 0.0 if self.penalty is None else 1.0
+        # Without an offline phase there is nothing that could end by and by.
+        switch = self._offline_updates
+        return self.penalty.coef(self.updates - 1 - switch if switch else sys.maxsize)
+
+    def _view(self, output: Tensor) -> CriticView:
+        """The members that a penalty is computed of: as many as the target draws, drawn anew."""
+        index = self._drawn_members()
+        at_data = self.values.expectation(output)
+
+        def value(obs: Obs, action: Tensor) -> Tensor:
+            if index is None:
+                return self.values.expectation(self.outputs(self.critic, obs, action))
+            with self.autocast():
+                return self.values.expectation(some_members(self.critic, index, obs, action))
+
+        return CriticView(
+            members=len(at_data), at_data=at_data if index is None else at_data[index],
+            value=value, sample=torch.no_grad()(self._sample),
+        )  # fmt: skip
 
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
@@ -177,148 +385,15 @@ class SAC(OffPolicyLearner):
             lambda obs, action: self.values.expectation(self.target_critic(obs, action)).amin(0),
         )  # fmt: skip
 
-    def _decide(self) -> tuple[Hashable, ...]:
-        """How much of a penalty, whether it is the actor's turn, whether critics learn alone."""
-        share = self._share_of_penalty()
-        if self._phase is Phase.offline:
-            self._switch = self.updates
-        online = self.updates - self._switch
-        late = self.updates % self._actor_interval == 0
-        return share, late, 0 < online <= self.config.critic_updates
-
-    def _learn(self, batch: Batch, share: float, late: bool, alone: bool) -> Outcome:
-        """One step of the critics, in the last of `actor_interval` of actor and temperature too.
-
-        Returns:
-            Metrics, and the critics' error of every row, (B,).
-        """
-        alpha = self.temperature.value()
-        metrics, seen, error = self._update_critic(batch, alpha, share)
-        if self.config.temperature_every_update and not alone:
-            self.temperature.step(seen.next_log_prob, seen.weight)
-            alpha = self.temperature.value()
-        if self.config.actor_on_all:
-            self._pending.add(seen)
-            seen = self._pending.take() if late else seen
-        acting = self._update_actor(seen, alpha) if late and not alone else {}
-        soft_update(self._targets, self._sources, self.config.tau)
-        return metrics, acting, error
-
-    def _update_critic(
-        self, batch: Batch, alpha: Tensor, share: float
-    ) -> tuple[dict[str, Tensor], Seen, Tensor]:
-        penalty = self.penalty if share > 0 else None
-        count = 1 if penalty is None else penalty.next_actions
-        target, next_log_prob = self._target(batch, alpha, count)
-        weight = batch.weight if penalty is None else penalty.weight(batch)
-        output = self._outputs(self.critic, batch.obs, batch.action)  # (E, B, W)
-        loss = self.values.loss(output, target, weight)
-        metrics = {"critic_loss": loss.detach()}
-        if penalty is not None:
-            added, further = penalty.loss(batch, self._view(output), share)
-            loss, metrics = loss + added, metrics | further
-        self._critic_optimizer.step(loss)
-        output = output.detach()
-        metrics["q_mean"] = self.values.expectation(output).mean()
-        error = self.values.error(output, target)
-        return metrics, Seen(batch.obs, batch.weight, next_log_prob), error
-
-    def _share_of_penalty(self) -> float:
-        """How much of a penalty is added in this update."""
-        if self.penalty is None or self._phase is Phase.offline:
-            return 0.0 if self.penalty is None else 1.0
-        # Without an offline phase there is nothing that could end by and by.
-        return self.penalty.share(self.updates - 1 - self._switch if self._switch else sys.maxsize)
-
-    @torch.no_grad()
-    def _target(self, batch: Batch, alpha: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """What the critics move to, and the log-probabilities of the actions behind it, (B,).
-
-        Args:
-            batch: B rows.
-            alpha: Temperature.
-            count: n, actions at every next observation, of which the largest value counts.
-        """
-        rule = self.config.target_rule
-        next_obs = repeated(batch.next_obs, count)
-        next_action, next_log_prob = self._sample(next_obs)
-        next_output = self._next_outputs(next_obs, next_action)  # (M, n B, W)
-        if count > 1:  # the largest over actions of what the members agree on
-            each = next_output.unflatten(1, (count, -1))  # (M, n, B, 1)
-            if rule is not TargetRule.own:
-                over = torch.amin if rule is TargetRule.min else torch.mean
-                each = over(each, 0, keepdim=True)
-            next_output = each.amax(1)
-            next_log_prob = next_log_prob.view(count, -1).mean(0)
-        paid = self.config.entropy_in_target
-        bonus = -alpha * next_log_prob if paid else torch.zeros_like(next_log_prob)
-        reward = self.reward_scale.scale(batch.reward)
-        return self.values.target(next_output, reward, batch.discount, bonus, rule), next_log_prob
-
-    def _view(self, output: Tensor) -> CriticView:
-        """The members that a penalty is computed of: as many as the target draws, drawn anew."""
-        index = self._drawn_members()
-        at_data = self.values.expectation(output)
-
-        def value(obs: Obs, action: Tensor) -> Tensor:
-            if index is None:
-                return self.values.expectation(self._outputs(self.critic, obs, action))
-            with autocast(self._device, self.config.precision):
-                return self.values.expectation(some_members(self.critic, index, obs, action))
-
-        return CriticView(
-            members=len(at_data), at_data=at_data if index is None else at_data[index],
-            value=value, sample=torch.no_grad()(self._sample),
-        )  # fmt: skip
-
-    def _next_outputs(self, obs: Obs, action: Tensor) -> Tensor:
-        """Of the members of the target critic that count in this update."""
-        index = self._drawn_members()
-        if index is None:
-            return self._outputs(self.target_critic, obs, action)
-        with autocast(self._device, self.config.precision):
-            return some_members(self.target_critic, index, obs, action)
-
-    def _drawn_members(self) -> Tensor | None:
-        """Members drawn on the device, for whose indices the host never waits; None: all."""
-        members, count = self._targets[0].shape[0], self.config.target_members
-        if count == 0:
-            return None
-        draw = {"generator": self._generator, "device": self._device}
-        if self.config.target_replacement:
-            return torch.randint(members, (count,), **draw)
-        return torch.rand(members, **draw).argsort()[:count]
-
-    def _update_actor(self, seen: Seen, alpha: Tensor) -> dict[str, Tensor]:
-        action, log_prob = self._sample(seen.obs)
-        with self._at_rest(self.critic):
-            q = self.values.expectation(self._outputs(self.critic, seen.obs, action))  # (E, B)
-        value = q.amin(0) if self.config.actor_value is ActorValue.min else q.mean(0)
-        loss = (seen.weight * (alpha * log_prob - value)).mean()
-        self._actor_optimizer.step(loss)  # the critics get no gradient from here
-        log_prob = log_prob.detach()
-        if not self.config.temperature_every_update:
-            at_obs = self.config.entropy_at is EntropyAt.obs
-            self.temperature.step(log_prob if at_obs else seen.next_log_prob, seen.weight)
-        return {"actor_loss": loss.detach(), "entropy": -log_prob.mean(), "temperature": alpha}
-
-    def _sample(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        with autocast(self._device, self.config.precision):
-            return self.actor.sample(obs, self._generator)
-
-    def _outputs(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with autocast(self._device, self.config.precision):
-            return critic(obs, action)  # (E, B, W)
-
     def state_dict(self) -> dict[str, Any]:
         """All parts, the counters and RNG."""
-        return {**super().state_dict(), "switch": self._switch}
+        return {**super().state_dict(), "switch": self._offline_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`: the next update is bit-equal."""
         super().load_state_dict(state)
-        self._switch = int(state.get("switch", 0))
-        fades = self.penalty is not None and 0 < self.penalty.share(1) < 1
+        self._offline_updates = int(state.get("switch", 0))
+        fades = self.penalty is not None and 0 < self.penalty.coef(1) < 1
         if "switch" not in state and self.updates and (fades or self.config.critic_updates):
             _logger.warning(
                 "this state, %d updates old, does not say when an offline phase ended, as newer "
@@ -330,5 +405,61 @@ class SAC(OffPolicyLearner):
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {
             "target_critic": self.target_critic, "temperature": self.temperature,
-            "pending": self._pending, **({} if self.penalty is None else {"penalty": self.penalty}),
+            "pending": self._actor_batches,
+            **({} if self.penalty is None else {"penalty": self.penalty}),
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ActorBatch:
+    """Part of a minibatch that the actor learns from, B rows."""
+
+    obs: Obs
+    """Groups (B, ...)."""
+    weight: Tensor
+    """(B,)."""
+    next_log_prob: Tensor
+    """Of the actions drawn at the next observations, (B,)."""
+
+
+class ActorBatchQueue:
+    """Minibatches since the actor's last step, for `actor_on_all`."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin empty.
+
+        Args:
+            device: Of the tensors.
+        """
+        self._device = device
+        self._waiting: list[ActorBatch] = []
+
+    def add(self, rows: ActorBatch) -> None:
+        """Append a minibatch."""
+        self._waiting.append(rows)
+
+    def take(self) -> ActorBatch:
+        """Remove all that waits, and return it joined."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 1:
+            return waiting[0]
+        return ActorBatch(
+            {name: torch.cat([one.obs[name] for one in waiting]) for name in waiting[0].obs},
+            torch.cat([one.weight for one in waiting]),
+            torch.cat([one.next_log_prob for one in waiting]),
+        )
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Minibatches that wait."""
+        return [dict(vars(rows)) for rows in self._waiting]
+
+    def load_state_dict(self, state: Sequence[dict[str, Any]]) -> None:
+        """Restore `state_dict`."""
+        self._waiting = [
+            ActorBatch(
+                {name: group.to(self._device) for name, group in entry["obs"].items()},
+                entry["weight"].to(self._device),
+                entry["next_log_prob"].to(self._device),
+            )
+            for entry in state
+        ]

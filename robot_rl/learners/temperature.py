@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.optimization import Optimizer, Reduce
+from robot_rl.learners.off_policy import OffPolicyConfig
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 
 
 class TemperatureLoss(Enum):

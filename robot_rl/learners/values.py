@@ -10,6 +10,7 @@ W outputs of one member (1, or K logits).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -17,7 +18,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.transition import Batch
+
+_INSPECTION_SEED = 20_211
+"""Inspected actions come from the same stream every time: curves do not jump for that."""
 
 
 class TargetRule(Enum):
@@ -216,3 +222,40 @@ class CategoricalValues:
     def _mean(self, probability: Tensor) -> Tensor:
         # Not a matrix product: autocast would round that to bfloat16.
         return (probability * self._atoms).sum(-1)
+
+
+def inspect_values(
+    batch: Batch, actor: Callable[[Obs], Tensor], value: Callable[[Obs, Tensor], Tensor],
+    next_value: Callable[[Obs, Tensor], Tensor],
+) -> dict[str, Tensor]:  # fmt: skip
+    """Values of a batch's actions, of random ones and of the policy's.
+
+    Offline learning is read by them, after Kumar et al. 2021, "A Workflow for Offline Model-Free
+    Robotic Reinforcement Learning" (arXiv:2109.10813).
+
+    Args:
+        batch: B rows.
+        actor: The policy's action.
+        value: Values of all critics, (E, B).
+        next_value: Value of the target critics, (B,).
+
+    Returns:
+        Means over the rows whose weight is not 0: `q_data`, `q_random`, `q_policy`, and `td_error`,
+        the squared error of one step of the policy without entropy.
+    """
+    generator = torch.Generator(device=batch.action.device)
+    generator.manual_seed(_INSPECTION_SEED)
+    uniform = torch.empty_like(batch.action).uniform_(-1, 1, generator=generator)
+    q = value(batch.obs, batch.action)  # (E, B)
+    target = batch.reward + batch.discount * next_value(batch.next_obs, actor(batch.next_obs))
+    known = (batch.weight > 0).to(q.dtype)  # rows that are not valid hold zeros
+
+    def mean(each: Tensor) -> Tensor:  # (E, B)
+        return (each * known).sum(-1).mean() / known.sum().clamp(min=1.0)
+
+    return {
+        "q_data": mean(q),
+        "q_random": mean(value(batch.obs, uniform)),
+        "q_policy": mean(value(batch.obs, actor(batch.obs))),
+        "td_error": mean((q - target) ** 2),
+    }

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 
-from configs.learner_builders import SACLearnerConfig, build_sac
 from policies.gaussian_actor import GaussianActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
@@ -24,8 +23,8 @@ from robot_rl.core.learner import Learner
 from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
-from robot_rl.learners.off_policy import Precision
-from robot_rl.learners.optimization import BF16_UNITS
+from robot_rl.learners.optimization import BF16_UNITS, Precision
+from robot_rl.learners.sac import SAC, SACConfig
 from scripts.bench.timing import Bar, Section, interleave
 
 OBS, ACTION = 17, 6
@@ -115,14 +114,14 @@ def own_learner(
         action_size=ACTION, control_dt=0.05,
     )  # fmt: skip
     hidden = [size.width, size.width]
-    config = SACLearnerConfig(
+    config = SACConfig(
         batch_size=size.batch,
         precision=precision,
         capture=capture,
         actor=GaussianActorConfig(hidden=hidden, normalize=False),
         critic=QEnsembleConfig(members=_MEMBERS, hidden=hidden, normalize=False),
     )
-    return build_sac(config, spec, seed=0)
+    return SAC(config, spec, seed=0)
 
 
 def own_updates(size: Size, precision: Precision) -> Callable[[], float]:

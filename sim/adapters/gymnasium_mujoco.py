@@ -14,22 +14,23 @@ observe of contacts is left over inside the integrator, where no stepping of man
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import mujoco
 import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError, MissingExtraError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.fault_flags import FaultFlags
-from sim.physics.fault_record import warnings_unsaid
-from sim.physics.mujoco_engine import MujocoEngine
+
+if TYPE_CHECKING:  # foreign environments must run without our engine
+    from sim.physics.mujoco_engine import MujocoEngine
 
 INFINITE = float("inf")
 
@@ -180,7 +181,7 @@ class MujocoWorldsEnv:
     def __init__(
         self,
         world: PlanarWorld,
-        engine: MujocoEngine,
+        engine: "MujocoEngine",
         *,
         device: torch.device,
         seed: int,
@@ -407,8 +408,15 @@ def what_needs_the_wrapper(config: GymnasiumConfig) -> list[str]:
 
 
 def can_make(config: GymnasiumConfig) -> bool:
-    """True if these worlds are all that the settings ask for."""
-    return config.id in WORLDS and not what_needs_the_wrapper(config)
+    """True if these envs are all that the settings ask for, and our engine is installed."""
+    return config.id in WORLDS and not what_needs_the_wrapper(config) and _has_engine()
+
+
+def _has_engine() -> bool:
+    try:
+        return find_spec("mujoco.batch") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def make_mujoco_worlds(
@@ -424,6 +432,7 @@ def make_mujoco_worlds(
 
     Raises:
         ConfigError: The id is none of `WORLDS`, or a setting is not understood here.
+        MissingExtraError: MuJoCo is missing, or older than our engine needs.
     """
     if config.id not in WORLDS:
         raise ConfigError(unknown_name("world of env.engine=batch", config.id, WORLDS))
@@ -433,6 +442,13 @@ def make_mujoco_worlds(
             f"env.engine=batch was asked for with {', '.join(strange)}, which it does not "
             "understand; leave out the setting, or take env.engine=gymnasium"
         )
+    if not _has_engine():
+        raise MissingExtraError("mujoco>=4.0", "sim", "env.engine=batch")
+    import mujoco
+
+    from sim.physics.fault_record import warnings_unsaid
+    from sim.physics.mujoco_engine import MujocoEngine
+
     world = WORLDS[config.id]
     with warnings_unsaid():  # what is old in Gymnasium's files, nobody here can mend
         model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))

@@ -179,10 +179,11 @@ class Panel:
 
     def _paid_names(self) -> list[str]:
         """Terms with a weight, and their columns."""
-        task = self._player.env.task
-        weights = task.reward_weights(0)
-        self._columns = [i for i, weight in enumerate(weights) if weight != 0.0]
-        return [task.reward_names[i] for i in self._columns]
+        env = self._player.env
+        weights = env.task.reward_weights(0)
+        names = env.spec.reward_names
+        self._columns = [i for i, name in enumerate(names) if weights[name] != 0.0]
+        return [names[i] for i in self._columns]
 
     def _add_plot(self, title: str, names: list[str]) -> viser.GuiUplotHandle:
         lines = tuple(

@@ -20,8 +20,8 @@ class BodyErrors:
     """(N, B), [m]."""
     height: Tensor
     """(N, B), [m], positive where the robot's is higher."""
-    errors: tuple[Tensor, ...]
-    """Mean squares of position, orientation, velocity and rates, (N,) each."""
+    errors: dict[str, Tensor]
+    """Mean squares over the bodies by the name of their reward term, (N,) each."""
 
 
 def compare(
@@ -45,12 +45,14 @@ def compare(
     return BodyErrors(
         distance=way.norm(dim=-1),
         height=way[..., 2],
-        errors=(
-            square_sum(way).mean(-1),
-            angle(found["body_orientation_w"], facing).square().mean(-1),
-            square_sum(found["body_velocity_w"] - asked["body_velocity_w"]).mean(-1),
-            square_sum(found["body_rates_w"] - asked["body_rates_w"]).mean(-1),
-        ),
+        errors={
+            "body_position": square_sum(way).mean(-1),
+            "body_orientation": angle(found["body_orientation_w"], facing).square().mean(-1),
+            "body_velocity": square_sum(found["body_velocity_w"] - asked["body_velocity_w"]).mean(
+                -1
+            ),
+            "body_rates": square_sum(found["body_rates_w"] - asked["body_rates_w"]).mean(-1),
+        },
     )
 
 

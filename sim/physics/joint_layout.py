@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import mujoco
 from torch import Tensor
@@ -138,20 +139,22 @@ def stage_of_sensors(model: mujoco.MjModel) -> int:
     return max(needed.tolist(), default=mujoco.mjtStage.mjSTAGE_NONE.value)
 
 
-_SENSOR = mujoco.mjtSensor
-_KINDS = {
-    Mirrored.vector: (
-        _SENSOR.mjSENS_ACCELEROMETER, _SENSOR.mjSENS_VELOCIMETER, _SENSOR.mjSENS_FORCE,
-        _SENSOR.mjSENS_FRAMEPOS, _SENSOR.mjSENS_FRAMELINVEL, _SENSOR.mjSENS_FRAMELINACC,
-    ),
-    Mirrored.pseudovector: (
-        _SENSOR.mjSENS_GYRO, _SENSOR.mjSENS_TORQUE, _SENSOR.mjSENS_FRAMEANGVEL,
-        _SENSOR.mjSENS_FRAMEANGACC,
-    ),
-    Mirrored.quaternion: (_SENSOR.mjSENS_FRAMEQUAT,),
-    Mirrored.same: (_SENSOR.mjSENS_TOUCH, _SENSOR.mjSENS_CONTACT),
-}  # fmt: skip
-_KIND_OF = {int(kind): mirrored for mirrored, kinds in _KINDS.items() for kind in kinds}
+@cache
+def _mirrored_kinds() -> dict[int, Mirrored]:
+    """Behaviour of each type of sensor in a mirror; older MuJoCo lacks some of these types."""
+    kind = mujoco.mjtSensor
+    kinds = {
+        Mirrored.vector: (
+            kind.mjSENS_ACCELEROMETER, kind.mjSENS_VELOCIMETER, kind.mjSENS_FORCE,
+            kind.mjSENS_FRAMEPOS, kind.mjSENS_FRAMELINVEL, kind.mjSENS_FRAMELINACC,
+        ),
+        Mirrored.pseudovector: (
+            kind.mjSENS_GYRO, kind.mjSENS_TORQUE, kind.mjSENS_FRAMEANGVEL, kind.mjSENS_FRAMEANGACC,
+        ),
+        Mirrored.quaternion: (kind.mjSENS_FRAMEQUAT,),
+        Mirrored.same: (kind.mjSENS_TOUCH, kind.mjSENS_CONTACT),
+    }  # fmt: skip
+    return {int(each): mirrored for mirrored, listed in kinds.items() for each in listed}
 
 
 def mirror_model_sensors(model: mujoco.MjModel, robot: RobotMirror) -> dict[str, SignedPermutation]:
@@ -160,6 +163,7 @@ def mirror_model_sensors(model: mujoco.MjModel, robot: RobotMirror) -> dict[str,
     Sensors `field/part` are one sensor `field`, whose parts change places with their counterparts.
     A sensor's own frame is taken for the mirror image of its counterpart's.
     """
+    kind_of = _mirrored_kinds()
     fields: dict[str, dict[str, tuple[int, int]]] = {}
     for i in range(model.nsensor):
         field, _, part = model.sensor(i).name.partition("/")
@@ -168,9 +172,9 @@ def mirror_model_sensors(model: mujoco.MjModel, robot: RobotMirror) -> dict[str,
     for field, parts in fields.items():
         kinds = set(parts.values())
         number, width = next(iter(kinds))
-        if len(kinds) > 1 or number not in _KIND_OF:
+        if len(kinds) > 1 or number not in kind_of:
             continue
-        each = robot.kind(_KIND_OF[number], width)
+        each = robot.kind(kind_of[number], width)
         try:
             found[field] = robot.unsigned(list(parts)).of_parts(each)
         except ConfigError:

@@ -4,7 +4,8 @@ Links, joints and collision shapes come from Menagerie. Ground, light, solver op
 iterations) and sensors stay those of our own MJCF of the robot; the sensors look at the published
 links of the same names, whose frames our files share (`tests/sim/robots`). Motors come from the
 RobotSpec as always, and so does what the robot's own controller does about the weight of its links
-(`gravcomp`). Menagerie's actuators, keyframes, sensors and drawings are left out.
+(`gravcomp`). Menagerie's actuators, keyframes, sensors, lights, cameras and drawings
+are left out.
 
 The files are the user's: a checkout of Menagerie, or the package `mujoco-menagerie`, which
 downloads a robot at its first use.
@@ -55,7 +56,7 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
         ConfigError: The files are not there, or a sensor of ours has no place on them.
     """
     tree = mujoco.MjSpec.from_file(str(_find(entry, owner)))
-    for part in (*tree.actuators, *tree.keys, *tree.sensors):
+    for part in (*tree.actuators, *tree.keys, *tree.sensors, *tree.lights, *tree.cameras):
         tree.delete(part)
     tree.nkey = 0
     tree.discard_visual()
@@ -63,6 +64,11 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
     tree.option.iterations = max(own.option.iterations, _SOLVER_ITERATIONS)
     tree.option.ls_iterations = max(own.option.ls_iterations, _SOLVER_ITERATIONS)
     ours, published = _robot(own, owner), _robot(tree, owner)
+    for pair in tree.excludes:
+        pair.bodyname1, pair.bodyname2 = (
+            ours.name if name == published.name else name
+            for name in (pair.bodyname1, pair.bodyname2)
+        )
     published.name, published.pos = ours.name, ours.pos
     for our, their in zip(ours.joints, published.joints, strict=False):  # a free joint, or none
         their.name = our.name

@@ -165,7 +165,7 @@ class TargetRamp:
 
 
 class JointMotors:
-    """Hands commands to the actuators of `mujoco_model.add_motor`, with each world's strength and gains.
+    """Hands commands to the actuators, with the strength and gains of each env.
 
     Friction that is larger at rest (Stribeck) follows the speed once per control period: MuJoCo's
     Coulomb friction, a soft constraint that lets a held joint creep at milliradians per second and

@@ -154,7 +154,7 @@ class MultirotorConfig:
 
     def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
         """What a flight task is built with."""
-        return {"hover_action": self.hover_action}
+        return {"robot": self.spec, "hover_action": self.hover_action}
 
     @property
     def hover_action(self) -> list[float]:

@@ -19,17 +19,17 @@ _DEEPEST = 1.0
 class HeightScan:
     """What a perfect depth camera would see of a terrain."""
 
-    def __init__(self, terrain: Terrain, num_worlds: int, device: torch.device) -> None:
+    def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
         """Prepare scans of zeros.
 
         Args:
             terrain: The ground under all worlds.
-            num_worlds: N.
+            num_envs: N.
             device: Where the worlds live.
         """
         self._terrain = terrain
         self._points = scan_points(terrain.config.scan).to(device)
-        self.values = torch.zeros(num_worlds, len(self._points), device=device)
+        self.values = torch.zeros(num_envs, len(self._points), device=device)
         """Heights of the ground relative to the base, (N, K), [m], in the order of `scan_points`;
         overwritten in place."""
 

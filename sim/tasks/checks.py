@@ -3,9 +3,7 @@
 A sentence names a field as the configuration does: `<of>.<field>`.
 """
 
-from collections.abc import Iterable
-
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError
 
 
 def positive(config: object, *names: str, of: str = "task") -> None:
@@ -55,13 +53,6 @@ def window(window: float, episode_length: float) -> None:
         raise ConfigError(
             f"task.success_window {window} s is longer than the episode ({episode_length} s)"
         )
-
-
-def reward(weighed: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse weights of terms that the task does not have."""
-    for name in weighed:
-        if name not in known:
-            raise ConfigError(unknown_name("reward term", name, known))
 
 
 def _number(config: object, name: str, of: str) -> float:

@@ -12,17 +12,17 @@ from robot_rl.core.env_selection import EnvSelection
 class EndRecord:
     """Means of distance and speed over the last seconds of every world's episode."""
 
-    def __init__(self, num_worlds: int, device: torch.device, first_step: int) -> None:
+    def __init__(self, num_envs: int, device: torch.device, first_step: int) -> None:
         """Start empty.
 
         Args:
-            num_worlds: N.
+            num_envs: N.
             device: Where the sums live.
             first_step: Steps of an episode before this one are not counted.
         """
         self._first_step = first_step
-        self._ones = torch.ones(num_worlds, device=device)
-        self._sums = torch.zeros(4, num_worlds, device=device)
+        self._ones = torch.ones(num_envs, device=device)
+        self._sums = torch.zeros(4, num_envs, device=device)
         self._error, self._square, self._speed, self._count = self._sums  # views
 
     def add(self, distance: Tensor, speed: Tensor, episode_step: Tensor) -> None:
@@ -61,16 +61,16 @@ class EndRecord:
 class TouchCount:
     """How often every world's robot began to touch something in this episode."""
 
-    def __init__(self, num_worlds: int, device: torch.device) -> None:
+    def __init__(self, num_envs: int, device: torch.device) -> None:
         """Start at zero, touching nothing.
 
         Args:
-            num_worlds: N.
+            num_envs: N.
             device: Where the counts live.
         """
-        self.count = torch.zeros(num_worlds, device=device)
+        self.count = torch.zeros(num_envs, device=device)
         """(N,); overwritten in place."""
-        self._touching = torch.zeros(num_worlds, dtype=torch.bool, device=device)
+        self._touching = torch.zeros(num_envs, dtype=torch.bool, device=device)
 
     def add(self, touching: Tensor) -> None:
         """Count one step of all worlds, (N,) bool."""

@@ -12,7 +12,7 @@ from robot_rl.core.robot_state import RobotState
 from sim.task import InitialState, StepOutcome, Task
 
 
-class HeldGoals:
+class HeldGoals(Task):
     """A task, with goals that a person holds in some worlds.
 
     The task goes on moving its goals; a held entry is put back after each move, so that both the
@@ -22,6 +22,7 @@ class HeldGoals:
     def __init__(self, task: Task) -> None:
         """Hold nothing yet."""
         self._task = task
+        self.episode_steps = task.episode_steps
         self._held: dict[tuple[int, str], Tensor] = {}
         self._own: dict[tuple[int, str], Tensor] = {}  # what the task had put there
 
@@ -45,28 +46,13 @@ class HeldGoals:
         self._put_back()
 
     @property
-    def reward_names(self) -> tuple[str, ...]:
-        """Of the task."""
-        return self._task.reward_names
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """Of the task."""
-        return self._task.metric_names
-
-    @property
-    def episode_steps(self) -> int:
-        """Of the task."""
-        return self._task.episode_steps
-
-    @property
-    def goal(self) -> Mapping[str, Tensor]:
+    def goal(self) -> Mapping[str, Tensor]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Of the task, held entries included."""
         return self._task.goal
 
-    def reward_weights(self, world_steps: int) -> list[float]:
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
         """Of the task."""
-        return self._task.reward_weights(world_steps)
+        return self._task.reward_weights(env_steps)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Begin episodes; nothing is held in them."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from configs.compose import compose
-from configs.learner_builders import build_flash_sac
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC
@@ -40,7 +39,7 @@ def test_the_preset_has_the_numbers_of_its_source() -> None:
 def test_networks_of_the_published_shape_have_the_published_number_of_weights() -> None:
     config = compose(["learner=flash_sac", "task=tracking"]).config.learner
     world = LinearWorld(groups={"actor": GroupSpec(shape=(123,))}, action_size=37)
-    learner = build_flash_sac(config, ToyEnv(world, 2).spec, seed=0)
+    learner = FlashSAC(config, ToyEnv(world, 2).spec, seed=0)
     assert isinstance(learner, FlashSAC)
     counts = [sum(p.numel() for p in net.parameters()) for net in (learner.actor, learner.critic)]
     # By hand, with d inputs, width w and k outputs: 2 d + d w + 2 (8 w^2 + 10 w) + w + (w + 1) k.
@@ -52,7 +51,7 @@ def test_networks_of_the_published_shape_have_the_published_number_of_weights() 
 def test_the_preset_builds_a_learner_that_learns(task: str) -> None:
     config = compose(["learner=flash_sac", f"task={task}", *SMALL]).config.learner
     env = ToyEnv(LinearWorld(), 4)
-    learner = build_flash_sac(config, env.spec, seed=0)
+    learner = FlashSAC(config, env.spec, seed=0)
     for seed in range(3):
         metrics, priority = learner.update(random_batch(env.spec, 8, seed))
         assert all(value.isfinite() for value in metrics.values())
@@ -82,6 +81,6 @@ REACHED: dict[str, Callable[[FlashSAC], bool]] = {
 def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
     config = compose(["learner=flash_sac", override]).config.learner
     torch.manual_seed(0)
-    learner = build_flash_sac(config, ToyEnv(LinearWorld()).spec, seed=0)
+    learner = FlashSAC(config, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(learner, FlashSAC)
     assert REACHED[override](learner)

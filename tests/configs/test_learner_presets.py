@@ -1,6 +1,7 @@
 """Published settings by name have the numbers of their sources, on every environment."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from configs.catalog import CONFIGS
 from configs.compose import compose
-from configs.learner_builders import build_dsac_t, build_sac
+from configs.schema import component_of
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.dsac_t import DSACT
 from robot_rl.learners.sac import SAC
@@ -130,7 +131,8 @@ def test_a_preset_descends_as_its_source(name: str, where: list[str]) -> None:
 
 def test_every_file_that_sets_sac_is_in_the_table() -> None:
     files = (CONFIGS / "learner").glob("*.yaml")
-    family = {path.stem for path in files if "- sac_schema" in path.read_text(encoding="utf-8")}
+    schema = re.compile("- (sac|cql|h2o)_schema")
+    family = {path.stem for path in files if schema.search(path.read_text(encoding="utf-8"))}
     assert family - {"sac"} == set(PUBLISHED)
 
 
@@ -139,7 +141,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
     config = compose([f"learner={name}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
-    learner = build_sac(config, env.spec, seed=0)
+    learner = component_of(config).build(config, env.spec, seed=0)
     metrics = {}
     for seed in range(config.actor_interval + 1):
         batch = random_batch(env.spec, 8, seed)
@@ -169,7 +171,7 @@ REACHED: dict[str, Callable[[SAC], bool]] = {
 @pytest.mark.parametrize("override", REACHED)
 def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
     config = compose(["learner=sac_paper", override]).config.learner
-    learner = build_sac(config, ToyEnv(LinearWorld()).spec, seed=0)
+    learner = SAC(config, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(learner, SAC)
     assert REACHED[override](learner)
 
@@ -225,7 +227,7 @@ def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
         assert (network.hidden, network.activation.name) == ([256, 256, 256], "gelu")
     assert (config.num_envs, training.updates_per_step, training.random_steps) == (20, 1, 10_000)
     env = ToyEnv(LinearWorld(), 4)
-    dsac = build_dsac_t(config.learner, env.spec, seed=0)
+    dsac = DSACT(config.learner, env.spec, seed=0)
     assert isinstance(dsac, DSACT)
     assert dsac.scale.shape == (2,)
     assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())

@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from configs.compose import compose
-from configs.residual_builder import ResidualLearnerConfig, build_residual
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import GroupSpec
+from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC
 from tests.fakes import LinearWorld, ToyEnv
 
 
-def built(*overrides: str) -> tuple[ResidualLearnerConfig, SAC]:
+def built(*overrides: str) -> tuple[ResidualConfig, SAC]:
     """The preset with changes, over two actions."""
     preset = compose(["task=peg", "learner=residual", "learner.base.paths=[x]", *overrides])
     plain = ToyEnv(LinearWorld()).spec
     groups = {**plain.groups, BASE_ACTION: GroupSpec(shape=(plain.action_size,))}
     spec = replace(plain, groups=groups)
-    return preset.config.learner, build_residual(preset.config.learner, spec, seed=0)
+    return preset.config.learner, Residual(preset.config.learner, spec, seed=0)
 
 
 @pytest.mark.parametrize("scale", [0.02, 0.2, 2.0])

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from configs.compose import compose
-from configs.learner_builders import build_td3
 from robot_rl.learners.td3 import TD3
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
@@ -57,7 +56,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
     config = compose([f"learner={name}", f"task={task}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
-    learner = build_td3(config, env.spec, seed=0)
+    learner = TD3(config, env.spec, seed=0)
     learner.begin(torch.ones(4, dtype=torch.bool))
     learner.update(random_batch(env.spec, 8, seed=0))
     metrics, priority = learner.update(random_batch(env.spec, 8, seed=1))
@@ -74,7 +73,7 @@ def test_overrides_reach_what_is_made_of_them() -> None:
         "learner.critic.members=5", "learner.exploration_max=0.1", "learner.exploration_min=0.1",
         "learner.actor.hidden=[7]", "learner.actor.last_layer_std=1e-6",
     ]  # fmt: skip
-    td3 = build_td3(compose(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
+    td3 = TD3(compose(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(td3, TD3)
     critic, actor = td3.critic.state_dict(), td3.actor.state_dict()
     assert critic["network.0.weight"].shape[0] == 5

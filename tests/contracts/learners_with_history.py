@@ -6,16 +6,6 @@ from typing import Any
 
 import torch
 
-from configs.actor_builders import gaussian_actor
-from configs.distill_builder import DistillLearnerConfig, build_distill
-from configs.learner_builders import (
-    FlashSACLearnerConfig,
-    SACLearnerConfig,
-    TD3LearnerConfig,
-    build_flash_sac,
-    build_sac,
-    build_td3,
-)
 from policies.deterministic_actor import DeterministicActorConfig
 from policies.gaussian_actor import GaussianActorConfig, LogStdBound
 from policies.history.encoder import EncoderConfig, EncoderKind
@@ -23,8 +13,12 @@ from policies.q_ensemble import QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec, TermSpec
 from robot_rl.core.learner import Learner
-from robot_rl.learners.distill import ImitationLoss
+from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss
 from robot_rl.learners.estimation import EstimationConfig
+from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
+from robot_rl.learners.networks import gaussian_actor
+from robot_rl.learners.sac import SAC, SACConfig
+from robot_rl.learners.td3 import TD3, TD3Config
 from tests.contracts.learner import LearnerCase
 
 TERMS = {
@@ -46,36 +40,34 @@ def actor(encoder: EncoderConfig = PAST, **settings: Any) -> GaussianActorConfig
 
 
 def sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = SACLearnerConfig(**{"batch_size": 8, "actor": actor(), "critic": CRITIC, **settings})
-    return lambda spec, seed: build_sac(config, spec, seed=seed)
+    config = SACConfig(**{"batch_size": 8, "actor": actor(), "critic": CRITIC, **settings})
+    return lambda spec, seed: SAC(config, spec, seed=seed)
 
 
 def td3(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = TD3LearnerConfig(
+    config = TD3Config(
         batch_size=8, critic=CRITIC, actor_interval=1,
         actor=DeterministicActorConfig(hidden=[16], encoder=ESTIMATES), **settings,
     )  # fmt: skip
-    return lambda spec, seed: build_td3(config, spec, seed=seed)
+    return lambda spec, seed: TD3(config, spec, seed=seed)
 
 
 def flash_sac(**settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = FlashSACLearnerConfig(
+    config = FlashSACConfig(
         batch_size=8,
         actor=actor(**FLASH, log_std_bound=LogStdBound.tanh, normalize=False),
         critic=QEnsembleConfig(**FLASH, normalize=False),
         **settings,
     )
-    return lambda spec, seed: build_flash_sac(config, spec, seed=seed)
+    return lambda spec, seed: FlashSAC(config, spec, seed=seed)
 
 
 def distill(teacher: GaussianActorConfig, **settings: Any) -> Callable[[EnvSpec, int], Learner]:
-    config = DistillLearnerConfig(
-        **{"batch_size": 8, "actor": actor(), "mixture_share": 0.5, **settings}
-    )
+    config = DistillConfig(**{"batch_size": 8, "actor": actor(), "mixture_share": 0.5, **settings})
 
     def make(spec: EnvSpec, seed: int) -> Learner:
         torch.manual_seed(99)  # there is one teacher, whatever the student's seed
-        return build_distill(config, spec, seed=seed, teacher=gaussian_actor(teacher, spec))
+        return Distill(config, spec, seed=seed, teacher=gaussian_actor(teacher, spec))
 
     return make
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -102,35 +103,40 @@ CASES = (
     EnvCase("gates", flight("gates"), 12, endless_flight("gates"), lift_limit),
     EnvCase(
         "hover without noise", flight("hover", noise=False), 12,
-        endless_flight("hover", noise=False), lift_limit, noiseless=True,
+        endless_flight("hover", noise=False), lift_limit, noiseless=True, twin=True,
     ),
     EnvCase(
         "tracking without noise", flight("tracking", noise=False), 12,
-        endless_flight("tracking", noise=False), lift_limit, noiseless=True,
+        endless_flight("tracking", noise=False), lift_limit, noiseless=True, twin=True,
     ),
     EnvCase(
         "gates without noise", flight("gates", noise=False), 12,
-        endless_flight("gates", noise=False), lift_limit, noiseless=True,
+        endless_flight("gates", noise=False), lift_limit, noiseless=True, twin=True,
     ),
-    EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT),
-    EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT),
-    EnvCase("gymnasium next step", drifting(AutoresetMode.NEXT_STEP), LIMIT, late=True),
+    EnvCase("gymnasium same step", drifting(AutoresetMode.SAME_STEP), LIMIT, resumable=False),
+    EnvCase("gymnasium disabled", drifting(AutoresetMode.DISABLED), LIMIT, resumable=False),
+    EnvCase(
+        "gymnasium next step", drifting(AutoresetMode.NEXT_STEP), LIMIT, late=True, resumable=False
+    ),
     EnvCase(
         "gymnasium dict",
         drifting(
             AutoresetMode.SAME_STEP, "dict", metrics=["distance"], success=["is_success"],
             groups={"actor": ["place"], "critic": ["place", "inner/clock"]},
         ),
-        LIMIT,
+        LIMIT, resumable=False,
     ),
-    EnvCase("gymnasium goal", drifting(AutoresetMode.SAME_STEP, "goal"), LIMIT),
-    EnvCase("Hopper-v5", registered("Hopper-v5", 20), 20),
-    planar("HalfCheetah-v5", 20, terminates=False),
+    EnvCase("gymnasium goal", drifting(AutoresetMode.SAME_STEP, "goal"), LIMIT, resumable=False),
+    EnvCase("Hopper-v5", registered("Hopper-v5", 20), 20, resumable=False),
+    planar("HalfCheetah-v5", 20, terminates=False, full=True),
     planar("Hopper-v5", 40),
-    planar("InvertedPendulum-v5", 10),
+    planar("InvertedPendulum-v5", 10, full=True),
     planar("Swimmer-v5", 20, terminates=False),
-    planar("Walker2d-v5", 30),
-    EnvCase("Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False),
+    planar("Walker2d-v5", 30, full=True),
+    EnvCase(
+        "Pendulum-v1", registered("Pendulum-v1", 20), 20, terminates=False, resumable=False,
+        full=True,
+    ),
 )  # fmt: skip
 
 ON_THE_CPU_ONLY = (
@@ -141,74 +147,66 @@ ON_THE_CPU_ONLY = (
     ),
     EnvCase(
         "reach without noise", reach(noise=False), STEPS, endless_reach(noise=False), lift_limit,
-        noiseless=True,
+        noiseless=True, twin=True,
     ),
     EnvCase("velocity", walk(), STEPS, endless_walk(), lift_limit),
     EnvCase(
         "velocity without noise", walk(noise=False), STEPS, endless_walk(noise=False), lift_limit,
-        noiseless=True,
+        noiseless=True, twin=True,
     ),
     EnvCase("motion", follow(), STEPS, endless_follow(), lift_limit),
     EnvCase(
         "motion without noise", follow(noise=False), STEPS, endless_follow(noise=False),
-        lift_limit, noiseless=True,
+        lift_limit, noiseless=True, twin=True,
     ),
     EnvCase("clutter", traverse(), STEPS, endless_traverse(), lift_limit),
     EnvCase(
         "clutter without noise", traverse(noise=False), STEPS, endless_traverse(noise=False),
-        lift_limit, noiseless=True,
+        lift_limit, noiseless=True, twin=True,
     ),
     EnvCase("stand up", get_up(), STEPS, endless_get_up(), lift_limit, terminates=False),
     EnvCase(
         "stand up without noise", get_up(noise=False), STEPS, endless_get_up(noise=False),
-        lift_limit, noiseless=True, terminates=False,
+        lift_limit, noiseless=True, twin=True, terminates=False,
     ),
     EnvCase("velocity on hills", climb(), STEPS, endless_climb(), lift_limit),
     EnvCase(
         "velocity on hills without noise", climb(noise=False), STEPS, endless_climb(noise=False),
-        lift_limit, noiseless=True,
+        lift_limit, noiseless=True, twin=True,
     ),
 )  # fmt: skip
 
 _WARP = PhysicsEngine.warp
 ON_WARP = (
+    EnvCase(
+        "reach on Warp without noise", reach(noise=False, engine=_WARP), STEPS,
+        endless_reach(noise=False, engine=_WARP), lift_limit, noiseless=True,
+    ),
+    EnvCase("velocity on Warp", walk(engine=_WARP), STEPS, endless_walk(engine=_WARP), lift_limit),
     *(
         EnvCase(
-            f"{name} on Warp{'' if noise else ' without noise'}", make(noise=noise, engine=_WARP),
-            STEPS, endless(noise=noise, engine=_WARP), lift_limit, noiseless=not noise,
+            f"{name} on Warp", make(engine=_WARP), STEPS, endless(engine=_WARP), lift_limit,
+            terminates=name != "stand up", full=True,
         )
         for name, make, endless in (
-            ("reach", reach, endless_reach), ("velocity", walk, endless_walk)
+            ("reach", reach, endless_reach), ("velocity on hills", climb, endless_climb),
+            ("motion", follow, endless_follow), ("clutter", traverse, endless_traverse),
+            ("stand up", get_up, endless_get_up),
+            *((name, partial(handling, name), partial(endless_handling, name))
+              for name in ("lift", "peg", "drawer")),
         )
-        for noise in (True, False)
-    ),
-    *(
-        EnvCase(
-            f"{name} on Warp", handling(name, engine=_WARP), STEPS,
-            endless_handling(name, engine=_WARP), lift_limit,
-        )
-        for name in ("lift", "peg", "drawer")
     ),
     EnvCase(
-        "stand up on Warp", get_up(engine=_WARP), STEPS, endless_get_up(engine=_WARP), lift_limit,
-        terminates=False,
-    ),
-    EnvCase(
-        "velocity on hills on Warp", climb(engine=_WARP), STEPS, endless_climb(engine=_WARP),
-        lift_limit,
-    ),
-    EnvCase(
-        "motion on Warp", follow(engine=_WARP), STEPS, endless_follow(engine=_WARP), lift_limit
-    ),
-    EnvCase(
-        "clutter on Warp", traverse(engine=_WARP), STEPS, endless_traverse(engine=_WARP), lift_limit
+        "velocity on Warp without noise", walk(noise=False, engine=_WARP), STEPS,
+        endless_walk(noise=False, engine=_WARP), lift_limit, noiseless=True, full=True,
     ),
 )  # fmt: skip
+"""Two represent the engine: an arm whose worlds may be permuted, and legs that touch the ground."""
 
 
 if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_worlds.py tells if not
     pooled = registered("Hopper-v5", 40, WorldEngine.envpool)
-    ON_THE_CPU_ONLY += (EnvCase("Hopper-v5 of envpool", pooled, 40, late=True),)
+    ON_THE_CPU_ONLY += (EnvCase("Hopper-v5 of envpool", pooled, 40, late=True, resumable=False),)
 
 
 class TestOnTheCPU(BatchEnvContract):

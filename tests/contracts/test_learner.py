@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from configs.residual_builder import ResidualLearnerConfig, build_residual
 from policies.bases.queued import QueuedPolicy
 from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
@@ -15,11 +14,14 @@ from policies.trunks.kinds import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
-from robot_rl.learners.off_policy import Precision, RewardScaling
-from robot_rl.learners.offline.iql import IQL
-from robot_rl.learners.offline.qc import QC
-from robot_rl.learners.sac import SAC, ActorValue, EntropyAt
-from robot_rl.learners.td3 import TD3, ClimbedValue
+from robot_rl.learners.iql import IQL
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.optimization import Precision
+from robot_rl.learners.qc import QC
+from robot_rl.learners.residual import Residual, ResidualConfig
+from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.sac import SAC, EntropyAt
+from robot_rl.learners.td3 import TD3
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.bases import based
@@ -83,7 +85,7 @@ CASES = (
         "sac with flash", sac(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash))
     ),
     LearnerCase("sac with one critic", sac(critic={"members": 1})),
-    LearnerCase("sac with five critics", sac(critic={"members": 5}, actor_value=ActorValue.mean)),
+    LearnerCase("sac with five critics", sac(critic={"members": 5}, actor_value=ActorObjective.mean)),
     LearnerCase("sac without entropy in the target", sac(entropy_in_target=False, n_step=3)),
     LearnerCase("sac with a late actor", sac(actor_interval=2, max_grad_norm=0.5)),
     LearnerCase(
@@ -183,22 +185,22 @@ CASES = (
         "td3 as fast_td3 sets it",
         td3(
             values=ValueConfig(atoms=21), target_actor=False, delay_targets=False,
-            actor_value=ClimbedValue.min, exploration_min=0.001, exploration_max=0.4,
+            actor_value=ActorObjective.min, exploration_min=0.001, exploration_max=0.4,
             weight_decay=0.1, tau=0.1, actor={"last_layer_std": 0.01},
         ),
     ),
     LearnerCase(
         "td3 with five critics of their own",
-        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ClimbedValue.mean),
+        td3(critic={"members": 5}, target_rule=TargetRule.own, actor_value=ActorObjective.mean),
     ),
 )  # fmt: skip
 
 
 def residual(spec: EnvSpec, seed: int, **settings: Any) -> SAC:
     critic = QEnsembleConfig(hidden=[16], members=4)
-    config = ResidualLearnerConfig(batch_size=8, critic=critic, **settings)
+    config = ResidualConfig(batch_size=8, critic=critic, **settings)
     config.actor.hidden = [16]
-    return build_residual(config, spec, seed=seed)
+    return Residual(config, spec, seed=seed)
 
 
 def residual_of_executed_actions(spec: EnvSpec, seed: int) -> SAC:
@@ -206,7 +208,7 @@ def residual_of_executed_actions(spec: EnvSpec, seed: int) -> SAC:
 
 
 def residual_of_some_critics(spec: EnvSpec, seed: int) -> SAC:
-    return residual(spec, seed, target_members=2, actor_value=ActorValue.mean)
+    return residual(spec, seed, target_members=2, actor_value=ActorObjective.mean)
 
 
 class TestResidual(LearnerContract):

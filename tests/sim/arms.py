@@ -19,6 +19,7 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
 from tests.sim.joint_robots import joint_robot
+from tests.sim.stepping import weights
 
 CPU = torch.device("cpu")
 TERMS = ("joint_position", "joint_velocity", "end_effector_error_b", "last_action")
@@ -114,7 +115,7 @@ def arm_worlds(
         lowest_height=lowest_height,
         start_position=0.2,
         randomization=drawn,
-        reward={"closeness": 1.0, "distance": -1.0, "speed": -0.01, "smoothness": -0.1},
+        reward=weights("reach", closeness=1.0, distance=-1.0, speed=-0.01, smoothness=-0.1),
         actor=[*terms, TermConfig(term="joint_position", history=3)],
         critic=[*terms, TermConfig(term="sensed/plant")],
     )

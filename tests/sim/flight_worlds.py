@@ -1,6 +1,7 @@
 """Crazyflie worlds for the tests of sim: the robot of configs/robot, a task, a few worlds."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,8 +15,10 @@ from sim.env import SimEnv
 from sim.physics.multirotor_model import MultirotorModel
 from sim.robots.multirotor_robot import MultirotorConfig
 from sim.robots.multirotor_simulation import MultirotorSimulation
+from sim.tasks.flights.flight import RewardWeightsConfig
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from tests.sim.stepping import context, weights
 
 _YAML = Path(__file__).resolve().parents[2] / "configs" / "robot" / "crazyflie.yaml"
 CPU = torch.device("cpu")
@@ -48,21 +51,19 @@ def flight_env(
 ) -> SimEnv:
     """Worlds of a flight task, as those of `build_env` are made; all begin at once."""
     robot = crazyflie(plant)
+    if not task.reward.initial:
+        task = replace(task, reward=RewardWeightsConfig(initial=weights("hover")))
     simulation = MultirotorSimulation(
         robot, task.randomization, num_worlds=num_worlds, device=CPU, seed=seed + 1,
         **robot.simulation_arguments(task, evaluation=evaluation),
     )  # fmt: skip
-    arguments = {
-        "num_worlds": num_worlds,
-        "control_dt": simulation.control_dt,
-        "hover_action": robot.hover_action,
-        "device": CPU,
-        "evaluation": evaluation,
-    }
+    worlds = context(
+        num_worlds, simulation.control_dt, hover_action=robot.hover_action, evaluation=evaluation
+    )
     if isinstance(task, HoverConfig):
-        made = HoverTask(task, **arguments)
+        made = HoverTask(task, worlds)
     else:
-        made = TrackingTask(task, **arguments)
+        made = TrackingTask(task, worlds)
     return SimEnv(
         simulation,
         made,

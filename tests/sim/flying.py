@@ -19,6 +19,7 @@ from sim.tasks.flights.gates import GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
 from tests.sim.flight_worlds import CPU, crazyflie
+from tests.sim.stepping import weights
 
 ACTOR = ("position_error_w", "orientation_matrix", "linear_velocity_w", "angular_velocity_b")
 TASKS = {
@@ -37,7 +38,9 @@ def task_config(task: str, **changes: Any) -> Any:
         "evaluation_radius": 0.35,
         "start": start,
         "evaluation_start": start,
-        "reward": RewardWeightsConfig(initial={"alive": 1.0, "distance": -0.5, "effort": -0.1}),
+        "reward": RewardWeightsConfig(
+            initial=weights("hover", alive=1.0, distance=-0.5, effort=-0.1)
+        ),
         "randomization": MultirotorRandomization(action_delay=[0.0, 0.03]),
         "actor": [*terms, TermConfig(term="last_action", history=3)],
         "critic": [*terms, TermConfig(term="sensed/rotor_speed"), TermConfig(term="sensed/plant")],
@@ -47,7 +50,8 @@ def task_config(task: str, **changes: Any) -> Any:
     elif task == "gates":
         del values["evaluation_radius"]
         values["course"] = CourseConfig(gates=3, spacing=[0.7, 0.75])
-        values["radius"], values["reward"] = 0.8, {"alive": 1.0, "progress": 0.5, "passed": 5.0}
+        values["radius"] = 0.8
+        values["reward"] = weights("gates", alive=1.0, progress=0.5, passed=5.0)
         terms = [TermConfig(term=name) for name in ("preview_w", "goal/gate_normals_w")]
         values["actor"] += terms
         values["critic"] += [*terms, TermConfig(term="goal/gates_ahead")]

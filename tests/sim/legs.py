@@ -23,6 +23,7 @@ from sim.tasks.legs.motion import MotionTask, MotionTaskConfig
 from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from sim.tasks.legs.velocity import VelocityConfig, VelocityTask
 from tests.sim.joint_robots import joint_robot
+from tests.sim.stepping import weights
 
 CPU = torch.device("cpu")
 STEPS = 12
@@ -51,7 +52,7 @@ def velocity_config(**changes: Any) -> VelocityConfig:
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,
         "goal_time": 0.08,
-        "reward": {"alive": 0.2, "velocity": 1.0, "slip": -0.1, "gait": 1.0},
+        "reward": weights("velocity", alive=0.2, velocity=1.0, slip=-0.1, gait=1.0),
         "actor": [*terms, TermConfig(term="last_action", history=3)],
         "critic": [
             *terms,
@@ -134,7 +135,7 @@ def stand_up_worlds(
         "success_window": 0.1,
         "fallen": FallenConfig(count=16, seconds=0.5),
         "randomization": JointRandomization(**DRAWN),
-        "reward": {"upright": 1.0, "height": 1.0, "speed": -0.001},
+        "reward": weights("stand_up", upright=1.0, height=1.0, speed=-0.001),
         "actor": [*terms, TermConfig(term="last_action", history=2)],
         "critic": [*terms, TermConfig(term="state/position_w"), TermConfig(term="sensed/plant")],
     }
@@ -173,7 +174,7 @@ def motion_config(**changes: Any) -> MotionTaskConfig:
         "motion": MotionConfig(script=ScriptConfig(kind=Script.walk, period=0.6)),
         "scene": SceneConfig(bodies=BODIES),
         "ends": BODIES[1:],
-        "reward": {"anchor_position": 0.5, "body_position": 1.0, "joint_limit": -1.0},
+        "reward": weights("motion", anchor_position=0.5, body_position=1.0, joint_limit=-1.0),
         "actor": [*terms, TermConfig(term="last_action", history=2)],
         "critic": [*terms, *(TermConfig(term=name) for name in true)],
     }
@@ -236,7 +237,7 @@ def clutter_config(*, noise: bool = True, **changes: Any) -> ClutterConfig:
         "episode_length": STEPS * 0.02,
         "success_window": 0.1,
         "scene": SceneConfig(clutter=CORRIDOR, measured={"potential_field": mapped}),
-        "reward": {"alive": 0.2, "progress": 1.0, "near": -0.3, "collision": -1.0, "gait": 1.0},
+        "reward": weights("clutter", alive=0.2, progress=1.0, near=-0.3, collision=-1.0, gait=1.0),
         "actor": [*terms, TermConfig(term="last_action", history=2)],
         "critic": [*terms, *(TermConfig(term=name) for name in true)],
     }

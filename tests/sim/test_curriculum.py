@@ -11,6 +11,7 @@ from sim.physics.multirotor_model import PARAM_COLUMNS
 from sim.randomization import LEVEL, CurriculumConfig, RangeCurriculum, WorldLevels
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.robots.multirotor_robot import MultirotorRandomization
+from sim.task import TaskContext
 from sim.tasks.arms.reach import ReachTask
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.arms import STEPS, arm_worlds
@@ -135,9 +136,9 @@ def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_rang
 class ClimbingReach(ReachTask):
     """Reach with a level for every world."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.curriculum = WorldLevels(kwargs["num_worlds"], 5, CPU, start=2)
+    def __init__(self, config: Any, context: TaskContext) -> None:
+        super().__init__(config, context)
+        self.curriculum: WorldLevels = WorldLevels(context.num_envs, 5, CPU, start=2)
 
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])

@@ -9,10 +9,8 @@ from robot_rl.core.errors import NonFiniteError, ShapeError, SpecMismatchError
 from robot_rl.core.observation import TermConfig
 from sim.env import SimEnv
 from sim.robots.multirotor_simulation import MultirotorSimulation
-from sim.tasks.flights.flight import REWARD_NAMES
 from tests.sim.flying import flight_worlds, robot_config, task_config
-
-ALIVE = REWARD_NAMES.index("alive")
+from tests.sim.stepping import weights
 
 
 def actions(env: SimEnv, count: int) -> torch.Tensor:
@@ -24,7 +22,6 @@ def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
     env = flight_worlds("hover", 3)
     assert env.spec.action_size == 4
     assert env.spec.control_dt == pytest.approx(0.01)
-    assert env.spec.reward_names == env.task.reward_names
     assert env.spec.robot is env.simulation.robot
     assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
     assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
@@ -105,7 +102,7 @@ def test_a_nan_reward_names_its_term_and_world_and_the_row_is_invalid() -> None:
 
     def spoil(*arguments: Any) -> Any:
         outcome = evaluate(*arguments)
-        outcome.reward_terms[3, env.spec.reward_names.index("heading")] = torch.nan
+        outcome.reward_terms["heading"][3] = torch.nan
         return outcome
 
     env.task.evaluate = spoil  # type: ignore[method-assign]  # a task with a bug
@@ -119,23 +116,24 @@ def test_reward_weights_follow_the_world_steps_of_the_curriculum() -> None:
     curriculum = ramp(task_config("hover"))
     env = flight_worlds("hover", 10, evaluation=False, reward=curriculum)
     env.reset(seed=0)
-    weights = []
+    alive = env.spec.reward_names.index("alive")
+    found = []
     for action in actions(env, 6):
         step = env.step(action)
         assert step.reward_weights is not None
-        weights.append(float(step.reward_weights[ALIVE]))
+        found.append(float(step.reward_weights[alive]))
     # From 1 to 3 between 20 and 40 world-steps, ten of which are made at once.
-    assert weights == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
+    assert found == pytest.approx([1.0, 1.0, 2.0, 3.0, 3.0, 3.0])
     env.reset(seed=0)
     env.set_global_step(20)  # of which other processes made some
     followed = env.step(actions(env, 1)[0]).reward_weights
     assert followed is not None
-    assert followed[ALIVE] == 2.0
+    assert followed[alive] == 2.0
     outcome = flight_worlds("hover", 10, reward=curriculum)  # evaluations compare over a run
     outcome.reset(seed=0)
     weighed = outcome.step(actions(outcome, 1)[0]).reward_weights
     assert weighed is not None
-    assert weighed[ALIVE] == 3.0
+    assert weighed[alive] == 3.0
 
 
 @pytest.mark.parametrize("task", ["hover", "tracking"])
@@ -176,4 +174,6 @@ def multirotors(env: SimEnv) -> MultirotorSimulation:
 
 
 def ramp(task: Any) -> Any:
-    return type(task.reward)(initial={"alive": 1.0}, final={"alive": 3.0}, ramp=[20.0, 40.0])
+    return type(task.reward)(
+        initial=weights("hover", alive=1.0), final={"alive": 3.0}, ramp=[20.0, 40.0]
+    )

@@ -22,11 +22,12 @@ from sim.scenes.height_scan import mirror_scan, scan_points
 from sim.scenes.terrain import ScanConfig
 from sim.task import InitialState
 from sim.tasks.legs.gait import Gait, GaitConfig
-from sim.tasks.legs.velocity import CLOCK, GOAL, REWARD_NAMES, VelocityTask
+from sim.tasks.legs.velocity import CLOCK, GOAL, VelocityTask
 from tests.compositions import composed
 from tests.robot_rl.core.test_mirror import walker
 from tests.sim.joint_robots import joint_robot
 from tests.sim.legs import CPU, TERMS, go2, leg_worlds
+from tests.sim.stepping import weights
 
 SEEN = (
     *TERMS, "last_action", "orientation_matrix", "linear_velocity_w", "state/position_w",
@@ -41,7 +42,7 @@ def worlds(**changes: Any) -> SimEnv:
     actor = [TermConfig(term=name, history=HISTORY, scale=0.5) for name in (*TERMS, "last_action")]
     values: dict[str, Any] = {
         "randomization": JointRandomization(), "episode_length": 2.0, "max_tilt": 4.0,
-        "lowest_height": -9.0, "reward": dict.fromkeys(REWARD_NAMES, 1.0),
+        "lowest_height": -9.0, "reward": dict.fromkeys(weights("velocity"), 1.0),
         "actor": actor, "critic": [TermConfig(term=name) for name in SEEN],
     }  # fmt: skip
     env = leg_worlds(2, noise=False, robot=go2(noise=False), seed=3, **(values | changes))

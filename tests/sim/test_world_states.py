@@ -10,6 +10,7 @@ from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from sim.experts.catalog import scripted_expert
 from sim.simulation import WorldStates
+from sim.viewing.held_goals import HeldGoals
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.sim.hands import hand_worlds
@@ -140,7 +141,7 @@ def test_what_cannot_begin_anywhere_says_why() -> None:
     with pytest.raises(ConfigError, match="a curriculum follows successes"):
         _ = WorldStates(env.simulation, env.task, has_curriculum=True).widths
     with pytest.raises(ConfigError, match="remembers more of an episode than its goals"):
-        _ = WorldStates(env.simulation, object(), has_curriculum=False).widths  # pyright: ignore[reportArgumentType]
+        _ = WorldStates(env.simulation, HeldGoals(env.task), has_curriculum=False).widths
     with pytest.raises(ConfigError, match="expected a robot with joints"):
         _ = WorldStates(object(), env.task, has_curriculum=False).widths
 

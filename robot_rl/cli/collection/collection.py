@@ -1,39 +1,203 @@
-"""One collection: from a command line to a data set that holds so many episodes."""
+"""One collection: from a command line to a data set that holds so many episodes.
 
+Everything that decides the episodes of one command (envs, experts, disturbance, seed, number of
+envs) has a digest. It is part of every episode's source, `<expert> <digest>/<number>`, so that the
+same command goes on where it was, and lies in `meta/collected_<digest>.json` with what it is the
+digest of.
+"""
+
+import json
 import logging
+import re
 import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from configs.builders import run_device
 from configs.catalog import GROUPS
 from configs.compose import changed_keys, compose, from_plain, to_plain
 from configs.schema import RunConfig, component_of, make_env
-from robot_rl.cli.collection.experts import Casting, config_of, make_expert
-from robot_rl.cli.collection.options import CollectOptions, read_shares
-from robot_rl.cli.collection.rounds import Attempt, Rounds
-from robot_rl.cli.collection.states import state_widths, states_of
-from robot_rl.cli.collection.stream import Stream, stream_of
-from robot_rl.cli.collection.tally import Tallies
+from robot_rl.cli.collection.experts import Casting, Expert, config_of, make_expert
+from robot_rl.cli.collection.options import CollectOptions, Share, read_shares
+from robot_rl.cli.collection.rounds import Attempt, Rounds, state_widths, states_of
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, DatasetError
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.files.manifest import is_dataset
 from robot_rl.datasets.recorder import left_out, spec_of
+from robot_rl.datasets.repair import COLLECTED
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.datasets.writer import DatasetWriter, check_free
+from robot_rl.training.reporting.console import format_number, format_percent
+from robot_rl.training.reporting.statistics import wilson_interval
+from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
+from robot_rl.training.storage.durable import replace_file, storage_errors
 
 _DEFAULTS = ("num_envs=16", "device=cpu")
-_OWN = ("seed", "num_envs", "device", "threads")
+_RUN_FIELDS = ("seed", "num_envs", "device", "threads")
 """Fields of a run that a collection follows, beside its task, robot and environment."""
-_INTERVAL = 5.0
+_PROGRESS_INTERVAL = 5.0
 """Between two lines of progress [s]."""
+_DIGEST_LETTERS = 8
+_DECIDING_OPTIONS = ("noise", "bursts", "burst_steps", "noise_seconds", "starts", "words")
+"""Options that change what an episode is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Episodes of one command, numbered from 0."""
+
+    content: dict[str, Any]
+    """Settings that decide them."""
+
+    @property
+    def name(self) -> str:
+        """Digest of the content."""
+        return config_hash(self.content)[:_DIGEST_LETTERS]
+
+    def source(self, expert: str, number: int) -> str:
+        """Source that is stored with an episode."""
+        return f"{expert} {self.name}/{number}"
+
+    def numbers(self, sources: Sequence[str]) -> set[int]:
+        """Numbers of the episodes of this stream, out of all sources of a data set."""
+        found = (re.fullmatch(rf".* {self.name}/(\d+)", one) for one in sources)
+        return {int(one[1]) for one in found if one}
+
+    def describe(self, folder: Path) -> None:
+        """Write into a data set what the digest stands for.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+        path = folder / "meta" / COLLECTED.format(self.name)
+        if path.exists():
+            return
+        content = {
+            **self.content,
+            "git": git_state(Path(__file__).parent),
+            "packages": package_versions(),
+        }
+        with storage_errors("write", path):
+            replace_file(path, json.dumps(content, indent=1).encode())
+
+
+def stream_of(
+    options: CollectOptions, config: RunConfig, shares: Sequence[Share], experts: Sequence[Expert]
+) -> Stream:
+    """The stream of a command.
+
+    Args:
+        options: Of the command.
+        config: Its worlds.
+        shares: Of the experts.
+        experts: Who acts, in the same order.
+    """
+    plain = to_plain(config)
+    played = [
+        {"name": expert.name, "identity": expert.identity, "share": one.share}
+        for one, expert in zip(shares, experts, strict=True)
+    ]
+    worlds = {key: plain[key] for key in ("schemas", "env", "task", "robot")}
+    worlds["schemas"] = {k: v for k, v in worlds["schemas"].items() if k != "learner"}
+    return Stream(content={
+        "experts": played,
+        **{name: str(getattr(options, name)) for name in _DECIDING_OPTIONS},
+        "seed": config.seed,
+        "num_envs": config.num_envs,
+        "worlds": worlds,
+    })  # fmt: skip
+
+
+@dataclass
+class Tally:
+    """Episodes of one expert."""
+
+    name: str
+    successes: int = 0
+    returns: list[float] = field(default_factory=list[float])
+    lengths: list[int] = field(default_factory=list[int])
+
+    @property
+    def count(self) -> int:
+        """Episodes."""
+        return len(self.lengths)
+
+    def add(self, episode: Episode) -> None:
+        """Count an episode."""
+        self.successes += int(episode.success[-1])
+        self.returns.append(float(episode.reward.sum(dtype=np.float64)))
+        self.lengths.append(episode.num_steps)
+
+    def line(self, width: int, *, control_dt: float, judged: bool) -> str:
+        """Summary of its episodes."""
+        if not self.count:
+            return f"{self.name:<{width}} played none"
+        low, high = wilson_interval(self.successes, self.count)
+        rate = self.successes / self.count
+        success = (
+            f"{self.successes} of {self.count} succeeded, {format_percent(rate)} "
+            f"(95 % interval {format_percent(low)} to {format_percent(high)})"
+            if judged
+            else f"{self.count} episodes, success is not judged"
+        )
+        spread = format_number(float(np.std(self.returns)))
+        shortest, longest = (
+            f"{n * control_dt:.2f}" for n in (min(self.lengths), max(self.lengths))
+        )
+        seconds = shortest if shortest == longest else f"{shortest} to {longest}"
+        return (
+            f"{self.name:<{width}} {success}; return {format_number(float(np.mean(self.returns)))} "
+            f"(deviation {spread}); {seconds} s"
+        )
+
+
+class Tallies:
+    """Of all experts."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Begin empty."""
+        self.each = [Tally(name) for name in names]
+        self.given_up = 0
+        """Episodes in which the engine gave the world up."""
+
+    @property
+    def played(self) -> int:
+        """Episodes, those given up included."""
+        return sum(one.count for one in self.each) + self.given_up
+
+    @property
+    def steps(self) -> int:
+        """Transitions of all episodes."""
+        return sum(sum(one.lengths) for one in self.each)
+
+    @property
+    def successes(self) -> int:
+        """Of all experts."""
+        return sum(one.successes for one in self.each)
+
+    def add(self, attempt: Attempt) -> None:
+        """Count an episode."""
+        if attempt.episode is None:
+            self.given_up += 1
+        else:
+            self.each[attempt.expert].add(attempt.episode)
+
+    def lines(self, *, control_dt: float, judged: bool) -> list[str]:
+        """Summary of the collection."""
+        width = max(8, *(len(one.name) for one in self.each))
+        lines = [one.line(width, control_dt=control_dt, judged=judged) for one in self.each]
+        if self.given_up:
+            lines.append(f"{'left out':<{width}} {self.given_up}: the engine gave their worlds up")
+        return lines
 
 
 def configure(options: CollectOptions, overrides: Sequence[str]) -> RunConfig:
@@ -44,11 +208,11 @@ def configure(options: CollectOptions, overrides: Sequence[str]) -> RunConfig:
     """
     keys = changed_keys(overrides)
     for key in keys:
-        if key not in (*GROUPS, *_OWN) and not key.startswith(("env.", "task.", "robot.")):
+        if key not in (*GROUPS, *_RUN_FIELDS) and not key.startswith(("env.", "task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in a collection; what can be changed are its options "
-                f"({', '.join(vars(options))}), {', '.join(_OWN)}, and fields of task, robot and "
-                "env (task.<field>)"
+                f"({', '.join(vars(options))}), {', '.join(_RUN_FIELDS)}, and fields of task, "
+                "robot and env (task.<field>)"
             )
     found = [config_of(one.expert) for one in read_shares(options.expert)]
     trained = next((one for one in found if one is not None), None)
@@ -155,7 +319,7 @@ class _Collection:
 
     def _progress(self) -> None:
         now = time.monotonic()
-        if now - self._told < _INTERVAL:
+        if now - self._told < _PROGRESS_INTERVAL:
             return
         self._told = now
         tallies = self._tallies
@@ -196,7 +360,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _place(options: CollectOptions) -> Path:
-    """Where the data set goes, or lies."""
+    """Folder of the data set."""
     if not options.out:
         raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
     folder = Path(options.out)

@@ -1,4 +1,4 @@
-"""Who acts in collected episodes, and which of them plays which."""
+"""Experts that act in collected episodes, and the episodes that each of them plays."""
 
 import hashlib
 import json
@@ -11,13 +11,7 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
 from robot_rl.cli.parts import load_policy, seen_groups
-from robot_rl.cli.viewing.agents import (
-    BundleAgent,
-    PolicyAgent,
-    RandomAgent,
-    ScriptedAgent,
-    ZeroAgent,
-)
+from robot_rl.cli.viewing import BundleAgent, PolicyAgent, RandomAgent, ScriptedAgent, ZeroAgent
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder
@@ -36,7 +30,7 @@ class Expert:
     name: str
     """As it is stored with every episode."""
     identity: str
-    """What tells it from others of this name: a digest of its weights."""
+    """Digest of its weights, by which it differs from others of this name."""
     disturbed: bool
     """False where actions are random anyway."""
     make: Callable[[int], Agent]
@@ -96,7 +90,7 @@ def config_of(name: str) -> RunConfig | None:
 
 
 class Casting:
-    """Who plays which episode: always as near to the shares as whole episodes allow."""
+    """Assignment of episodes to experts, as near to the shares as whole episodes allow."""
 
     def __init__(self, shares: Sequence[Share]) -> None:
         """Begin with the first episode."""

@@ -11,18 +11,91 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.cli.collection.disturbance import Disturbance
 from robot_rl.cli.collection.experts import Casting, Expert
 from robot_rl.cli.collection.options import CollectOptions
-from robot_rl.cli.collection.states import state_widths, states_of
-from robot_rl.core.env import BatchEnv, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, Obs, SupportsStateReset
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.recorder import EpisodeRecorder, spec_of
+from sim.env import SimEnv
 from sim.viewing.player import Agent
 
-_SEEDS = 2**31
+_MAX_SEED = 2**31
 """Foreign environments take no larger seeds."""
+
+
+class Disturbance:
+    """Gaussian noise, and bursts: a random action that is held for a while.
+
+    With it a data set also shows what to do beside the expert's way.
+    """
+
+    def __init__(self, options: CollectOptions, spec: EnvSpec, mask: Tensor) -> None:
+        """Prepare N worlds; `begin` starts their episodes.
+
+        Args:
+            options: How much, and for how long.
+            spec: The environment.
+            mask: Worlds whose actions are disturbed, (N,) bool.
+        """
+        self._options, self._mask = options, mask[:, None]
+        self._shape = (spec.num_envs, spec.action_size)
+        self._steps = options.noise_seconds / spec.control_dt  # may be infinite
+        self._generator = torch.Generator(device=spec.device)
+        self._held = torch.zeros(self._shape, device=spec.device)
+        self._left = torch.zeros(spec.num_envs, dtype=torch.int64, device=spec.device)
+        self._step = 0
+
+    def begin(self, seed: int) -> None:
+        """Episodes begin in all worlds."""
+        self._generator.manual_seed(derive_seed(seed, "disturbed actions"))
+        self._left.zero_()
+        self._step = 0
+
+    def __call__(self, action: Tensor) -> Tensor:
+        """Actions of one step, disturbed, (N, A), in [-1, 1]."""
+        self._step += 1
+        if self._step > self._steps:
+            return action
+        options = self._options
+        noise = torch.randn(self._shape, generator=self._generator, device=action.device)
+        changed = (action + options.noise * noise).clamp(-1.0, 1.0)
+        if options.bursts:
+            changed = self._burst(changed)
+        return torch.where(self._mask, changed, action)
+
+    def _burst(self, action: Tensor) -> Tensor:
+        rows, device = self._shape[0], action.device
+        chance = torch.rand(rows, generator=self._generator, device=device)
+        anew = 2 * torch.rand(self._shape, generator=self._generator, device=device) - 1
+        begins = (chance < self._options.bursts) & (self._left == 0)
+        self._held = torch.where(begins[:, None], anew, self._held)
+        self._left = torch.where(begins, self._options.burst_steps, self._left)
+        action = torch.where((self._left > 0)[:, None], self._held, action)
+        self._left = (self._left - 1).clamp_min(0)
+        return action
+
+
+def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | None:
+    """Source of the states of the envs; None where none were asked for.
+
+    Raises:
+        ConfigError: They were, and this environment does not tell them.
+    """
+    if not options.states:
+        return None
+    if not isinstance(env, SimEnv):
+        raise ConfigError(
+            f"states=true was asked for, and {type(env).__name__} does not tell the states of its "
+            "worlds; expected env=sim"
+        )
+    return env
+
+
+def state_widths(source: SupportsStateReset | None) -> dict[str, int]:
+    """Parts of the states that are stored, with their widths; empty where none are."""
+    return {} if source is None else dict(source.state_widths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +105,7 @@ class Attempt:
     number: int
     """Counted from 0 over all rounds."""
     expert: int
-    """Who played it."""
+    """Index of the expert that played it."""
     episode: Episode | None
     """None where the engine gave the world up."""
 
@@ -86,7 +159,7 @@ class Rounds:
         count = self._env.spec.num_envs
         cast = self._casting.of(number * count, count)
         # By N, too: fewer worlds would draw the same first starts.
-        seed = derive_seed(self._seed, f"round {number} of {count} worlds") % _SEEDS
+        seed = derive_seed(self._seed, f"round {number} of {count} worlds") % _MAX_SEED
         act = self._actors(cast, worlds, seed)
         obs = self._begin(seed)
         playing = np.arange(count) < worlds

@@ -17,7 +17,6 @@ from robot_rl.cli.command_line import missing_package
 from robot_rl.cli.evaluation.trial_options import EvaluateOptions
 from robot_rl.cli.evaluation.trial_record import STATISTICS, Trial
 from robot_rl.cli.parts import load_policy, run_path
-from robot_rl.cli.pictures import draw_policy
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate
@@ -132,6 +131,8 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         found["video"] = "none: foreign environments are not filmed"
     elif options.video and isinstance(trial.env, SimEnv):
         try:
+            from robot_rl.cli.pictures import draw_policy  # matplotlib: not for all
+
             policy = trial.policy.module
             found |= draw_policy(folder, trial.config, trial.env, policy, seed=options.seed)
         except ModuleNotFoundError as error:

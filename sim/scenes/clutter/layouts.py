@@ -90,19 +90,19 @@ class Corridors:
     """Corridors of N worlds, on levels that follow success in training."""
 
     def __init__(
-        self, config: CorridorConfig, *, num_worlds: int, device: torch.device, evaluation: bool
+        self, config: CorridorConfig, *, num_envs: int, device: torch.device, evaluation: bool
     ) -> None:
         """Put every world on its lowest level.
 
         Args:
             config: The distribution.
-            num_worlds: N.
+            num_envs: N.
             device: Where the worlds live.
             evaluation: Draw levels uniformly.
         """
         self.config, self._evaluation = config, evaluation
         self._layouts = Layouts(config, device)
-        self.levels = WorldLevels(num_worlds, config.levels, device)
+        self.levels = WorldLevels(num_envs, config.levels, device)
 
     def begin(self, rows: EnvSelection, generator: torch.Generator) -> Layout:
         """Corridors for the picked worlds."""

@@ -7,16 +7,14 @@ from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
+from sim.task import TaskContext
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 
 END_EFFECTOR = "end_effector_position_b"
-COST_NAMES = ("speed", "overspeed", "smoothness")
-"""Costs of moving, the last terms of every such task; weighted negatively."""
 
 
 @dataclass(kw_only=True)
@@ -57,12 +55,13 @@ class ArmTaskConfig:
 class Arm:
     """The arm of a task: where it begins and what its motion costs."""
 
-    def __init__(self, config: ArmTaskConfig, robot: RobotSpec, device: torch.device) -> None:
+    def __init__(self, config: ArmTaskConfig, context: TaskContext) -> None:
         """Read the robot.
 
         Raises:
             SpecMismatchError: It has no gripper or does not know its end effector.
         """
+        robot, device = context.robot, context.device
         if robot.gripper is None or END_EFFECTOR not in robot.sensors:
             raise SpecMismatchError(
                 f"the task asks robot '{robot.name}' for a gripper and a sensor '{END_EFFECTOR}'; "
@@ -87,15 +86,26 @@ class Arm:
             "gripper_opening": torch.full_like(position[:, :1], opening),
         })  # fmt: skip
 
-    def costs(self, true_state: RobotState, action: Tensor, last_action: Tensor) -> list[Tensor]:
-        """Terms `COST_NAMES`, (N,) each.
-
-        They are the square of the joints' speed [rad^2/s^2], the fraction by which joints leave
-        their speed limits, one for each at most, and the square of the action's change.
-        """
+    def costs(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor
+    ) -> dict[str, Tensor]:
+        """Costs of moving, the last reward terms of every task with an `Arm`."""
         rates = true_state.joint_velocity
-        excess = (rates.abs() / self._speed_limit - 1).clamp(0.0, 1.0)
-        return [square_sum(rates), excess.sum(-1), square_sum(action - last_action)]
+        return {
+            "speed": square_sum(rates),  # [rad^2/s^2]
+            "overspeed": overspeed(rates, self._speed_limit).sum(-1),
+            "smoothness": square_sum(action - last_action),
+        }
+
+
+def overspeed(rates: Tensor, limit: Tensor) -> Tensor:
+    """Fraction by which joints exceed their speed limits, (N, J), 1 at most.
+
+    Args:
+        rates: (N, J), [rad/s].
+        limit: (J,), [rad/s].
+    """
+    return (rates.abs() / limit - 1).clamp(0.0, 1.0)
 
 
 def standing(position: Tensor, yaw: Tensor) -> Tensor:

@@ -8,17 +8,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import closeness
-
-REWARD_NAMES = ("alive", "approach", "open", "opened", *COST_NAMES)
-"""Reward terms in order; the first four are gains."""
 
 
 @dataclass(kw_only=True)
@@ -44,50 +40,21 @@ class DrawerConfig(ArmTaskConfig):
         super().__post_init__()
         checks.positive(self, "success_opening", "close")
         checks.box(self, "cabinet_low", "cabinet_high", 2)
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class DrawerTask:
+class DrawerTask(Task):
     """Pull a drawer open."""
 
     begins_anywhere = True
-    reward_names = REWARD_NAMES
-    metric_names = ("opening", "reach")
 
-    def __init__(
-        self,
-        config: DrawerConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: The arm.
-            sensors: True sensors of the worlds, those of sim/scenes/drawer.xml among them.
-            device: Where the worlds live.
-            evaluation: Taken as from every task; training and evaluation draw alike here.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._arm = Arm(config, robot, device)
+    def __init__(self, config: DrawerConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        self._arm = Arm(config, context)
+        sensors = context.sensors  # those of sim/scenes/drawer.xml among them
         self._hand, self._opening = sensors["hand_position"], sensors["drawer_opening"]
-        first = self.episode_steps - round(config.success_window / control_dt)
-        self._missing = EndRecord(num_worlds, device, first)
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
-        self.goal: Mapping[str, Tensor] = {}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+        first = self.episode_steps - round(config.success_window / context.control_dt)
+        self._missing = EndRecord(context.num_envs, context.device, first)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw closed cabinets, and poses before and above them."""
@@ -99,9 +66,6 @@ class DrawerTask:
         front = torch.cat([place, torch.zeros_like(yaw)], dim=-1)
         return InitialState(robot=robot, scene={"cabinet": standing(front, yaw)})
 
-    def advance(self, episode_step: Tensor) -> None:
-        """The cabinet stays where it is."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -109,16 +73,16 @@ class DrawerTask:
         config = self.config
         reach, opening = self._hand.norm(dim=-1), self._opening[:, 0].clone()
         opened = (opening >= config.success_opening).to(opening.dtype)
-        terms = [
-            torch.ones_like(reach),
-            closeness(reach, config.close),
-            (opening / config.success_opening).clamp(0.0, 1.0),
-            opened,
-            *self._arm.costs(true_state, action, last_action),
-        ]
+        terms = {
+            "alive": torch.ones_like(reach),
+            "approach": closeness(reach, config.close),
+            "open": (opening / config.success_opening).clamp(0.0, 1.0),
+            "opened": opened,
+            **self._arm.costs(true_state, action, last_action),
+        }
         self._missing.add(1 - opened, reach, episode_step)
         return StepOutcome(
-            reward_terms=torch.stack(terms, dim=-1),
+            reward_terms=terms,
             terminated=true_state.end_effector_position_b[:, 2] < config.lowest_height,
             success=self._missing.mean_distance == 0,
             metrics={"opening": opening, "reach": reach},

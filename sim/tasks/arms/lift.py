@@ -9,17 +9,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import closeness
-
-REWARD_NAMES = ("alive", "approach", "grasp", "lift", "hold", *COST_NAMES)
-"""Reward terms in order; the first five are gains."""
 
 GOAL = "cube_position"
 HALF_EDGE = 0.0225
@@ -58,53 +54,25 @@ class LiftConfig(ArmTaskConfig):
         checks.positive(self, "line", "success_distance", "farthest", "close")
         checks.box(self, "cube_low", "cube_high", 2)
         checks.box(self, "goal_low", "goal_high", 3)
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class LiftTask:
+class LiftTask(Task):
     """Pick a cube up and hold it at a point."""
 
     begins_anywhere = True
-    reward_names = REWARD_NAMES
-    metric_names = ("distance", "height", "held", "mean_distance")
 
-    def __init__(
-        self,
-        config: LiftConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: The arm.
-            sensors: True sensors of the worlds, those of sim/scenes/cube.xml among them.
-            device: Where the worlds live.
-            evaluation: Taken as from every task; training and evaluation draw alike here.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._arm = Arm(config, robot, device)
-        self._cube = sensors["cube_position"]
-        first = self.episode_steps - round(config.success_window / control_dt)
-        self._distance = EndRecord(num_worlds, device, first)
-        self._loose = EndRecord(num_worlds, device, first)
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+    def __init__(self, config: LiftConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        device, count = context.device, context.num_envs
+        self._arm = Arm(config, context)
+        self._cube = context.sensors["cube_position"]  # of sim/scenes/cube.xml
+        first = self.episode_steps - round(config.success_window / context.control_dt)
+        self._distance = EndRecord(count, device, first)
+        self._loose = EndRecord(count, device, first)
         corners = torch.tensor([config.cube_low, config.cube_high], device=device)
         self._middle = corners.mean(0)
-        self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+        self.goal = {GOAL: torch.zeros(count, 3, device=device)}
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw goals, cubes on the floor, and poses above them with an open gripper."""
@@ -118,9 +86,6 @@ class LiftTask:
         on_floor = torch.cat([place, torch.full_like(yaw, HALF_EDGE)], dim=-1)
         return InitialState(robot=robot, scene={"cube": standing(on_floor, yaw)})
 
-    def advance(self, episode_step: Tensor) -> None:
-        """The goal stays where it is."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -132,21 +97,21 @@ class LiftTask:
         held = ((reach < HELD) & (height > config.line)).to(reach.dtype)
         between = (reach < HELD).to(reach.dtype)  # the cube is where the fingers can hold it
         raised = ((height - HALF_EDGE) / (config.line - HALF_EDGE)).clamp(0.0, 1.0)
-        terms = [
-            torch.ones_like(reach),
-            closeness(reach, config.close),
-            between * (1 - true_state.gripper_opening[:, 0]).clamp(0.0, 1.0),
-            between * raised,
-            held * closeness(distance, config.close),
-            *self._arm.costs(true_state, action, last_action),
-        ]
+        terms = {
+            "alive": torch.ones_like(reach),
+            "approach": closeness(reach, config.close),
+            "grasp": between * (1 - true_state.gripper_opening[:, 0]).clamp(0.0, 1.0),
+            "lift": between * raised,
+            "hold": held * closeness(distance, config.close),
+            **self._arm.costs(true_state, action, last_action),
+        }
         self._distance.add(distance, reach, episode_step)
         self._loose.add(1 - held, reach, episode_step)
         mean = self._distance.mean_distance
         away = (self._cube[:, :2] - self._middle).norm(dim=-1)
         low = hand[:, 2] < config.lowest_height
         return StepOutcome(
-            reward_terms=torch.stack(terms, dim=-1),
+            reward_terms=terms,
             terminated=low | (away > config.farthest),
             success=(mean < config.success_distance) & (self._loose.mean_distance == 0),
             metrics={"distance": distance, "height": height, "held": held, "mean_distance": mean},

@@ -9,17 +9,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.arms.arm import COST_NAMES, Arm, ArmTaskConfig, standing
+from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import closeness
-
-REWARD_NAMES = ("inserted", "approach", "align", "insert", *COST_NAMES)
-"""Reward terms in order; the first four are gains."""
 
 HOLE_DEPTH = 0.04
 """Depth of the hole, as in sim/scenes/hole.xml [m]."""
@@ -65,52 +61,27 @@ class PegConfig(ArmTaskConfig):
         super().__post_init__()
         checks.positive(self, "success_depth", "close", "aligned", "hole_height")
         checks.box(self, "hole_low", "hole_high", 2)
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class PegTask:
+class PegTask(Task):
     """Put a peg into a hole."""
 
     begins_anywhere = True
-    reward_names = REWARD_NAMES
-    metric_names = ("depth", "beside", "inserted")
 
-    def __init__(
-        self,
-        config: PegConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
+    def __init__(self, config: PegConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        self._arm = Arm(config, context)
+        self._tip = context.sensors["peg_position"]  # of sim/scenes/hole.xml
+        first = self.episode_steps - round(config.success_window / context.control_dt)
+        self._outside = EndRecord(context.num_envs, context.device, first)
+        self._ground = torch.tensor([0.0, 0.0, -HOLE_DEPTH], device=context.device)
+        self._weights = dict(config.reward)
+        if config.kind is RewardKind.sparse:
+            self._weights.update({name: 0.0 for name in self._weights if name != "inserted"})
 
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: The arm.
-            sensors: True sensors of the worlds, those of sim/scenes/hole.xml among them.
-            device: Where the worlds live.
-            evaluation: Taken as from every task; training and evaluation draw alike here.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._arm = Arm(config, robot, device)
-        self._tip = sensors["peg_position"]
-        first = self.episode_steps - round(config.success_window / control_dt)
-        self._outside = EndRecord(num_worlds, device, first)
-        paid = REWARD_NAMES[:1] if config.kind is RewardKind.sparse else REWARD_NAMES
-        weights = {name: config.reward.get(name, 0.0) for name in paid}
-        self._weights = [weights.get(name, 0.0) for name in REWARD_NAMES]
-        self._ground = torch.tensor([0.0, 0.0, -HOLE_DEPTH], device=device)
-        self.goal: Mapping[str, Tensor] = {}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights of the terms; a sparse reward pays `inserted` alone."""
         return self._weights
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
@@ -123,9 +94,6 @@ class PegTask:
         mouth = torch.cat([place, torch.full_like(yaw, config.hole_height)], dim=-1)
         return InitialState(robot=robot, scene={"hole": standing(mouth, yaw)})
 
-    def advance(self, episode_step: Tensor) -> None:
-        """The hole stays where it is."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -136,16 +104,16 @@ class PegTask:
         depth = torch.where(inside, -tip[:, 2], 0.0).clamp_min(0.0)
         inserted = (depth >= config.success_depth).to(depth.dtype)
         low = (tip[:, 2] < _NEAR_MOUTH).to(depth.dtype)
-        terms = [
-            inserted,
-            closeness((tip - self._ground).norm(dim=-1), config.close),
-            low * closeness(beside, config.aligned),
-            (depth / config.success_depth).clamp_max(1.0),
-            *self._arm.costs(true_state, action, last_action),
-        ]
+        terms = {
+            "inserted": inserted,
+            "approach": closeness((tip - self._ground).norm(dim=-1), config.close),
+            "align": low * closeness(beside, config.aligned),
+            "insert": (depth / config.success_depth).clamp_max(1.0),
+            **self._arm.costs(true_state, action, last_action),
+        }
         self._outside.add(1 - inserted, beside, episode_step)
         return StepOutcome(
-            reward_terms=torch.stack(terms, dim=-1),
+            reward_terms=terms,
             terminated=true_state.end_effector_position_b[:, 2] < config.lowest_height,
             success=self._outside.mean_distance == 0,
             metrics={"depth": depth, "beside": beside, "inserted": inserted},

@@ -9,16 +9,12 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.arms.arm import ArmTaskConfig
+from sim.tasks.arms.arm import ArmTaskConfig, overspeed
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import square_sum
-
-REWARD_NAMES = ("alive", "closeness", "distance", "speed", "overspeed", "smoothness")
-"""Reward terms in order; all but the first two are costs, weighted negatively."""
 
 GOAL = "end_effector_position_b"
 
@@ -57,51 +53,28 @@ class ReachConfig(ArmTaskConfig):
                 "task.goal_low and goal_high must be points [x, y, z] with low <= high, got "
                 f"{self.goal_low} and {self.goal_high}"
             )
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class ReachTask:
+class ReachTask(Task):
     """Reach random points with the end effector, in any orientation."""
 
     begins_anywhere = True
-    reward_names = REWARD_NAMES
-    metric_names = ("distance", "joint_speed", "overspeed", "mean_distance")
 
-    def __init__(
-        self,
-        config: ReachConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: The arm; it must know where its end effector is.
-            sensors: True sensors of the worlds; this task reads none.
-            device: Where the worlds live.
-            evaluation: Taken as from every task; training and evaluation draw alike here.
+    def __init__(self, config: ReachConfig, context: TaskContext) -> None:
+        """Prepare N envs.
 
         Raises:
             SpecMismatchError: The robot has no end effector that it measures.
         """
+        robot, device, count = context.robot, context.device, context.num_envs
         if GOAL not in robot.sensors:
             raise SpecMismatchError(
                 f"task reach asks robot '{robot.name}' for its end effector, but it declares no "
                 f"sensor '{GOAL}'; it declares {sorted(robot.sensors)}"
             )
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        window = round(config.success_window / control_dt)
-        self._record = EndRecord(num_worlds, device, self.episode_steps - window)
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        super().__init__(config, context)
+        window = round(config.success_window / context.control_dt)
+        self._record = EndRecord(count, device, self.episode_steps - window)
         self._speed_limit = torch.tensor([j.velocity_limit for j in robot.joints], device=device)
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
         default = torch.tensor([joint.default_position for joint in robot.joints], device=device)
@@ -113,13 +86,9 @@ class ReachTask:
         self._lowest = torch.cat([low, limits[:, 0]])
         self._highest = torch.cat([high, limits[:, 1]])
         self._sharpness = 1 / config.close**2
-        self._alive = torch.ones(num_worlds, device=device)
-        self._still = torch.zeros(num_worlds, len(default), device=device)
-        self.goal: Mapping[str, Tensor] = {GOAL: torch.zeros(num_worlds, 3, device=device)}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+        self._alive = torch.ones(count, device=device)
+        self._still = torch.zeros(count, len(default), device=device)
+        self.goal = {GOAL: torch.zeros(count, 3, device=device)}
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw goals in the box, and poses around the default one, at rest."""
@@ -134,9 +103,6 @@ class ReachTask:
             robot=RobotState({"joint_position": position, "joint_velocity": velocity})
         )
 
-    def advance(self, episode_step: Tensor) -> None:
-        """The goal stays where it is."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -144,18 +110,16 @@ class ReachTask:
         position, rates = true_state.end_effector_position_b, true_state.joint_velocity
         distance = torch.linalg.vector_norm(position - self.goal[GOAL], dim=-1)
         joint_speed = torch.linalg.vector_norm(rates, dim=-1)
-        excess = (rates.abs() / self._speed_limit - 1).clamp_(0.0, 1.0)
-        terms = torch.stack(
-            [
-                self._alive,  # an end by the floor must not pay
-                torch.addcmul(self._alive, distance, distance, value=self._sharpness).reciprocal(),
-                distance,  # [m]
-                joint_speed * joint_speed,  # [rad^2/s^2]
-                excess.sum(-1),  # over the limits, as their fraction; one per joint at most
-                square_sum(action - last_action),
-            ],
-            dim=-1,
-        )
+        excess = overspeed(rates, self._speed_limit)
+        near = torch.addcmul(self._alive, distance, distance, value=self._sharpness)
+        terms = {
+            "alive": self._alive,  # an end by the floor must not pay
+            "closeness": near.reciprocal(),
+            "distance": distance,  # [m]
+            "speed": joint_speed * joint_speed,  # [rad^2/s^2]
+            "overspeed": excess.sum(-1),
+            "smoothness": square_sum(action - last_action),
+        }
         self._record.add(distance, joint_speed, episode_step)
         mean_distance = self._record.mean_distance
         return StepOutcome(

@@ -73,21 +73,21 @@ class Courses:
     """One course per world."""
 
     def __init__(
-        self, config: CourseConfig, num_worlds: int, *, robot_radius: float, device: torch.device
+        self, config: CourseConfig, num_envs: int, *, robot_radius: float, device: torch.device
     ) -> None:
         """Start with all gates in the origin.
 
         Args:
             config: The distribution.
-            num_worlds: N.
+            num_envs: N.
             robot_radius: Of the ball that the robot is taken for [m].
             device: Where the worlds live.
         """
         self.config = config
         count = config.gates
-        self.centre = torch.zeros(num_worlds, count, 3, device=device)
+        self.centre = torch.zeros(num_envs, count, 3, device=device)
         """Middle of every opening, (N, K, 3), [m], world axes."""
-        self.normal = torch.zeros(num_worlds, count, 3, device=device)
+        self.normal = torch.zeros(num_envs, count, 3, device=device)
         """Direction of flight through it, (N, K, 3), unit, level, world axes."""
         self._room = 0.5 * config.opening - robot_radius  # for the robot's centre
         self._outside = 0.5 * config.opening + config.bar + robot_radius

@@ -43,12 +43,12 @@ class Curves:
     Random curves are shifted so that they begin in the origin, as the lemniscate does.
     """
 
-    def __init__(self, config: CurveConfig, num_worlds: int, device: torch.device) -> None:
+    def __init__(self, config: CurveConfig, num_envs: int, device: torch.device) -> None:
         """Start with every world's curve resting in the origin."""
         self.config = config
         # amplitude [m], angular frequency [rad/s], phase [rad]
-        self._sines = torch.zeros(num_worlds, 3, 3, HARMONICS, device=device)
-        self._offset = torch.zeros(num_worlds, 3, device=device)
+        self._sines = torch.zeros(num_envs, 3, 3, HARMONICS, device=device)
+        self._offset = torch.zeros(num_envs, 3, device=device)
 
     def draw(self, rows: EnvSelection, generator: torch.Generator) -> None:
         """Draw new curves for the picked worlds."""

@@ -15,12 +15,8 @@ from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks import checks
 from sim.tasks.terms import square_sum
 
-REWARD_NAMES = (
-    "alive", "closeness", "position", "distance", "heading", "velocity", "rates", "effort",
-    "smoothness",
-)  # fmt: skip
-"""Reward terms of every flight task, in order; all but the first two are costs, weighted
-negatively."""
+_OPTIONAL = ("position", "rates")
+"""Terms that a configuration may leave unweighted."""
 
 CLOSE = 0.1
 """Distance at which the term `closeness`, 1 on the goal, has fallen to one half [m]."""
@@ -98,31 +94,30 @@ class RewardWeightsConfig:
     """Weights of the reward terms at the start, at the end, and the way between."""
 
     initial: dict[str, float] = field(default_factory=dict)
-    """Weight of each term at the start; terms left out weigh 0."""
+    """Weight of each term at the start; terms that only `final` names weigh 0 then."""
     final: dict[str, float] = field(default_factory=dict)
     """Weight of each term at the end; terms left out keep their initial weight."""
     ramp: list[float] = field(default_factory=lambda: [0.0, 1.0])
     """World-steps (of all worlds together) between which the weights move linearly."""
 
     def __post_init__(self) -> None:
-        """Refuse unknown terms and ramps that run backwards."""
-        checks.reward([*self.initial, *self.final], REWARD_NAMES)
+        """Refuse ramps that run backwards."""
         if len(self.ramp) != 2 or not 0 <= self.ramp[0] <= self.ramp[1]:
             raise ConfigError(
                 f"reward.ramp must be [from, to] in world-steps, rising, got {self.ramp}"
             )
 
-    def at(self, world_steps: float) -> list[float]:
-        """Weights of `REWARD_NAMES` after so many world-steps; infinity asks for the final ones."""
+    def at(self, env_steps: float) -> dict[str, float]:
+        """Weights after so many steps of all envs together; infinity asks for the final ones."""
         low, high = self.ramp
-        if world_steps >= high:  # asked first: a ramp of no length is a jump
+        if env_steps >= high:  # asked first: a ramp of no length is a jump
             share = 1.0
         else:
-            share = 0.0 if world_steps <= low else (world_steps - low) / (high - low)
-        weights: list[float] = []
-        for name in REWARD_NAMES:
+            share = 0.0 if env_steps <= low else (env_steps - low) / (high - low)
+        weights: dict[str, float] = dict.fromkeys(_OPTIONAL, 0.0)
+        for name in (*self.initial, *self.final):
             first = self.initial.get(name, 0.0)
-            weights.append(first + share * (self.final.get(name, first) - first))
+            weights[name] = first + share * (self.final.get(name, first) - first)
         return weights
 
 
@@ -165,8 +160,8 @@ def reward_terms(
     action: Tensor,
     last_action: Tensor,
     hover_action: Tensor,
-) -> Tensor:
-    """Terms of `REWARD_NAMES`, (N, K), unweighted.
+) -> dict[str, Tensor]:
+    """Unweighted terms of hover and tracking; all but the first two are costs.
 
     Args:
         error: Position relative to the goal, (N, 3), [m].
@@ -178,17 +173,14 @@ def reward_terms(
     """
     square = square_sum(error)
     q_w = true_state.orientation_w[:, 0]
-    return torch.stack(
-        [
-            torch.ones_like(square),
-            1 / (1 + square / CLOSE**2),
-            square,  # [m^2]
-            square.sqrt(),  # [m]
-            1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
-            square_sum(velocity_error),  # [m^2/s^2]
-            square_sum(true_state.angular_velocity_b),  # [rad^2/s^2]
-            square_sum(action - hover_action),
-            square_sum(action - last_action),
-        ],
-        dim=-1,
-    )
+    return {
+        "alive": torch.ones_like(square),
+        "closeness": 1 / (1 + square / CLOSE**2),
+        "position": square,  # [m^2]
+        "distance": square.sqrt(),  # [m]
+        "heading": 1 - q_w * q_w,  # sin^2 of half the angle to level and heading 0
+        "velocity": square_sum(velocity_error),  # [m^2/s^2]
+        "rates": square_sum(true_state.angular_velocity_b),  # [rad^2/s^2]
+        "effort": square_sum(action - hover_action),
+        "smoothness": square_sum(action - last_action),
+    }

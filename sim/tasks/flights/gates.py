@@ -1,6 +1,6 @@
 """Gates: fly through a row of gates in their order, then wait behind the last."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +13,11 @@ from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim.robots.multirotor_robot import MultirotorRandomization
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.flights.course import CourseConfig, Courses
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.terms import closeness, square_sum
-
-REWARD_NAMES = (
-    "alive", "progress", "passed", "waiting", "crash", "heading", "rates", "effort", "smoothness",
-)  # fmt: skip
-"""Reward terms, in order; those from crash on are costs, weighted negatively."""
-
-METRIC_NAMES = ("gates_passed", "distance", "speed")
 
 
 @dataclass(kw_only=True)
@@ -74,7 +67,6 @@ class GatesConfig:
             "pace",
             "close",
         )
-        checks.reward(self.reward, REWARD_NAMES)
         if 2 * self.robot_radius >= self.course.opening:
             raise ConfigError(
                 f"task.robot_radius {self.robot_radius:g} m does not fit through an opening of "
@@ -88,49 +80,27 @@ class GatesConfig:
             )
 
 
-class GatesTask:
+class GatesTask(Task):
     """Fly one course per world."""
 
-    reward_names = REWARD_NAMES
-    metric_names = METRIC_NAMES
-
-    def __init__(
-        self,
-        config: GatesConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        hover_action: Sequence[float],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            hover_action: Action that carries the nominal weight, (A,).
-            device: Where the worlds live.
-            evaluation: Begin at `evaluation_start` instead of `start`.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._dt = control_dt
-        self._start = config.evaluation_start if evaluation else config.start
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
-        self._hover_action = torch.tensor(hover_action, device=device)
+    def __init__(self, config: GatesConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        count, device = context.num_envs, context.device
+        self._dt = context.control_dt
+        self._start = config.evaluation_start if context.evaluation else config.start
+        self._hover_action = torch.tensor(context.hover_action, device=device)
         self._courses = Courses(
-            config.course, num_worlds, robot_radius=config.robot_radius, device=device
+            config.course, count, robot_radius=config.robot_radius, device=device
         )
-        self._worlds = torch.arange(num_worlds, device=device)
-        self._passed = torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        self._before = torch.zeros(num_worlds, 3, device=device)  # position, a step ago [m]
-        self.goal: Mapping[str, Tensor] = self._look()
+        self._env_ids = torch.arange(count, device=device)
+        self._passed = torch.zeros(count, dtype=torch.int64, device=device)
+        self._before = torch.zeros(count, 3, device=device)  # position, a step ago [m]
+        self.goal = self._look()
 
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights of the terms; a configuration may leave `rates` unweighted."""
+        return {"rates": 0.0, **self.config.reward}
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """What a mirror does to normals and to the number of gates ahead."""
@@ -149,9 +119,6 @@ class GatesTask:
             rows.put(self.goal[name], rows.take(values))
         return InitialState(robot=fields)
 
-    def advance(self, episode_step: Tensor) -> None:
-        """Gates stand still; which is the next one changes when the last one has been passed."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -163,26 +130,21 @@ class GatesTask:
         flown = self._courses.fly(self._before, position)
         arrived = self._passed == count
         next_gate = self._passed.clamp(max=count - 1)
-        through = flown.through[self._worlds, next_gate] & ~arrived
+        through = flown.through[self._env_ids, next_gate] & ~arrived
         rates = true_state.angular_velocity_b
         lost = (distance > config.radius) | (rates.norm(dim=-1) > config.max_rates)
         crashed = flown.touched.any(-1) | lost
-        terms = torch.stack(
-            [
-                torch.ones_like(distance),
-                ((was - distance) / self._dt).clamp(max=config.pace),  # [m/s]
-                through.float(),
-                closeness(distance, config.close) * arrived,
-                crashed.float(),
-                1
-                - true_state.orientation_w[:, 0]
-                ** 2,  # sin^2 of half the angle to level, heading 0
-                square_sum(rates),  # [rad^2/s^2]
-                square_sum(action - self._hover_action),
-                square_sum(action - last_action),
-            ],
-            dim=-1,
-        )
+        terms = {
+            "alive": torch.ones_like(distance),
+            "progress": ((was - distance) / self._dt).clamp(max=config.pace),  # [m/s]
+            "passed": through.float(),
+            "waiting": closeness(distance, config.close) * arrived,
+            "crash": crashed.float(),
+            "heading": 1 - true_state.orientation_w[:, 0] ** 2,  # as of hover
+            "rates": square_sum(rates),  # [rad^2/s^2]
+            "effort": square_sum(action - self._hover_action),
+            "smoothness": square_sum(action - last_action),
+        }
         self._before.copy_(position)
         self._passed += through
         for name, values in self._look().items():
@@ -221,10 +183,10 @@ class GatesTask:
         normals = torch.cat([self._courses.normal, torch.zeros_like(places[:, :1])], dim=1)
         first, second = self._passed, (self._passed + 1).clamp(max=count)
         return {
-            "position_w": places[self._worlds, first],
-            "preview_w": places[self._worlds, second],
+            "position_w": places[self._env_ids, first],
+            "preview_w": places[self._env_ids, second],
             "gate_normals_w": torch.cat(
-                [normals[self._worlds, first], normals[self._worlds, second]], dim=-1
+                [normals[self._env_ids, first], normals[self._env_ids, second]], dim=-1
             ),
             "gates_ahead": ((count - self._passed) / count)[:, None],
             "gate_corners_w": self._courses.corners,  # to be drawn

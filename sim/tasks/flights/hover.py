@@ -1,7 +1,7 @@
 """Hover: recover from a thrown start, return to the goal and hold it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
+from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
 from sim.tasks.record import EndRecord
 
 
@@ -34,53 +34,29 @@ class HoverConfig(FlightTaskConfig):
         checks.window(self.success_window, self.episode_length)
 
 
-class HoverTask:
+class HoverTask(Task):
     """Hover over the world's origin."""
 
-    reward_names = REWARD_NAMES
-    metric_names = ("distance", "speed", "mean_distance", "mean_speed")
+    def __init__(self, config: HoverConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        device = context.device
+        self._evaluation = context.evaluation
+        self._start = config.evaluation_start if context.evaluation else config.start
+        self._radius = config.evaluation_radius if context.evaluation else config.radius
+        self._hover_action = torch.tensor(context.hover_action, device=device)
+        window = round(config.success_window / context.control_dt)
+        self._record = EndRecord(context.num_envs, device, self.episode_steps - window)
+        self.goal = {"position_w": torch.zeros(context.num_envs, 3, device=device)}
 
-    def __init__(
-        self,
-        config: HoverConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        hover_action: Sequence[float],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            hover_action: Action that carries the nominal weight, (A,).
-            device: Where the worlds live.
-            evaluation: Begin at `evaluation_start` instead of `start`.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._evaluation = evaluation
-        self._start = config.evaluation_start if evaluation else config.start
-        self._radius = config.evaluation_radius if evaluation else config.radius
-        self._hover_action = torch.tensor(hover_action, device=device)
-        window = round(config.success_window / control_dt)
-        self._record = EndRecord(num_worlds, device, self.episode_steps - window)
-        self.goal: Mapping[str, Tensor] = {"position_w": torch.zeros(num_worlds, 3, device=device)}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms by the curriculum; evaluation always uses the final ones."""
-        return self.config.reward.at(math.inf if self._evaluation else world_steps)
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights by the curriculum; evaluation always uses the final ones."""
+        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw starts around the goal."""
         self._record.clear(rows)
         return InitialState(robot=self._start.draw(rows.count, generator))
-
-    def advance(self, episode_step: Tensor) -> None:
-        """The goal stays where it is."""
 
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
@@ -89,8 +65,7 @@ class HoverTask:
         error = true_state.position_w - self.goal["position_w"]
         velocity = true_state.linear_velocity_w
         terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
-        distance = terms[:, REWARD_NAMES.index("distance")]
-        speed = terms[:, REWARD_NAMES.index("velocity")].sqrt()
+        distance, speed = terms["distance"], terms["velocity"].sqrt()
         self._record.add(distance, speed, episode_step)
         mean_distance, mean_speed = self._record.mean_distance, self._record.mean_speed
         return StepOutcome(

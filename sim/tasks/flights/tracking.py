@@ -1,7 +1,7 @@
 """Tracking: follow a moving goal, a lemniscate or a random smooth curve, with a look ahead."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.flights.curves import CurveConfig, Curves
-from sim.tasks.flights.flight import REWARD_NAMES, FlightTaskConfig, reward_terms
+from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
 from sim.tasks.record import EndRecord
 
 
@@ -53,50 +53,27 @@ class TrackingConfig(FlightTaskConfig):
             raise ConfigError(f"task.preview needs times > 0 s, got {self.preview}")
 
 
-class TrackingTask:
+class TrackingTask(Task):
     """Follow one curve per world."""
 
-    reward_names = REWARD_NAMES
-    metric_names = ("distance", "speed", "rms_distance")
-
-    def __init__(
-        self,
-        config: TrackingConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        hover_action: Sequence[float],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            hover_action: Action that carries the nominal weight, (A,).
-            device: Where the worlds live.
-            evaluation: Use the evaluation's curves and starts.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._evaluation = evaluation
-        self._start = config.evaluation_start if evaluation else config.start
-        self._radius = config.evaluation_radius if evaluation else config.radius
-        curve = config.evaluation_curve if evaluation else config.curve
-        self._curves = Curves(curve, num_worlds, device)
-        self._dt = control_dt
-        self._hover_action = torch.tensor(hover_action, device=device)
+    def __init__(self, config: TrackingConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        device, dt = context.device, context.control_dt
+        self._evaluation = context.evaluation
+        self._start = config.evaluation_start if context.evaluation else config.start
+        self._radius = config.evaluation_radius if context.evaluation else config.radius
+        curve = config.evaluation_curve if context.evaluation else config.curve
+        self._curves = Curves(curve, context.num_envs, device)
+        self._dt = dt
+        self._hover_action = torch.tensor(context.hover_action, device=device)
         self._ahead = torch.tensor([0.0, *config.preview], device=device)  # [s]
-        self._record = EndRecord(num_worlds, device, round(config.settling_time / control_dt))
-        self.goal: Mapping[str, Tensor] = self._goal_at(
-            torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        )
+        self._record = EndRecord(context.num_envs, device, round(config.settling_time / dt))
+        self.goal = self._goal_at(torch.zeros(context.num_envs, dtype=torch.int64, device=device))
 
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms by the curriculum; evaluation always uses the final ones."""
-        return self.config.reward.at(math.inf if self._evaluation else world_steps)
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Weights by the curriculum; evaluation always uses the final ones."""
+        return self.config.reward.at(math.inf if self._evaluation else env_steps)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw curves, and starts around their first point, moving along."""
@@ -123,8 +100,8 @@ class TrackingTask:
         error = true_state.position_w - self.goal["position_w"]
         velocity = true_state.linear_velocity_w - self.goal["linear_velocity_w"]
         terms = reward_terms(error, velocity, true_state, action, last_action, self._hover_action)
-        distance = terms[:, REWARD_NAMES.index("distance")]
-        tumbles = terms[:, REWARD_NAMES.index("rates")] > self.config.max_rates**2
+        distance = terms["distance"]
+        tumbles = terms["rates"] > self.config.max_rates**2
         speed = true_state.linear_velocity_w.norm(dim=-1)
         self._record.add(distance, speed, episode_step)
         rms_distance = self._record.rms_distance

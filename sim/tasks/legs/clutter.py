@@ -17,29 +17,20 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.randomization import FollowsSuccess
 from sim.scenes.clutter.corridor import CorridorConfig
 from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
 from sim.scenes.clutter.layouts import Corridors
 from sim.scenes.clutter.potential import Pull, pull
 from sim.scenes.scene import SceneConfig
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
 from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
 from sim.tasks.record import EndRecord, TouchCount
 from sim.tasks.terms import closeness, square_sum
 
-REWARD_NAMES = (
-    "alive", "progress", "arrived", "gait", "swing", "slip", "near", "collision", "sway", "tilt",
-    "height", "effort", "smoothness", "pose",
-)  # fmt: skip
-"""Reward terms in order: the first four pay, the others are costs, weighted negatively."""
-
-METRIC_NAMES = ("progress", "way_left", "touching", "collisions_per_metre", "level")
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
 """What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
 cosine of the gait's clock, zeros for standing still; and the next place of its way."""
@@ -94,7 +85,6 @@ class ClutterConfig(LegTaskConfig):
             self, "start_place", "start_turn", "start_position", "start_velocity", "touch"
         )
         checks.window(self.success_window, self.episode_length)
-        checks.reward(self.reward, REWARD_NAMES)
         if self.scene.clutter is None or self.scene.terrain is not None:
             raise ConfigError(
                 "task clutter goes through a corridor on a level floor; give task.scene.clutter "
@@ -102,74 +92,44 @@ class ClutterConfig(LegTaskConfig):
             )
 
 
-class ClutterTask:
+class ClutterTask(Task):
     """Go through a corridor from x = 0 to its other end."""
 
-    reward_names, metric_names = REWARD_NAMES, METRIC_NAMES
-
-    def __init__(
-        self,
-        config: ClutterConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: Something with feet and a floating base.
-            sensors: True sensors of the worlds: those of the corridor, of feet and of its field.
-            device: Where the worlds live.
-            evaluation: Draw levels uniformly; otherwise they follow success.
+    def __init__(self, config: ClutterConfig, context: TaskContext) -> None:
+        """Prepare N envs; in evaluation levels are drawn uniformly, otherwise they follow success.
 
         Raises:
             SpecMismatchError: The robot has no feet, or its model lacks a sensor.
         """
+        robot, device, count = context.robot, context.device, context.num_envs
         check_feet("clutter", robot)
         needed = ("foot_velocity_w", "foot_position_w", FIELD, FORCES, WAY)
-        check_sensors("clutter", robot, sensors, needed)
+        check_sensors("clutter", robot, context.sensors, needed)
         corridor = config.scene.clutter
         assert corridor is not None  # the config was checked
-        self.config, self._field = config, corridor.field
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._sensors = sensors
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        super().__init__(config, context)
+        self._field, self._sensors = corridor.field, context.sensors
         self._legs = Legs(robot, device)
         self._corridors = Corridors(
-            corridor, num_worlds=num_worlds, device=device, evaluation=evaluation
+            corridor, num_envs=count, device=device, evaluation=context.evaluation
         )
+        self.curriculum = self._corridors.levels
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
-        self._phase_step = control_dt / config.gait.period
-        window = round(config.success_window / control_dt)
-        self._record = EndRecord(num_worlds, device, first_step=self.episode_steps - window)
-        self._touches = TouchCount(num_worlds, device)
-        self._first_phase, self._phase, self._whole_way = torch.zeros(3, num_worlds, device=device)
-        self.goal: Mapping[str, Tensor] = {
-            TRAVERSE: torch.ones(num_worlds, 1, device=device),
-            CLOCK: torch.zeros(num_worlds, 2, device=device),
-            PLACE: torch.zeros(num_worlds, 3, device=device),
+        self._phase_step = context.control_dt / config.gait.period
+        window = round(config.success_window / context.control_dt)
+        self._record = EndRecord(count, device, first_step=self.episode_steps - window)
+        self._touches = TouchCount(count, device)
+        self._first_phase, self._phase, self._whole_way = torch.zeros(3, count, device=device)
+        self.goal = {
+            TRAVERSE: torch.ones(count, 1, device=device),
+            CLOCK: torch.zeros(count, 2, device=device),
+            PLACE: torch.zeros(count, 3, device=device),
         }
-
-    @property
-    def curriculum(self) -> FollowsSuccess:
-        """Levels of the corridors."""
-        return self._corridors.levels
 
     @property
     def clocks(self) -> Mapping[str, ClockSpec]:
         """The gait's: a robot's own side moves it on."""
         return {CLOCK: ClockSpec(period=self.config.gait.period, moves=TRAVERSE)}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; they stay."""
-        return self._weights
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """What a mirror does to what is asked for."""
@@ -236,25 +196,22 @@ class ClutterTask:
         self._touches.add(touching)
         rotation = quaternion.rotation_matrix(true_state.orientation_w)  # (N, 9), row-major
         height = true_state.position_w[:, 2]
-        terms = torch.stack(
-            [
-                torch.ones_like(left),
-                speed.clamp(-config.pace, config.pace),  # [m/s]
-                closeness(away, config.close),
-                kept,
-                swing_error(target, sensors["foot_position_w"][:, 2::3]),
-                slip(contact, sensors["foot_velocity_w"]),
-                self._nearness(),
-                (force / config.hard_touch).clamp(max=1.0),
-                square_sum(true_state.angular_velocity_b[:, :2]),  # [rad^2/s^2]
-                square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
-                (height - config.height) ** 2,  # [m^2]
-                square_sum(self._legs.exertion(true_state)),
-                square_sum(action - last_action),
-                square_sum(self._legs.deviation(true_state)),  # [rad^2]
-            ],
-            dim=-1,
-        )
+        terms = {
+            "alive": torch.ones_like(left),
+            "progress": speed.clamp(-config.pace, config.pace),  # [m/s]
+            "arrived": closeness(away, config.close),
+            "gait": kept,
+            "swing": swing_error(target, sensors["foot_position_w"][:, 2::3]),
+            "slip": slip(contact, sensors["foot_velocity_w"]),
+            "near": self._nearness(),
+            "collision": (force / config.hard_touch).clamp(max=1.0),
+            "sway": square_sum(true_state.angular_velocity_b[:, :2]),  # [rad^2/s^2]
+            "tilt": square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
+            "height": (height - config.height) ** 2,  # [m^2]
+            "effort": square_sum(self._legs.exertion(true_state)),
+            "smoothness": square_sum(action - last_action),
+            "pose": square_sum(self._legs.deviation(true_state)),  # [rad^2]
+        }
         # What the next observation asks for.
         self.goal[PLACE][:, :2].copy_(pulled.place[:, 0])
         self.goal[TRAVERSE].copy_((left > 0.5 * config.radius)[:, None])

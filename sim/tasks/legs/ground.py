@@ -11,6 +11,7 @@ from robot_rl.core.robot_state import RobotState
 from sim.randomization import WorldLevels
 from sim.scenes.height_scan import SCAN, scan_points
 from sim.scenes.terrain import Terrain, TerrainConfig
+from sim.task import TaskContext
 
 EDGE = 1.0
 """Who comes so near to the edge of the terrain is lost [m]."""
@@ -20,8 +21,6 @@ _BELOW = 0.3
 
 class Ground(Protocol):
     """Where robots begin, and how high they are; follows their success."""
-
-    metric_names: tuple[str, ...]
 
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """Where the picked worlds begin: points on the ground, (count, 3), [m]."""
@@ -63,8 +62,6 @@ class Ground(Protocol):
 class Floor:
     """The level floor: endless, at height 0, always the same."""
 
-    metric_names: tuple[str, ...] = ()
-
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
         """The world's origin."""
         return torch.zeros(rows.count, 3, device=generator.device)
@@ -103,10 +100,8 @@ class Hills:
     for every episode.
     """
 
-    metric_names: tuple[str, ...] = ("level",)
-
     def __init__(
-        self, config: TerrainConfig, scan: Tensor, *, num_worlds: int, device: torch.device,
+        self, config: TerrainConfig, scan: Tensor, *, num_envs: int, device: torch.device,
         evaluation: bool,
     ) -> None:  # fmt: skip
         """Make the ground and put every world on its lowest level.
@@ -114,7 +109,7 @@ class Hills:
         Args:
             config: Which ground: that of the worlds.
             scan: Heights around the bases, (N, K), [m], live.
-            num_worlds: N.
+            num_envs: N.
             device: Where the worlds live.
             evaluation: Draw kinds and levels uniformly.
         """
@@ -122,8 +117,8 @@ class Hills:
         self._evaluation = evaluation
         self._scan = scan
         self.terrain = Terrain(config, device)
-        self.levels = WorldLevels(num_worlds, config.levels, device)
-        self.kind = torch.arange(num_worlds, device=device) % len(config.kinds)
+        self.levels = WorldLevels(num_envs, config.levels, device)
+        self.kind = torch.arange(num_envs, device=device) % len(config.kinds)
         """(N,) int64, columns of the terrain."""
         away = scan_points(config.scan).norm(dim=-1)
         below = away <= max(_BELOW, float(away.min()) + 1e-6)
@@ -170,11 +165,11 @@ class Hills:
         self.kind.copy_(state["kind"])
 
 
-def make_ground(
-    config: TerrainConfig | None, sensors: Mapping[str, Tensor], *, num_worlds: int,
-    device: torch.device, evaluation: bool,
-) -> Ground:  # fmt: skip
+def make_ground(config: TerrainConfig | None, context: TaskContext) -> Ground:
     """The ground that a scene asks for: hills, or the floor where it asks for none."""
     if config is None:
         return Floor()
-    return Hills(config, sensors[SCAN], num_worlds=num_worlds, device=device, evaluation=evaluation)
+    return Hills(
+        config, context.sensors[SCAN], num_envs=context.num_envs, device=context.device,
+        evaluation=context.evaluation,
+    )  # fmt: skip

@@ -15,27 +15,16 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
 from sim.motions.body_errors import angle, compare
-from sim.motions.reference import BODY_FIELDS, MotionConfig, Reference
-from sim.task import InitialState, StepOutcome
+from sim.motions.reference import BODY_FIELDS, MotionConfig
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig, check_sensors
 from sim.tasks.legs.phases import PhaseConfig, Phases
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import square_sum
-
-REWARD_NAMES = (
-    "anchor_position", "anchor_orientation", "body_position", "body_orientation", "body_velocity",
-    "body_rates", "joint_limit", "smoothness", "collision",
-)  # fmt: skip
-"""Reward terms, in order; the first six pay at most 1 each, the last three are costs."""
-
-METRIC_NAMES = (
-    "anchor_error", "body_error", "joint_error", "mean_body_error", "mean_velocity_error",
-)  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -98,44 +87,23 @@ class MotionTaskConfig(LegTaskConfig):
         )  # fmt: skip
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "soft_limit")
-        checks.reward(self.reward, REWARD_NAMES)
         if self.scene.terrain is not None:
             raise ConfigError("task motion has a level floor; leave task.scene.terrain out")
 
 
-class MotionTask:
+class MotionTask(Task):
     """Follow one clip, each world from a frame of its own."""
 
-    reward_names, metric_names = REWARD_NAMES, METRIC_NAMES
-
-    def __init__(
-        self,
-        config: MotionTaskConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        reference: Reference,
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: Something with a floating base.
-            sensors: True sensors of the worlds: `BODY_FIELDS`, and `body_contact`.
-            reference: The motion.
-            device: Where the worlds live.
-            evaluation: Begin anywhere in the motion alike.
+    def __init__(self, config: MotionTaskConfig, context: TaskContext) -> None:
+        """Prepare N envs; in evaluation episodes begin anywhere in the motion alike.
 
         Raises:
             ConfigError: No body is watched, or an end that is not.
             SpecMismatchError: The model lacks a sensor.
         """
+        robot, device, count = context.robot, context.device, context.num_envs
+        reference = context.reference
+        assert reference is not None  # the config follows it
         if not config.scene.bodies:
             raise ConfigError("task.scene.bodies is empty; name the bodies that follow the motion")
         for name in config.ends:
@@ -143,31 +111,25 @@ class MotionTask:
                 raise ConfigError(
                     unknown_name("task.ends: watched body", name, config.scene.bodies)
                 )
-        check_sensors("motion", robot, sensors, (*BODY_FIELDS, "body_contact"))
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._sensors = sensors
+        check_sensors("motion", robot, context.sensors, (*BODY_FIELDS, "body_contact"))
+        super().__init__(config, context)
+        self._sensors = context.sensors
         self._reference = {name: value.to(device) for name, value in reference.fields.items()}
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
         self._widths = torch.tensor(list(vars(config.widths).values()), device=device)
         ends = [config.scene.bodies.index(name) for name in config.ends]
         self._ends = torch.tensor(ends, dtype=torch.int64, device=device)
         self._legs = Legs(robot, device)
         self._phases = Phases(
-            config.phases, starts=reference.starts, control_dt=control_dt,
-            adaptive=not evaluation, repeats=config.motion.repeat, device=device,
+            config.phases, starts=reference.starts, control_dt=context.control_dt,
+            adaptive=not context.evaluation, repeats=config.motion.repeat, device=device,
         )  # fmt: skip
         limits = torch.tensor([joint.position_limit for joint in robot.joints], device=device)
         half = 0.5 * config.soft_limit * (limits[:, 1] - limits[:, 0])
         self._soft = limits.mean(dim=1) - half, limits.mean(dim=1) + half
-        self._first = torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        self._frame = torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        self._record = EndRecord(num_worlds, device, first_step=0)
-        self.goal: Mapping[str, Tensor] = self._look()
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+        self._first = torch.zeros(count, dtype=torch.int64, device=device)
+        self._frame = torch.zeros(count, dtype=torch.int64, device=device)
+        self._record = EndRecord(count, device, first_step=0)
+        self.goal = self._look()
 
     def goal_mirrors(self, robot: Any) -> Mapping[str, Any]:
         """What a mirror does to joints that are asked for; a motion need not be symmetric."""
@@ -205,24 +167,19 @@ class MotionTask:
         config, asked = self.config, self._asked()
         bodies = compare(self._sensors, true_state, asked)
         position_error = true_state.position_w - asked["position_w"]
-        errors = torch.stack(
-            [
-                square_sum(position_error),
-                angle(true_state.orientation_w, asked["orientation_w"]) ** 2,
-                *bodies.errors,
-            ],
-            dim=-1,
-        )  # (N, 6), squared
+        errors = {
+            "anchor_position": square_sum(position_error),
+            "anchor_orientation": angle(true_state.orientation_w, asked["orientation_w"]) ** 2,
+            **bodies.errors,
+        }  # squared
         joints = true_state.joint_position
         beyond = (self._soft[0] - joints).clamp(min=0) + (joints - self._soft[1]).clamp(min=0)
-        costs = torch.stack(
-            [
-                beyond.sum(-1),  # [rad]
-                square_sum(action - last_action),
-                (self._sensors["body_contact"] > 0).float().sum(-1),
-            ],
-            dim=-1,
-        )
+        terms = {
+            **self._closeness(errors),
+            "joint_limit": beyond.sum(-1),  # [rad]
+            "smoothness": square_sum(action - last_action),
+            "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
+        }
         body_error = bodies.distance.mean(-1)
         velocity_error = (true_state.linear_velocity_w - asked["linear_velocity_w"]).norm(dim=-1)
         self._record.add(body_error, velocity_error, episode_step)
@@ -235,7 +192,7 @@ class MotionTask:
         self._phases.follow(self._frame, lost)
         mean_error, mean_velocity_error = self._record.mean_distance, self._record.mean_speed
         return StepOutcome(
-            reward_terms=torch.cat([(-errors / self._widths**2).exp(), costs], dim=-1),
+            reward_terms=terms,
             terminated=lost,
             success=(mean_error < config.success_error)
             & (mean_velocity_error < config.success_velocity),
@@ -247,6 +204,17 @@ class MotionTask:
                 "mean_velocity_error": mean_velocity_error,
             },
         )
+
+    def _closeness(self, errors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Reward of each error: exp(-error^2 / width^2), 1 at most (Liao et al. 2025).
+
+        Args:
+            errors: Squared, by the name of their width, (N,) each.
+        """
+        names = tuple(vars(self.config.widths))
+        squared = torch.stack([errors[name] for name in names], dim=-1)
+        close = (-squared / self._widths**2).exp()
+        return dict(zip(names, close.unbind(-1), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Where every motion is, and where starts are drawn."""

@@ -11,17 +11,13 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import RobotState
 from sim import draws
 from sim.robots.joint_robot import FallenConfig
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.legs.leg import Legs, LegTaskConfig
 from sim.tasks.terms import closeness
-
-REWARD_NAMES = ("upright", "height", "pose", "stand", "speed", "effort", "smoothness")
-"""Reward terms in order; the first four pay, each at most 1, the others are costs."""
 
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""
@@ -55,53 +51,22 @@ class StandUpConfig(LegTaskConfig):
             )
         if self.scene.terrain is not None:
             raise ConfigError("task stand_up has a level floor; leave task.scene.terrain out")
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class StandUpTask:
+class StandUpTask(Task):
     """Nothing ends an episode before its time: who falls again may get up again."""
 
-    reward_names = REWARD_NAMES
-    metric_names = ("tilt", "height", "joint_speed", "stood")
-
-    def __init__(
-        self,
-        config: StandUpConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        fallen: Tensor,
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: Something with a floating base.
-            sensors: True sensors of the worlds; none is read.
-            fallen: Where robots came to lie: position, quaternion, joints, (M, 7 + J).
-            device: Where the worlds live.
-            evaluation: Begin with the fallen robots that training never sees.
-        """
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._window_steps = round(config.success_window / control_dt)
-        self._control_dt = control_dt
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
-        kept = torch.arange(len(fallen)) % _EVALUATED == 0
-        self._fallen = fallen[kept if evaluation else ~kept].to(device)
-        self._legs = Legs(robot, device)
-        self._stood = torch.zeros(num_worlds, dtype=torch.int64, device=device)
-        self.goal: Mapping[str, Tensor] = {}
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+    def __init__(self, config: StandUpConfig, context: TaskContext) -> None:
+        """Prepare N envs."""
+        super().__init__(config, context)
+        assert context.fallen is not None  # the config begins in them
+        self._window_steps = round(config.success_window / context.control_dt)
+        self._control_dt = context.control_dt
+        kept = torch.arange(len(context.fallen)) % _EVALUATED == 0
+        chosen = context.fallen[kept if context.evaluation else ~kept]
+        self._fallen = chosen.to(context.device)
+        self._legs = Legs(context.robot, context.device)
+        self._stood = torch.zeros(context.num_envs, dtype=torch.int64, device=context.device)
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Pick fallen robots, turned to any heading."""
@@ -126,9 +91,6 @@ class StandUpTask:
             )
         )
 
-    def advance(self, episode_step: Tensor) -> None:
-        """There is one goal: to stand."""
-
     def evaluate(
         self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
     ) -> StepOutcome:
@@ -146,28 +108,19 @@ class StandUpTask:
         upright = 0.5 * (1 + vertical)
         pose = self._legs.deviation(true_state).square().mean(-1)
         effort = self._legs.exertion(true_state)
-        # Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
-        # better. Half of it is for being calm.
-        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
-            height - config.height, config.height_tolerance
-        )
-        calm = closeness(speed.sqrt(), config.calm)
         # Height and pose pay only to the degree that the robot is upright: a robot on its back
         # would otherwise learn to hold its legs like a standing one. Half the height pays a quarter
         # and the pose pays from afar: robots were content to sit with their legs apart.
-        terms = torch.stack(
-            [
-                upright,
-                upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
-                upright**4 / (1 + pose / config.close**2),
-                nearly * (0.5 + 0.5 * calm),
-                # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
-                (speed / config.calm**2).log1p(),
-                (effort * effort).mean(-1),
-                (action - last_action).square().mean(-1),
-            ],
-            dim=-1,
-        )
+        terms = {
+            "upright": upright,
+            "height": upright**4 * (height / config.height).clamp(0.0, 1.0) ** 2,
+            "pose": upright**4 / (1 + pose / config.close**2),
+            "stand": self._nearly_standing(vertical, height, speed),
+            # A decade of speed costs alike: from getting up at 10 rad/s to trembling at 1.
+            "speed": (speed / config.calm**2).log1p(),
+            "effort": (effort * effort).mean(-1),
+            "smoothness": (action - last_action).square().mean(-1),
+        }
         return StepOutcome(
             reward_terms=terms,
             terminated=torch.zeros_like(standing),
@@ -179,6 +132,24 @@ class StandUpTask:
                 "stood": self._stood * self._control_dt,
             },
         )
+
+    def _nearly_standing(self, vertical: Tensor, height: Tensor, speed: Tensor) -> Tensor:
+        """Reward of standing, at most 1: of being upright and high, half of it for being calm.
+
+        Nearly standing pays nearly as much: a robot that leans or trembles feels which way is
+        better.
+
+        Args:
+            vertical: Cosine of the tilt, (N,).
+            height: Of the base, (N,), [m].
+            speed: Mean square of the joints' speeds, (N,), [rad^2/s^2].
+        """
+        config = self.config
+        nearly = closeness(vertical.clamp(-1.0, 1.0).acos(), config.max_tilt) * closeness(
+            height - config.height, config.height_tolerance
+        )
+        calm = closeness(speed.sqrt(), config.calm)
+        return nearly * (0.5 + 0.5 * calm)
 
     def state_dict(self) -> dict[str, Any]:
         """How long each robot has stood."""

@@ -12,28 +12,15 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.randomization import FollowsSuccess
-from sim.task import InitialState, StepOutcome
+from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
 from sim.tasks.legs.ground import make_ground
 from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
 from sim.tasks.record import EndRecord
 from sim.tasks.terms import closeness, square_sum
-
-REWARD_NAMES = (
-    "alive", "velocity", "turn", "gait", "swing", "slip", "bounce", "sway", "tilt", "height",
-    "effort", "smoothness", "pose", "collision",
-)  # fmt: skip
-"""Reward terms in order: the first four pay, the others are costs, weighted negatively."""
-
-METRIC_NAMES = (
-    "velocity_error", "turn_error", "mean_velocity_error", "mean_turn_error", "gait_kept",
-)  # fmt: skip
-"""Metrics on any ground."""
 
 GOAL, CLOCK = "velocity_b", "clock"
 """What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the
@@ -86,73 +73,43 @@ class VelocityConfig(LegTaskConfig):
         checks.not_negative(self, "start_position", "start_velocity")
         checks.share(self, "standing")
         checks.interval(self, "forward", "lateral", "turn")
-        checks.reward(self.reward, REWARD_NAMES)
 
 
-class VelocityTask:
+class VelocityTask(Task):
     """Follow velocities in the heading frame: x where the robot looks, level with the ground."""
 
-    reward_names = REWARD_NAMES
+    def __init__(self, config: VelocityConfig, context: TaskContext) -> None:
+        """Prepare N envs.
 
-    def __init__(
-        self,
-        config: VelocityConfig,
-        *,
-        num_worlds: int,
-        control_dt: float,
-        robot: RobotSpec,
-        sensors: Mapping[str, Tensor],
-        device: torch.device,
-        evaluation: bool,
-    ) -> None:
-        """Prepare N worlds.
-
-        Args:
-            config: The task.
-            num_worlds: N.
-            control_dt: Control period [s].
-            robot: Something with feet and a floating base.
-            sensors: True sensors of the worlds; those of `NEEDED` are read.
-            device: Where the worlds live.
-            evaluation: Draw kinds and levels of a terrain uniformly; otherwise levels follow
-                success. On the floor training and evaluation draw alike.
+        In evaluation kinds and levels of a terrain are drawn uniformly; otherwise levels follow
+        success. On the floor training and evaluation draw alike.
 
         Raises:
-            SpecMismatchError: The robot has no feet, or its model lacks a sensor.
+            SpecMismatchError: The robot has no feet, or its model lacks a sensor of `NEEDED`.
         """
+        robot, device, count = context.robot, context.device, context.num_envs
         check_feet("velocity", robot)
-        check_sensors("velocity", robot, sensors, NEEDED)
-        self.config = config
-        self.episode_steps = round(config.episode_length / control_dt)
-        self._goal_steps = round(config.goal_time / control_dt)
-        self._sensors = sensors
-        self.ground = make_ground(
-            config.scene.terrain, sensors, num_worlds=num_worlds, device=device,
-            evaluation=evaluation,
-        )  # fmt: skip
-        self.curriculum: FollowsSuccess = self.ground
-        """What grows harder with success: the ground's levels."""
-        self.metric_names = (*METRIC_NAMES, *self.ground.metric_names)
-        self._weights = [config.reward.get(name, 0.0) for name in REWARD_NAMES]
+        check_sensors("velocity", robot, context.sensors, NEEDED)
+        super().__init__(config, context)
+        self._goal_steps = round(config.goal_time / context.control_dt)
+        self._sensors = context.sensors
+        self.ground = make_ground(config.scene.terrain, context)
+        self.curriculum = self.ground
         self._legs = Legs(robot, device)
         ranges = torch.tensor([config.forward, config.lateral, config.turn], device=device)
         self._goal_low, self._goal_size = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
-        count = math.ceil(self.episode_steps / self._goal_steps)
-        self._goals = torch.zeros(num_worlds, count, 3, device=device)
-        self._all = torch.arange(num_worlds, device=device)
+        parts = math.ceil(self.episode_steps / self._goal_steps)
+        self._goals = torch.zeros(count, parts, 3, device=device)
+        self._all = torch.arange(count, device=device)
         self._gait = Gait(config.gait, num_feet=len(robot.feet), device=device)
-        self._phase_step = control_dt / config.gait.period
-        self._first_phase = torch.zeros(num_worlds, device=device)
-        self._phase = torch.zeros(num_worlds, device=device)
-        self.goal: Mapping[str, Tensor] = {
-            GOAL: torch.zeros(num_worlds, 3, device=device),
-            CLOCK: torch.zeros(num_worlds, 2, device=device),
+        self._phase_step = context.control_dt / config.gait.period
+        self._first_phase = torch.zeros(count, device=device)
+        self._phase = torch.zeros(count, device=device)
+        self.goal = {
+            GOAL: torch.zeros(count, 3, device=device),
+            CLOCK: torch.zeros(count, 2, device=device),
         }
-        self._record = EndRecord(num_worlds, device, first_step=0)
-
-    def reward_weights(self, world_steps: int) -> list[float]:
-        """Weights of the terms; there is no curriculum."""
-        return self._weights
+        self._record = EndRecord(count, device, first_step=0)
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
         """What a mirror does to the goal and the clock."""
@@ -220,25 +177,22 @@ class VelocityTask:
         foot_height = self.ground.clearance(self._sensors["foot_position_w"])  # (N, F)
         height = self.ground.altitude(true_state)
         vertical = true_state.linear_velocity_w[:, 2]
-        terms = torch.stack(
-            [
-                torch.ones_like(error),
-                closeness(error, config.close),
-                closeness(turn_error, config.close),
-                kept,
-                swing_error(target, foot_height),
-                slip(contact, self._sensors["foot_velocity_w"]),
-                vertical * vertical,  # [m^2/s^2]
-                square_sum(rates[:, :2]),  # [rad^2/s^2]
-                square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
-                (height - config.height) ** 2,  # [m^2]
-                square_sum(self._legs.exertion(true_state)),
-                square_sum(action - last_action),
-                square_sum(self._legs.deviation(true_state)),  # [rad^2]
-                (self._sensors["body_contact"] > 0).float().sum(-1),
-            ],
-            dim=-1,
-        )
+        terms = {
+            "alive": torch.ones_like(error),
+            "velocity": closeness(error, config.close),
+            "turn": closeness(turn_error, config.close),
+            "gait": kept,
+            "swing": swing_error(target, foot_height),
+            "slip": slip(contact, self._sensors["foot_velocity_w"]),
+            "bounce": vertical * vertical,  # [m^2/s^2]
+            "sway": square_sum(rates[:, :2]),  # [rad^2/s^2]
+            "tilt": square_sum(rotation[:, 6:8]),  # sine of the tilt, squared
+            "height": (height - config.height) ** 2,  # [m^2]
+            "effort": square_sum(self._legs.exertion(true_state)),
+            "smoothness": square_sum(action - last_action),
+            "pose": square_sum(self._legs.deviation(true_state)),  # [rad^2]
+            "collision": (self._sensors["body_contact"] > 0).float().sum(-1),
+        }
         mean_error, mean_turn_error = self._record.mean_distance, self._record.mean_speed
         fallen = (rotation[:, 8] < math.cos(config.max_tilt)) | (height < config.lowest_height)
         fallen |= self.ground.lost(true_state)

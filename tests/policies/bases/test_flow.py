@@ -14,7 +14,7 @@ from policies.export import export_bundle
 from policies.runner import open_network
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
-from robot_rl.learners.imitation.losses import flow_matching
+from robot_rl.learners.cloning import flow_matching
 from tests.policies.conftest import OBS_SIZE, export_arguments
 
 

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from policies.history.estimator import Estimator, estimated_columns
-from robot_rl.core.env import TermSpec
+from policies.history.encoder import EncoderConfig, EncoderKind
+from robot_rl.core.env import GroupSpec, TermSpec
 from robot_rl.core.errors import ConfigError
-from tests.fakes import CPU
+from robot_rl.learners.estimation import Estimator
+from robot_rl.learners.networks import estimated_columns
+from tests.fakes import CPU, LinearWorld, ToyEnv
 from tests.policies.history.test_encoded import SIZE, make_actor
 
 PRIVILEGED = (TermSpec(name="height", width=1), TermSpec(name="velocity", width=2))
@@ -14,8 +16,7 @@ PRIVILEGED = (TermSpec(name="height", width=1), TermSpec(name="velocity", width=
 
 def make_estimator(*, next_obs: bool = False, latent: int = 3):
     actor = make_actor(estimated=2, estimate=["velocity"], latent=latent)
-    columns = estimated_columns(PRIVILEGED, ["velocity"])
-    return actor, Estimator(actor, columns, next_obs=next_obs, device=CPU)
+    return actor, Estimator(actor, [1, 2], next_obs=next_obs, device=CPU)
 
 
 def rows(count: int = 32, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -27,9 +28,15 @@ def rows(count: int = 32, seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def test_columns_are_those_of_the_named_terms_in_their_order():
-    assert estimated_columns(PRIVILEGED, ["velocity", "height"]) == [1, 2, 0]
+    spec = ToyEnv(LinearWorld(groups={"critic": GroupSpec(shape=(3,), terms=PRIVILEGED)})).spec
+
+    def columns(*names: str) -> list[int]:
+        encoder = EncoderConfig(kind=EncoderKind.mlp, estimate=list(names))
+        return estimated_columns(encoder, spec)
+
+    assert columns("velocity", "height") == [1, 2, 0]
     with pytest.raises(ConfigError, match="'speed' is unknown; known: height, velocity"):
-        estimated_columns(PRIVILEGED, ["speed"])
+        columns("speed")
 
 
 def test_the_loss_is_the_mean_square_of_the_first_entries_against_the_standardised_truth():

@@ -13,10 +13,10 @@ from policies.bundle import load_bundle, replay
 from policies.export import export_bundle
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.history.encoder import EncoderConfig, EncoderKind
-from policies.history.estimator import Estimator
-from robot_rl.core.env import TermSpec
+from robot_rl.core.env import EnvSpec, GroupSpec, TermSpec
 from robot_rl.core.observation import TermConfig
 from robot_rl.learners.distill import Distill, DistillConfig
+from robot_rl.learners.estimation import EstimationConfig
 from tests.fakes import CPU
 
 Arguments = Callable[..., dict[str, Any]]
@@ -63,11 +63,21 @@ def test_a_bundle_fills_and_resets_its_history_and_acts_as_torch_does(
 
 
 def test_neither_teacher_nor_decoder_is_in_the_bundle(tmp_path: Path, arguments: Arguments) -> None:
-    student = make_student(EncoderKind.mlp)
+    privileged = (TermSpec(name="velocity", width=2), TermSpec(name="plant", width=5))
+    groups = {
+        "actor": GroupSpec(shape=(SIZE,), terms=tuple(LAYOUT)),
+        "critic": GroupSpec(shape=(7,), terms=privileged),
+    }
+    spec = EnvSpec(num_envs=1, device=CPU, groups=groups, action_size=4, control_dt=0.05)
     teacher = GaussianActor(GaussianActorConfig(groups=["critic"], hidden=[99]), 7, 4)
-    learner = Distill(DistillConfig(), student, teacher, device=CPU, seed=0)
-    estimator = Estimator(student, [0, 1], next_obs=True, device=CPU)
-    assert len(estimator.parameters()) > len(list(student.network.parameters())) / 2
+    config = DistillConfig(
+        actor=make_student(EncoderKind.mlp).config, estimation=EstimationConfig(next_obs=True)
+    )
+    learner = Distill(config, spec, teacher=teacher, seed=0)
+    student, estimation = learner.actor, learner.estimation
+    assert estimation is not None
+    kept = estimation.parts()["estimator"].parameters()
+    assert len(kept) > len(list(student.network.parameters())) / 2
     folder = export_bundle(tmp_path / "b", **arguments(policy=learner.policy(), terms=TERMS))
     graph = onnx.load(folder / "policy.onnx").graph
     weights = sorted(tuple(t.dims) for t in graph.initializer if len(t.dims) == 2)

@@ -70,22 +70,25 @@ def _place(t: float) -> Tensor:
     return torch.stack([torch.full((WORLDS,), float(t)), torch.arange(WORLDS).float()], dim=-1)
 
 
-@pytest.mark.parametrize("n_step", [1, 2, 3, 5, 10])
+FULL = pytest.mark.full
+
+
+@pytest.mark.parametrize(
+    "n_step", [1, pytest.param(2, marks=FULL), 3, pytest.param(5, marks=FULL), 10]
+)
 @pytest.mark.parametrize("capacity_steps", [37, 150], ids=["wrapped", "not yet full"])
 def test_returns_and_discounts_are_those_of_a_float64_sum(n_step: int, capacity_steps: int) -> None:
     for seed in range(3):
         stream = Stream(seed, steps=120)
         batch = stream.told(capacity_steps, n_step).sample(1500)
-        seen = set()
-        for i, (t, n) in enumerate(batch.obs["actor"].long().tolist()):
-            if batch.weight[i] == 0:
-                continue  # an invalid row: zeros were stored
-            reward, discount, successor = stream.expected(t, n, n_step)
-            assert float(batch.reward[i]) == pytest.approx(reward, rel=TOLERANCE)
-            assert float(batch.discount[i]) == pytest.approx(discount, rel=TOLERANCE)
-            assert batch.next_obs["actor"][i].tolist() == [successor, n]
-            seen.add((t, n))
-        oldest = max(0, 120 - capacity_steps)
+        kept = batch.weight != 0  # invalid rows: zeros were stored
+        places = batch.obs["actor"][kept].long().tolist()
+        expected = torch.tensor([stream.expected(t, n, n_step) for t, n in places])
+        assert torch.allclose(batch.reward[kept], expected[:, 0], rtol=TOLERANCE, atol=0.0)
+        assert torch.allclose(batch.discount[kept], expected[:, 1], rtol=TOLERANCE, atol=0.0)
+        assert torch.equal(batch.next_obs["actor"][kept][:, 0], expected[:, 2])
+        assert torch.equal(batch.next_obs["actor"][kept][:, 1], batch.obs["actor"][kept][:, 1])
+        oldest, seen = max(0, 120 - capacity_steps), {*map(tuple, places)}
         assert seen <= {(t, n) for t in range(oldest, 120) for n in range(WORLDS)}
         assert len(seen) > 0.85 * (120 - oldest) * WORLDS
 

@@ -237,7 +237,7 @@ def parts(command):
     """The modules behind the command, which lie beside it."""
     return {
         name: importlib.import_module(f"robot_rl.cli.collection.{name}")
-        for name in ("options", "experts", "disturbance")
+        for name in ("options", "experts", "rounds")
     }
 
 
@@ -257,7 +257,7 @@ def test_a_burst_holds_one_action_in_the_worlds_that_may_be_disturbed(parts):
     spec = EnvSpec(num_envs=40, device=CPU, groups={"actor": GroupSpec(shape=(1,))},
                    action_size=2, control_dt=0.1)  # fmt: skip
     mask = torch.arange(40) < 20
-    disturb = parts["disturbance"].Disturbance(options, spec, mask)
+    disturb = parts["rounds"].Disturbance(options, spec, mask)
     rows = []
     for _ in range(2):
         disturb.begin(7)

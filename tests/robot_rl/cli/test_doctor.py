@@ -11,8 +11,8 @@ import pytest
 from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
-from robot_rl.cli import doctor
 from robot_rl.cli.deployment import diagnostics
+from robot_rl.cli.main import main
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, session
 
@@ -75,7 +75,7 @@ def troubled(go2_bundle, domain) -> tuple[int, str]:
         text.data = urdf(effort="5")
         somebody.publisher("/robot_description", type(text), latched=True).publish(text)
         with contextlib.redirect_stdout(said), pytest.raises(SystemExit) as ended:
-            doctor.main([f"bundle={go2_bundle}", f"domain={domain}", "listen=4"])
+            main(["doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=4"])
     return int(ended.value.code or 0), said.getvalue()
 
 

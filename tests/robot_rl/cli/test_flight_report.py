@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from robot_rl.cli.flight_report import report_flight
+from robot_rl.cli.pictures import report_flight
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.tasks.flights.hover import HoverConfig
 from tests.sim.flight_worlds import flight_env, multirotors

@@ -28,4 +28,4 @@ def test_a_walk_is_drawn_without_stepping_all_worlds_of_an_evaluation(tmp_path, 
     said = pictures.draw_policy(tmp_path, config, env, act, seed=1, video=False)
     assert said == {"walk plot": str(tmp_path / "plots" / "walk.png")}
     assert Path(said["walk plot"]).stat().st_size > 10_000
-    assert asked == {importlib.import_module("robot_rl.cli.joint_report").FILMED}
+    assert asked == {importlib.import_module("robot_rl.cli.pictures").FILMED}

@@ -18,8 +18,8 @@ from hardware.recording.bag import Bag
 from hardware.recording.repair import repair
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
-from robot_rl.cli import deploy
 from robot_rl.cli.deployment.recording import ENDINGS, Recording, record, run_recorder
+from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
 from tests.hardware.recording.edited import edited
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, left_behind
@@ -76,8 +76,8 @@ def deployed(folder, go2_bundle, domain) -> list[str]:
     """Lines of a deployment that recorded itself."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        deploy.main([
-            f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}", "seconds=1.5",
+        main([
+            "deploy", f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}", "seconds=1.5",
             f"record={folder / 'bag'}",
         ])  # fmt: skip
     return said.getvalue().splitlines()

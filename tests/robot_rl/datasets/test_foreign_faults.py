@@ -97,19 +97,20 @@ def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path: Path, f
 
 
 def test_a_missing_time_step_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="give it with --control-dt SECONDS"):
+    with pytest.raises(DatasetError, match="give it with control_dt=SECONDS"):
         read(minari(tmp_path / "set"), ImportChoices())
 
 
+@pytest.mark.parametrize("trials", [30, pytest.param(100, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", [Format.minari, Format.robomimic, Format.npz])
-def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format) -> None:
+def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format, trials: int) -> None:
     path = tmp_path / NAMES[kind]
     write_any(path, kind, SPEC, TOLD)
     file = path / "data/main_data.hdf5" if kind is Format.minari else path
     whole = file.read_bytes()
     random = np.random.default_rng(0)
     refused: list[str] = []
-    for trial in range(100):
+    for trial in range(trials):
         content = bytearray(whole)
         if trial % 2:
             content = content[: random.integers(len(content))]
@@ -122,20 +123,21 @@ def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format) -> N
             refused.append(str(error))
         else:
             assert all(same(*pair) for pair in zip(TOLD, found, strict=True)), "unused bytes only"
-    assert len(refused) > 30, "HDF5 files hold much that is not used"
+    assert len(refused) > 0.3 * trials, "HDF5 files hold much that is not used"
     assert not any("\n" in sentence for sentence in refused)
 
 
+@pytest.mark.parametrize("trials", [30, pytest.param(80, marks=pytest.mark.full)])
 @pytest.mark.parametrize("make", [minari, robomimic, arrays, lerobot])
 def test_damaged_data_of_others_are_refused_in_a_sentence(
-    tmp_path: Path, make: Callable[[Path], Path]
+    tmp_path: Path, make: Callable[[Path], Path], trials: int
 ) -> None:
     path = make(tmp_path / {robomimic: "set.hdf5", arrays: "set.npz"}.get(make, "set"))
     found = [path] if path.is_file() else sorted(path.rglob("*.*"))
     files = [one for one in found if one.is_file() and one.name != ".lock"]
     random = np.random.default_rng(0)
     refused: list[str] = []
-    for _ in range(80):
+    for _ in range(trials):
         file = files[random.integers(len(files))]
         whole = file.read_bytes()
         content = bytearray(whole)
@@ -146,5 +148,5 @@ def test_damaged_data_of_others_are_refused_in_a_sentence(
         except DatasetError as error:
             refused.append(str(error))
         file.write_bytes(whole)
-    assert len(refused) > 20
+    assert len(refused) > trials / 4
     assert not any("\n" in sentence for sentence in refused)

@@ -9,7 +9,8 @@ from torch import Tensor
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
 from policies.mlp import Activation
 from robot_rl.core.transition import Batch
-from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.fakes import copied
@@ -111,7 +112,7 @@ class Parameters:
         q = torch.stack(
             [torch.softmax(o, -1) @ atoms(values) if values.atoms else o[:, 0] for o in outputs]
         )
-        climbs_min = self.config.actor_value is ActorValue.min
+        climbs_min = self.config.actor_value is ActorObjective.min
         value = q.min(0).values if climbs_min else q.mean(0)
         loss = (batch.weight * (self.alpha.detach() * log_prob - value)).mean()
         return loss, log_prob.detach()

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.deterministic_actor import DeterministicActorConfig
 from policies.mlp import Activation
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
-from robot_rl.learners.td3 import TD3, ClimbedValue, TD3Config
-from robot_rl.learners.values import TargetRule, make_values
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import TargetRule
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_sac import State, forward, normalized
 from tests.robot_rl.learners.reference_values import categorical_target
@@ -24,20 +25,12 @@ def small_td3(
     critic: Mapping[str, Any] | None = None, **settings: Any,
 ) -> TD3:  # fmt: skip
     """TD3 with networks of sixteen units; settings as in its config."""
-    group = "critic" if "critic" in spec.groups else "actor"
-    config = TD3Config(**{"batch_size": 8, "actor_lr": 3e-4, "critic_lr": 3e-4, **settings})
-    actor_config = DeterministicActorConfig(**{"hidden": [16], **(actor or {})})
-    critic_config = QEnsembleConfig(**{"hidden": [16], **(critic or {})})
-    torch.manual_seed(seed)
-    return TD3(
-        config,
-        DeterministicActor(actor_config, spec.groups["actor"].shape[0], spec.action_size),
-        QEnsemble(
-            critic_config, group, spec.groups[group].shape[0], spec.action_size,
-            make_values(config.values, spec.device).width,
-        ),
-        action_size=spec.action_size, device=spec.device, seed=seed,
-    )  # fmt: skip
+    config = TD3Config(
+        **{"batch_size": 8, "actor_lr": 3e-4, "critic_lr": 3e-4, **settings},
+        actor=DeterministicActorConfig(**{"hidden": [16], **(actor or {})}),
+        critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
+    )
+    return TD3(config, spec, seed=seed)
 
 
 @dataclass
@@ -109,8 +102,8 @@ class Parameters:
             atoms = torch.linspace(values.low, values.high, values.atoms, dtype=torch.float64)
             q = (output.exp() * atoms).sum(-1) / output.exp().sum(-1)
         climbed = {
-            ClimbedValue.first: q[0], ClimbedValue.min: q.min(0).values,
-            ClimbedValue.mean: q.mean(0),
+            ActorObjective.first: q[0], ActorObjective.min: q.min(0).values,
+            ActorObjective.mean: q.mean(0),
         }[self.config.actor_value]  # fmt: skip
         return -(batch.weight.double() * climbed).mean()
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome, Play, tensors_of, with_tensors
+from robot_rl.learners.cuda_graphs import Replay, UpdateResult, tensors_of, with_tensors
 
 REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fresh", "item")
 """What waits for the device or brings numbers of the host to it."""
@@ -22,11 +22,11 @@ REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fre
 class TapeRecorder:
     """Captures steps as tapes."""
 
-    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+    def warm_up(self, step: Callable[[], UpdateResult]) -> UpdateResult:
         """Do a step."""
         return step()
 
-    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+    def capture(self, step: Callable[[Batch], UpdateResult], batch: Batch) -> Replay:
         """Nothing yet: the tape is made where it is first played."""
         del batch
         return Tape(step)
@@ -35,9 +35,9 @@ class TapeRecorder:
 class Tape(TorchDispatchMode):
     """Operations of a step, recorded when it is first played."""
 
-    def __init__(self, step: Callable[[Batch], Outcome]) -> None:
+    def __init__(self, step: Callable[[Batch], UpdateResult]) -> None:
         super().__init__()
-        self._step: Callable[[Batch], Outcome] | None = step
+        self._step: Callable[[Batch], UpdateResult] | None = step
         self._operations: list[tuple[Any, Any, Any, Any]] = []
         self._inputs: list[Tensor] = []
         self._outcome: Any = None
@@ -55,7 +55,7 @@ class Tape(TorchDispatchMode):
         self._operations.append((func, args, kwargs or {}, found))
         return found
 
-    def __call__(self, batch: Batch) -> Outcome:
+    def __call__(self, batch: Batch) -> UpdateResult:
         if self._step is not None:
             self._inputs = [tensor.detach() for tensor in tensors_of(batch)]  # each another object
             step, self._step = self._step, None
@@ -65,7 +65,7 @@ class Tape(TorchDispatchMode):
         return self._again(batch)
 
     @torch.no_grad()
-    def _again(self, batch: Batch) -> Outcome:
+    def _again(self, batch: Batch) -> UpdateResult:
         now = dict(zip(map(id, self._inputs), tensors_of(batch), strict=True))
 
         def present(tensor: Tensor) -> Tensor:

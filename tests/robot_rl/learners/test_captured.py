@@ -10,7 +10,7 @@ import torch
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.learner import Learner, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import CapturedSteps, GraphRecorder, Outcome, Play
+from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, Replay, UpdateResult
 from robot_rl.learners.sac import SAC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
@@ -24,10 +24,10 @@ class Refusing:
     def __init__(self) -> None:
         self.asked = 0
 
-    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+    def warm_up(self, step: Callable[[], UpdateResult]) -> UpdateResult:
         return step()
 
-    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+    def capture(self, step: Callable[[Batch], UpdateResult], batch: Batch) -> Replay:
         self.asked += 1
         try:
             raise RuntimeError("operation not permitted when stream is capturing\nSee the manual")
@@ -56,7 +56,7 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
 ) -> None:
     learner, plain, spec = learners()
     recorder = Refusing()
-    learner.captured.record_with(recorder)
+    learner.cuda_graphs.record_with(recorder)
     with caplog.at_level(logging.WARNING):
         for seed in range(8):
             batch = batch_of(learner, spec, seed)
@@ -70,20 +70,20 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
 
 def test_batches_of_another_size_or_with_other_groups_are_captured_on_their_own() -> None:
     learner, plain, spec = learners()
-    learner.captured.record_with(TapeRecorder())
+    learner.cuda_graphs.record_with(TapeRecorder())
     for seed in range(6):
         for rows in (8, 5):
             batch = random_batch(spec, rows, seed)
             assert_same(learner.update(batch), plain.update(batch))
-    assert learner.captured.captures == 2
+    assert learner.cuda_graphs.captures == 2
 
 
 def test_combinations_without_end_are_computed_beyond_a_number() -> None:
-    steps = CapturedSteps(TapeRecorder())
+    steps = CUDAGraphs(TapeRecorder())
     learner, _, spec = learners()
     batch = batch_of(learner, spec, 0)
 
-    def step(batch: Batch, shift: float) -> Outcome:
+    def step(batch: Batch, shift: float) -> UpdateResult:
         return {"shift": batch.reward.sum() + shift}, {}, batch.reward
 
     for shift in range(30):
@@ -94,11 +94,11 @@ def test_combinations_without_end_are_computed_beyond_a_number() -> None:
 
 
 def test_what_is_another_in_each_update_leaves_nothing_behind() -> None:
-    steps = CapturedSteps(TapeRecorder())
+    steps = CUDAGraphs(TapeRecorder())
     learner, _, spec = learners()
     batch = batch_of(learner, spec, 0)
 
-    def step(batch: Batch, share: float) -> Outcome:
+    def step(batch: Batch, share: float) -> UpdateResult:
         return {"share": batch.reward.sum() * share}, {}, batch.reward
 
     for count in range(1000):
@@ -127,14 +127,14 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(
 def test_a_penalty_that_fades_is_computed_until_it_has_ended() -> None:
     fading = {"weight": 5.0, "online": False, "fade_updates": 6}
     learner, plain, spec = learners(small_cql, conservatism=fading)
-    learner.captured.record_with(TapeRecorder())
+    learner.cuda_graphs.record_with(TapeRecorder())
     captures: list[int] = []
     for seed, phase in enumerate([Phase.offline] * 5 + [Phase.online] * 12):
         for one in (learner, plain):
             one.begin_phase(phase)
         batch = batch_of(learner, spec, seed)
         assert_same(learner.update(batch), plain.update(batch))
-        captures.append(learner.captured.captures)
+        captures.append(learner.cuda_graphs.captures)
     assert (captures[4], captures[9], captures[-1]) == (1, 0, 1)
     assert_same(learner.state_dict(), plain.state_dict())
 
@@ -143,13 +143,13 @@ def test_an_actor_that_steps_more_often_offline_is_captured_anew_at_the_switch()
     learner, plain, spec = learners(
         small_cql, actor_interval=2, learning_rate_decay=20, learning_rate_end=0.1
     )
-    learner.captured.record_with(TapeRecorder())
+    learner.cuda_graphs.record_with(TapeRecorder())
     for seed, phase in enumerate([Phase.offline] * 6 + [Phase.online] * 14):
         for one in (learner, plain):
             one.begin_phase(phase)
         batch = batch_of(learner, spec, seed)
         assert_same(learner.update(batch), plain.update(batch))
-    assert learner.captured.captures == 2
+    assert learner.cuda_graphs.captures == 2
     assert_same(learner.state_dict(), plain.state_dict())
 
 
@@ -157,7 +157,7 @@ def test_on_the_cpu_and_with_several_processes_nothing_is_captured() -> None:
     learner, _, spec = learners()
     for seed in range(8):
         learner.update(batch_of(learner, spec, seed))
-    assert learner.captured.captures == 0
+    assert learner.cuda_graphs.captures == 0
 
 
 @pytest.mark.gpu
@@ -166,19 +166,19 @@ def test_on_a_gpu_graphs_are_the_default_and_can_be_declined() -> None:
     for seed in range(8):
         for one in (learner, plain):
             one.update(batch_of(one, spec, seed))
-    assert learner.captured.captures == 1
-    assert plain.captured.captures == 0
+    assert learner.cuda_graphs.captures == 1
+    assert plain.cuda_graphs.captures == 0
 
 
 @pytest.mark.gpu
 def test_a_step_that_waits_for_the_gpu_is_computed_and_draws_what_it_would_have_drawn() -> None:
     device = torch.device("cuda")
     generator, other = (torch.Generator(device).manual_seed(3) for _ in range(2))
-    steps = CapturedSteps(GraphRecorder(device, [generator]))
+    steps = CUDAGraphs(CUDAGraphRecorder(device, [generator]))
     learner, _, spec = learners(device="cuda")
     batch = batch_of(learner, spec, 0)
 
-    def step(batch: Batch) -> Outcome:
+    def step(batch: Batch) -> UpdateResult:
         noise = torch.randn(4, generator=generator, device=device)
         assert float(noise.sum()) < 1e9  # waits
         return {"noise": noise.sum()}, {}, batch.reward

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from configs.actor_builders import deterministic_actor, gaussian_actor
-from configs.distill_builder import DistillLearnerConfig, build_distill
 from policies.deterministic_actor import DeterministicActorConfig
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.history.encoder import EncoderConfig, EncoderKind
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.distill import Distill, ImitationLoss, normal_divergence
+from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss, normal_divergence
+from robot_rl.learners.networks import deterministic_actor, gaussian_actor
 from tests.contracts.learners_with_history import ESTIMATES, KNOWS_ALL, PAST, PLANT, TERMS
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
 
@@ -27,8 +26,8 @@ def make(**settings: Any) -> tuple[Distill, GaussianActor]:
     torch.manual_seed(99)
     teacher = gaussian_actor(KNOWS_ALL, SPEC)
     student = GaussianActorConfig(hidden=[16])
-    config = DistillLearnerConfig(**{"batch_size": 8, "actor": student, **settings})
-    learner = build_distill(config, SPEC, seed=0, teacher=teacher)
+    config = DistillConfig(**{"batch_size": 8, "actor": student, **settings})
+    learner = Distill(config, SPEC, seed=0, teacher=teacher)
     assert isinstance(learner, Distill)
     return learner, teacher
 
@@ -119,9 +118,9 @@ def test_divergence_is_that_of_torch():
 
 def test_a_teacher_without_a_density_gives_no_divergence():
     teacher = deterministic_actor(DeterministicActorConfig(hidden=[16]), SPEC)
-    config = DistillLearnerConfig(loss=ImitationLoss.kl)
+    config = DistillConfig(loss=ImitationLoss.kl)
     with pytest.raises(ConfigError, match="use learner"):
-        build_distill(config, SPEC, seed=0, teacher=teacher)
+        Distill(config, SPEC, seed=0, teacher=teacher)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +136,11 @@ def test_latents_that_do_not_compare_are_refused(
     teacher: EncoderConfig, student: EncoderConfig, told: str
 ):
     one = gaussian_actor(GaussianActorConfig(groups=["critic"], encoder=teacher), SPEC)
-    config = DistillLearnerConfig(
+    config = DistillConfig(
         latent_weight=1.0, actor=GaussianActorConfig(hidden=[16], encoder=student)
     )
     with pytest.raises(ConfigError, match=told):
-        build_distill(config, SPEC, seed=0, teacher=one)
+        Distill(config, SPEC, seed=0, teacher=one)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
-from robot_rl.learners.off_policy import Precision
+from robot_rl.learners.optimization import Precision
 from robot_rl.learners.values import ValueConfig
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch
 from tests.robot_rl.learners.reference_flash_sac import Parameters, trained

@@ -5,7 +5,7 @@ import torch
 
 from policies.trunks.kinds import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.learners.off_policy import RewardScaling
+from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import ValueConfig
 from tests.fakes import Chain, ToyEnv

@@ -8,15 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs.actor_builders import gaussian_actor
-from configs.distill_builder import DistillLearnerConfig, build_distill
-from configs.imitation_builders import (
-    BCLearnerConfig,
-    FlowLearnerConfig,
-    build_bc,
-    build_flow,
-)
-from configs.learner_builders import IQLLearnerConfig, SACLearnerConfig, build_iql, build_sac
 from policies.bases.cloned_mlp import ClonedMLPConfig
 from policies.bases.flow import FlowPolicyConfig
 from policies.gaussian_actor import GaussianActorConfig
@@ -25,8 +16,12 @@ from policies.q_ensemble import QEnsembleConfig
 from policies.trunks.kinds import NetworkKind
 from policies.trunks.layers import UnitBatchNorm, constrained_layers
 from robot_rl.core.env import EnvSpec
-from robot_rl.learners.offline.h2o import DynamicsGapConfig
-from robot_rl.learners.td3 import ClimbedValue
+from robot_rl.learners.cloning import BC, BCConfig, Flow, FlowConfig
+from robot_rl.learners.distill import Distill, DistillConfig
+from robot_rl.learners.h2o import H2O, H2OConfig, H2OPenaltyConfig
+from robot_rl.learners.iql import IQL, IQLConfig
+from robot_rl.learners.networks import gaussian_actor
+from robot_rl.learners.off_policy import ActorObjective
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 
@@ -46,37 +41,37 @@ def td3(spec: EnvSpec, kind: NetworkKind) -> Any:
 
 
 def bc(spec: EnvSpec, kind: NetworkKind) -> Any:
-    config = BCLearnerConfig(actor=ClonedMLPConfig(**shape(kind)), batch_size=8)
-    return build_bc(config, spec, seed=0)
+    config = BCConfig(actor=ClonedMLPConfig(**shape(kind)), batch_size=8)
+    return BC(config, spec, seed=0)
 
 
 def averaged_flow(spec: EnvSpec, kind: NetworkKind) -> Any:
     actor = FlowPolicyConfig(**shape(kind))
-    config = FlowLearnerConfig(actor=actor, batch_size=8, chunk_length=1, average=0.9)
-    return build_flow(config, spec, seed=0)
+    config = FlowConfig(actor=actor, batch_size=8, chunk_length=1, average=0.9)
+    return Flow(config, spec, seed=0)
 
 
 def iql(spec: EnvSpec, kind: NetworkKind) -> Any:
     names = {"actor": NormalActorConfig, "critic": QEnsembleConfig}
     shapes: dict[str, Any] = {name: make(**shape(kind)) for name, make in names.items()}
     value = QEnsembleConfig(**shape(kind), members=1)
-    return build_iql(IQLLearnerConfig(**shapes, value=value, batch_size=8), spec, seed=0)
+    return IQL(IQLConfig(**shapes, value=value, batch_size=8), spec, seed=0)
 
 
 def distilled(spec: EnvSpec, kind: NetworkKind) -> Any:
-    config = DistillLearnerConfig(actor=GaussianActorConfig(**shape(kind)), batch_size=8)
+    config = DistillConfig(actor=GaussianActorConfig(**shape(kind)), batch_size=8)
     torch.manual_seed(0)
     teacher = gaussian_actor(GaussianActorConfig(hidden=[16]), spec)
-    return build_distill(config, spec, seed=0, teacher=teacher)
+    return Distill(config, spec, seed=0, teacher=teacher)
 
 
 def h2o(spec: EnvSpec, kind: NetworkKind) -> Any:
-    gap = DynamicsGapConfig(weight=0.5, successors=2)
-    config = SACLearnerConfig(
+    gap = H2OPenaltyConfig(weight=0.5, successors=2)
+    config = H2OConfig(
         actor=GaussianActorConfig(**shape(kind)), critic=QEnsembleConfig(**shape(kind)),
         dynamics_gap=gap, batch_size=8, entropy_in_target=False,
     )  # fmt: skip
-    return build_sac(config, spec, seed=0)
+    return H2O(config, spec, seed=0)
 
 
 LEARNED = ("actor", "critic", "value", "network", "_average")
@@ -160,7 +155,7 @@ def test_actions_that_td3_tries_leave_batch_norm_of_the_critics_alone(climbed: s
         flash = shape(NetworkKind.flash)
         return small_td3(
             spec, actor=flash, critic=flash, actor_interval=interval,
-            actor_value=ClimbedValue[climbed],
+            actor_value=ActorObjective[climbed],
         )  # fmt: skip
 
     same_statistics_whether_the_actor_steps_or_not(make)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.off_policy import OffPolicyConfig, Precision
+from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import (
     Optimizer,
+    Precision,
     autocast,
     soft_update,
     warn_without_bf16_units,

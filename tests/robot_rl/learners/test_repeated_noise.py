@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.learners.repeated_noise import RepeatedNoise
+from robot_rl.learners.flash_sac import NoiseRepeat
 from tests.equality import assert_same
 from tests.fakes import CPU, copied
 
 
-def noise(longest: int = 16, seed: int = 0) -> RepeatedNoise:
-    return RepeatedNoise(2, exponent=2.0, longest=longest, device=CPU, seed=seed)
+def noise(longest: int = 16, seed: int = 0) -> NoiseRepeat:
+    return NoiseRepeat(2, exponent=2.0, longest=longest, device=CPU, seed=seed)
 
 
-def drawn(source: RepeatedNoise, worlds: int, steps: int) -> Tensor:
+def drawn(source: NoiseRepeat, worlds: int, steps: int) -> Tensor:
     """(T, N, A)."""
     return torch.stack([source.draw(worlds) for _ in range(steps)])
 

@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.off_policy import OffPolicyConfig, RewardScaling
-from robot_rl.learners.reward_scale import RunningRewardScale, UnitRewardScale, make_reward_scale
+from robot_rl.learners.reward_scale import (
+    RewardScaling,
+    RunningRewardScale,
+    UnitRewardScale,
+    make_reward_scale,
+)
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
@@ -152,7 +156,7 @@ def test_a_restored_scale_goes_on_bit_equal() -> None:
 
 
 def test_without_scaling_nothing_is_kept() -> None:
-    scale = make_reward_scale(OffPolicyConfig(), CPU)
+    scale = make_reward_scale(RewardScaling.none, 0.99, 5.0, CPU)
     scale.observe(step([100.0]))
     reward = torch.tensor([3.0])
     assert scale.scale(reward) is reward

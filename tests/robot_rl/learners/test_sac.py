@@ -10,7 +10,8 @@ from policies.gaussian_actor import LogStdBound
 from policies.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
@@ -20,13 +21,13 @@ from tests.robot_rl.learners.reference_sac import Parameters
 LAYER_NORM = {"layer_norm": True}
 TANH = {"layer_norm": True, "activation": Activation.tanh, "normalize": False}
 SILU = {"layer_norm": True, "activation": Activation.silu}
-REDQ: dict[str, Any] = {"target_members": 2, "actor_value": ActorValue.mean}
+REDQ: dict[str, Any] = {"target_members": 2, "actor_value": ActorObjective.mean}
 NEXT = {"entropy_at": EntropyAt.next_obs}
 C51 = {"values": ValueConfig(atoms=7, low=-3.0, high=3.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "no entropy in the target": {"entropy_in_target": False},
-    "mean of five": {"actor_value": ActorValue.mean, "critic": {"members": 5}},
+    "mean of five": {"actor_value": ActorObjective.mean, "critic": {"members": 5}},
     "one critic": {"critic": {"members": 1}},
     "layer norm": {"actor": LAYER_NORM, "critic": LAYER_NORM},
     "two layers": {"actor": {"hidden": [16, 16]}, "critic": {"hidden": [16, 16]}},
@@ -46,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "categories, smaller of two": {**C51, "tau": 0.9},
     "categories, mixture of two drawn": {**C51, "target_rule": TargetRule.mean,
                                          "target_members": 2, "critic": {"members": 4}},
-    "fast_sac": {**C51, **NEXT, "target_rule": TargetRule.own, "actor_value": ActorValue.mean,
+    "fast_sac": {**C51, **NEXT, "target_rule": TargetRule.own, "actor_value": ActorObjective.mean,
                  "temperature_every_update": True, "target_entropy_per_action": 0.0,
                  "actor": {**SILU, "log_std_bound": LogStdBound.tanh, "log_std_max": 0.0},
                  "critic": SILU},

@@ -10,10 +10,11 @@ from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
-from robot_rl.learners.sac import SAC, ActorValue, EntropyAt, SACConfig
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
 from robot_rl.learners.values import TargetRule
 from tests.equality import assert_same
-from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_sac import Parameters
 
 ROWS = 16
@@ -51,7 +52,7 @@ def sac_with(critic: LinearCritic, **settings: Any) -> SAC:
         GaussianActorConfig(hidden=[16]), env.groups["actor"].shape[0], env.action_size
     )
     config = SACConfig(**{"batch_size": ROWS, "critic_lr": 0.0, **settings})
-    return SAC(config, actor, critic, action_size=env.action_size, device=CPU, seed=0)
+    return SAC(config, env, seed=0, networks=(actor, critic))
 
 
 def batch_without_reward(seed: int = 0) -> Batch:
@@ -93,8 +94,8 @@ def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws() 
     assert alone == pytest.approx(1 / MEMBERS, abs=0.05)  # three standard errors
 
 
-@pytest.mark.parametrize(("value", "sign"), [(ActorValue.min, -1), (ActorValue.mean, 1)])
-def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorValue, sign: int) -> None:
+@pytest.mark.parametrize(("value", "sign"), [(ActorObjective.min, -1), (ActorObjective.mean, 1)])
+def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorObjective, sign: int) -> None:
     # The lower critic falls with the action, the mean of both rises.
     sac = sac_with(
         LinearCritic([0.0, -10.0], [5.0, -1.0]), actor_value=value, actor_lr=1e-2,

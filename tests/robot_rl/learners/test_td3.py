@@ -9,7 +9,8 @@ from torch import Tensor
 from policies.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, ShapeError
-from robot_rl.learners.td3 import TD3, ClimbedValue, TD3Config
+from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
@@ -17,15 +18,15 @@ from tests.robot_rl.learners.reference_td3 import Parameters, act, small_td3
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)
 FAST: dict[str, Any] = {
-    "values": CATEGORIES, "actor_value": ClimbedValue.min, "target_actor": False,
+    "values": CATEGORIES, "actor_value": ActorObjective.min, "target_actor": False,
     "delay_targets": False, "exploration_min": 0.001, "exploration_max": 0.4,
     "weight_decay": 0.1,
 }  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "actor climbs the smallest": {"actor_value": ClimbedValue.min},
+    "actor climbs the smallest": {"actor_value": ActorObjective.min},
     "mean of five": {
-        "actor_value": ClimbedValue.mean, "target_rule": TargetRule.mean, "critic": {"members": 5},
+        "actor_value": ActorObjective.mean, "target_rule": TargetRule.mean, "critic": {"members": 5},
     },
     "own targets": {"target_rule": TargetRule.own},
     "online actor": {"target_actor": False},

@@ -25,7 +25,7 @@ from robot_rl.training.ranks import (
     unpack_step,
 )
 from tests.equality import assert_same
-from tests.fakes import CPU, LinearWorld, ToyEnv, random_batch
+from tests.fakes import LinearWorld, ToyEnv, random_batch
 from tests.robot_rl.training.forked_ranks import on_ranks
 
 WORLD = LinearWorld(bound=0.9)
@@ -59,10 +59,7 @@ def learner(ranks: Ranks, **settings: Any) -> tuple[SAC, ToyEnv]:
         QEnsembleConfig(hidden=[16]), "critic", spec.groups["critic"].shape[0], spec.action_size
     )
     config = SACConfig(batch_size=ROWS, actor_lr=1e-3, critic_lr=1e-3, **settings)
-    sac = SAC(
-        config, actor, critic, action_size=spec.action_size, device=CPU, seed=0,
-        reduce=ranks.reduce,
-    )  # fmt: skip
+    sac = SAC(config, spec, seed=0, reduce=ranks.reduce, networks=(actor, critic))
     return sac, env
 
 

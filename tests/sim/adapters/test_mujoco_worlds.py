@@ -1,5 +1,8 @@
 """Gymnasium's MuJoCo worlds on our engine: the same numbers as Gymnasium's own."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,6 +18,7 @@ from sim.adapters.gymnasium_mujoco import WORLDS, MujocoWorldsEnv
 from tests.fakes import CPU, copied
 
 COUNT, STEPS = 3, 200
+ROOT = Path(__file__).parents[3]
 
 
 def worlds(name: str = "Hopper-v5", count: int = COUNT, **config: Any) -> MujocoWorldsEnv:
@@ -155,3 +159,32 @@ def test_automatic_choice_takes_our_engine_where_it_knows_everything(config, kin
 def test_what_our_engine_cannot_do_is_refused_in_words(config, told):
     with pytest.raises(ConfigError, match=told):
         made(**{"id": "Hopper-v5", "engine": WorldEngine.batch, **config})
+
+
+@pytest.mark.slow
+def test_foreign_environments_need_no_engine_of_ours():
+    """Fetch and others pin a MuJoCo that has no `mujoco.batch`, which our engine is made of."""
+    run = """
+import sys
+sys.modules["mujoco.batch"] = None  # cannot be imported
+import torch
+from configs.compose import compose
+from configs.schema import make_env
+from robot_rl.core.errors import MissingExtraError
+for arguments in (["env.engine=gymnasium"], [], ["env.engine=batch"]):
+    config = compose(["env=gymnasium", "env.id=Hopper-v5", *arguments]).config
+    try:
+        env = make_env(config, num_envs=2, device=torch.device("cpu"), seed=0, evaluation=False)
+        print(type(env).__name__, float(env.step(torch.zeros(2, 3)).reward[0]) > 0)
+    except MissingExtraError as error:
+        print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", run], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.splitlines() == [
+        "GymnasiumEnv True",
+        "GymnasiumEnv True",
+        "env.engine=batch needs the package 'mujoco>=4.0', which is not installed; "
+        "install it with: pip install 'robot_rl[sim]'",
+    ]

@@ -61,6 +61,9 @@ def publish(folder: Path, name: str, **changes: str) -> None:
     for joint in list(tree.joints)[1:]:
         tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
     tree.add_key(name="home")
+    for add in (tree.worldbody.add_light, base.add_camera):
+        add(name=f"theirs_{add.__name__}", targetbody="trunk")
+    tree.add_exclude(bodyname1="trunk", bodyname2=base.first_body().name)
     tree.add_sensor(
         name="theirs", type=mujoco.mjtSensor.mjSENS_FRAMEPOS,
         objtype=mujoco.mjtObj.mjOBJ_BODY, objname="trunk",
@@ -106,6 +109,7 @@ def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(
     np.testing.assert_array_equal(model.sensor_dim, ours.sensor_dim)
     np.testing.assert_allclose(model.site("imu").pos, ours.site("imu").pos)
     assert model.nkey == 0
+    assert (model.nlight, model.ncam) == (ours.nlight, ours.ncam)
     assert "drawing" not in [model.geom(i).name for i in range(model.ngeom)]
     assert (model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE).sum() == 1
     assert (model.opt.cone, model.opt.integrator) == (ours.opt.cone, ours.opt.integrator)

@@ -23,7 +23,7 @@ def test_held_goal_is_what_the_reward_and_the_observation_know():
     step = player.step()
     error = player.env.simulation.true_state.end_effector_position_b[0] - held
     assert step.reward_terms is not None
-    paid = step.reward_terms[0, player.env.task.reward_names.index("distance")]
+    paid = step.reward_terms[0, player.env.spec.reward_names.index("distance")]
     torch.testing.assert_close(paid, error.norm())
     seen = step.obs["actor"][0, 14:17] / 5  # after 7 positions and 7 velocities, times 5
     torch.testing.assert_close(seen, error, atol=0.005, rtol=0)  # noise of 0.5 mm

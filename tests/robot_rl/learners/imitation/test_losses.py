@@ -14,7 +14,7 @@ from policies.bases.act import ACTPolicy, ACTPolicyConfig, Attention
 from policies.bases.cloned_mlp import ClonedMLP, ClonedMLPConfig
 from policies.bases.flow import FlowPolicy, FlowPolicyConfig
 from policies.mlp import Activation
-from robot_rl.learners.imitation.losses import (
+from robot_rl.learners.cloning import (
     AutoencodedChunks,
     flow_matching,
     negative_log_likelihood,

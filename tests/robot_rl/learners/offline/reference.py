@@ -8,8 +8,8 @@ from torch import Tensor
 
 from policies.mlp import Activation
 from robot_rl.core.transition import Batch
-from robot_rl.learners.offline.cql import MONTE_CARLO, ConservatismConfig
-from robot_rl.learners.offline.iql import IQL
+from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
+from robot_rl.learners.iql import IQL
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_sac import Parameters, forward, member_outputs, normalized
 
@@ -38,7 +38,7 @@ def largest_backup(at: Parameters, batch: Batch, count: int) -> tuple[Tensor, Te
     return loss, torch.stack(log_probs).mean(0)
 
 
-def gap(at: Parameters, batch: Batch, config: ConservatismConfig, members: int) -> Tensor:
+def gap(at: Parameters, batch: Batch, config: CQLPenaltyConfig, members: int) -> Tensor:
     """How far the soft maximum lies above the stored action, mean over drawn members and rows."""
     (rows, size), count = batch.action.shape, config.actions
     drawn = at.drawn(members)

@@ -5,8 +5,6 @@ from typing import Any
 
 import torch
 
-from configs.learner_builders import IQLLearnerConfig, SACLearnerConfig, build_iql, build_sac
-from configs.qc_builder import QCLearnerConfig, build_qc
 from policies.bases.flow import FlowPolicyConfig
 from policies.gaussian_actor import GaussianActorConfig
 from policies.mlp import Activation
@@ -14,10 +12,10 @@ from policies.normal_actor import NormalActorConfig
 from policies.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
-from robot_rl.learners.offline.cql import MONTE_CARLO, ConservatismConfig
-from robot_rl.learners.offline.h2o import DynamicsGapConfig
-from robot_rl.learners.offline.iql import IQL
-from robot_rl.learners.offline.qc import QC
+from robot_rl.learners.cql import CQL, MONTE_CARLO, CQLConfig, CQLPenaltyConfig
+from robot_rl.learners.h2o import H2O, H2OConfig, H2OPenaltyConfig
+from robot_rl.learners.iql import IQL, IQLConfig
+from robot_rl.learners.qc import QC, QCConfig
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ROWS = 16
@@ -29,28 +27,28 @@ def small_cql(
     **settings: Any,
 ) -> Any:  # fmt: skip
     """SAC with a conservative penalty; networks of sixteen units."""
-    config = SACLearnerConfig(
+    config = CQLConfig(
         **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
         actor=GaussianActorConfig(hidden=[16], **(actor or {})),
         critic=QEnsembleConfig(**{"hidden": [16], **(critic or {})}),
-        conservatism=ConservatismConfig(
+        conservatism=CQLPenaltyConfig(
             **{"weight": 5.0, "actions": 3, "next_actions": 1, **(conservatism or {})}
         ),
     )
-    return build_sac(config, spec, seed=seed)
+    return CQL(config, spec, seed=seed)
 
 
 def small_h2o(
     spec: EnvSpec, seed: int = 0, *, dynamics_gap: dict[str, Any] | None = None, **settings: Any
 ) -> Any:
     """SAC with the weights and the penalty of H2O; networks of sixteen units."""
-    config = SACLearnerConfig(
+    config = H2OConfig(
         **{"batch_size": ROWS, "entropy_in_target": False, "init_temperature": 0.5, **settings},
         actor=GaussianActorConfig(hidden=[16]),
         critic=QEnsembleConfig(hidden=[16]),
-        dynamics_gap=DynamicsGapConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),
+        dynamics_gap=H2OPenaltyConfig(**{"weight": 0.5, "successors": 3, **(dynamics_gap or {})}),
     )
-    return build_sac(config, spec, seed=seed)
+    return H2O(config, spec, seed=seed)
 
 
 def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
@@ -60,8 +58,8 @@ def small_iql(spec: EnvSpec, seed: int = 0, **settings: Any) -> IQL:
         "critic": QEnsembleConfig(hidden=[16], **settings.pop("critic", {})),
         "value": QEnsembleConfig(hidden=[16], members=1),
     }
-    config = IQLLearnerConfig(**{"batch_size": ROWS, **settings}, **shapes)
-    return build_iql(config, spec, seed=seed)
+    config = IQLConfig(**{"batch_size": ROWS, **settings}, **shapes)
+    return IQL(config, spec, seed=seed)
 
 
 def small_qc(spec: EnvSpec, seed: int = 0, **settings: Any) -> QC:
@@ -77,7 +75,7 @@ def small_qc(spec: EnvSpec, seed: int = 0, **settings: Any) -> QC:
         "batch_size": ROWS, "chunk_length": 3, "replan_interval": 1, "candidates": 4,
         "next_candidates": 3,
     }  # fmt: skip
-    return build_qc(QCLearnerConfig(**(fields | settings), **shapes), spec, seed=seed)
+    return QC(QCConfig(**(fields | settings), **shapes), spec, seed=seed)
 
 
 def chunked(spec: EnvSpec, rows: int = ROWS, seed: int = 0, length: int = 3) -> Batch:

@@ -10,7 +10,7 @@ from policies.mlp import Activation
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
-from robot_rl.learners.offline.qc import QC
+from robot_rl.learners.qc import QC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied
 from tests.robot_rl.learners.offline.small import chunked, small_qc, warmed

@@ -110,7 +110,7 @@ def test_levels_ask_for_more_stations_and_harder_ones() -> None:
 def test_evaluation_draws_all_levels_alike_and_training_begins_on_the_first() -> None:
     config = CorridorConfig(levels=4)
     for evaluation, expected in ((True, [0, 1, 2, 3]), (False, [0])):
-        corridors = Corridors(config, num_worlds=99, device=CPU, evaluation=evaluation)
+        corridors = Corridors(config, num_envs=99, device=CPU, evaluation=evaluation)
         layout = corridors.begin(EnvSelection(torch.ones(99, dtype=torch.bool)), torch.Generator())
         assert corridors.levels.level.unique().tolist() == expected
         stands = (layout.obstacles[..., 2] > -1).unflatten(1, (3, 4)).any(-1).sum(-1)

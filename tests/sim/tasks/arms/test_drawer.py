@@ -8,8 +8,9 @@ import torch
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
-from tests.sim.arms import CPU, panda
+from tests.sim.arms import panda
 from tests.sim.hands import hand_worlds
+from tests.sim.stepping import context, terms_of
 
 DT = 0.1
 
@@ -21,8 +22,7 @@ def task(worlds: int, **changes: Any) -> tuple[DrawerTask, dict[str, torch.Tenso
     }  # fmt: skip
     made = DrawerTask(
         DrawerConfig(**{"episode_length": 1.0, "success_window": 0.5, **changes}),
-        num_worlds=worlds, control_dt=DT, robot=panda().spec, sensors=sensors, device=CPU,
-        evaluation=True,
+        context(worlds, DT, robot=panda().spec, sensors=sensors),
     )  # fmt: skip
     made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, sensors
@@ -51,9 +51,11 @@ def test_reward_terms_by_hand() -> None:
     made, sensors = task(2, close=0.05, success_opening=0.2)
     sensors["hand_position"][:] = torch.tensor([[0.03, 0.0, 0.04], [0.0, 0.0, 0.0]])
     sensors["drawer_opening"][:, 0] = torch.tensor([0.05, 0.24])
-    terms = evaluate(made, 2, 1).reward_terms
-    assert terms[0, :4].tolist() == pytest.approx([1.0, 0.5, 0.25, 0.0])
-    assert terms[1, :4].tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0])
+    outcome = evaluate(made, 2, 1)
+    costs = {"speed": 0.0, "overspeed": 0.0, "smoothness": 0.0}
+    half = {"alive": 1.0, "approach": 0.5, "open": 0.25, "opened": 0.0}
+    assert terms_of(outcome, 0) == pytest.approx(half | costs)
+    assert terms_of(outcome, 1) == pytest.approx(dict.fromkeys(half, 1.0) | costs)
 
 
 def test_cabinets_stand_closed_in_their_rectangle() -> None:

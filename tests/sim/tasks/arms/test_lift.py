@@ -7,9 +7,10 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from sim.tasks.arms.lift import GOAL, HALF_EDGE, REWARD_NAMES, LiftConfig, LiftTask
-from tests.sim.arms import CPU, panda
+from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
+from tests.sim.arms import panda
 from tests.sim.hands import hand_worlds
+from tests.sim.stepping import context, terms_of
 
 DT = 0.1
 
@@ -19,8 +20,7 @@ def task(worlds: int, **changes: Any) -> tuple[LiftTask, torch.Tensor]:
     cube = torch.zeros(worlds, 3)
     config = LiftConfig(**{"episode_length": 1.0, "success_window": 0.5, **changes})
     made = LiftTask(
-        config, num_worlds=worlds, control_dt=DT, robot=panda().spec,
-        sensors={"cube_position": cube}, device=CPU, evaluation=True,
+        config, context(worlds, DT, robot=panda().spec, sensors={"cube_position": cube}),
     )  # fmt: skip
     made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, cube
@@ -67,15 +67,14 @@ def test_a_cube_at_its_goal_that_nobody_holds_is_no_success() -> None:
 def test_reward_terms_by_hand() -> None:
     made, cube = task(1, close=0.05, line=0.1225)
     cube[:] = torch.tensor([made.goal[GOAL][0, 0], made.goal[GOAL][0, 1], HALF_EDGE + 0.05])
-    terms = dict(zip(REWARD_NAMES, evaluate(made, cube, 1, beside=0.025).reward_terms[0].tolist(),
-                     strict=True))  # fmt: skip
+    terms = terms_of(evaluate(made, cube, 1, beside=0.025))
     # Half way between floor and line, so not held yet; 25 mm are a half of `close`.
     assert terms == pytest.approx({
         "alive": 1.0, "approach": 0.8, "grasp": 0.75, "lift": 0.5, "hold": 0.0,
         "speed": 0.0, "overspeed": 0.0, "smoothness": 0.0,
     }, abs=1e-5)  # fmt: skip
     cube[:] = made.goal[GOAL] + torch.tensor([0.0, 0.05, 0.0])
-    terms = dict(zip(REWARD_NAMES, evaluate(made, cube, 1).reward_terms[0].tolist(), strict=True))
+    terms = terms_of(evaluate(made, cube, 1))
     assert terms["lift"] == 1.0
     assert terms["hold"] == pytest.approx(0.5)
 

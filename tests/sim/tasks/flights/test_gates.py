@@ -11,8 +11,9 @@ from robot_rl.core.robot_state import RobotState
 from sim.task import StepOutcome
 from sim.tasks.flights.course import CourseConfig
 from sim.tasks.flights.flight import FlightStartConfig
-from sim.tasks.flights.gates import REWARD_NAMES, GatesConfig, GatesTask
+from sim.tasks.flights.gates import GatesConfig, GatesTask
 from tests.compositions import composed
+from tests.sim.stepping import context, terms_of
 from tests.sim.viewing.shown import worlds
 
 CPU = torch.device("cpu")
@@ -24,11 +25,7 @@ STRAIGHT = CourseConfig(gates=2, spacing=[1.0, 1.0], turn_deg=0, climb=0, skew_d
 def make_task(num_worlds: int = 1, **config) -> GatesTask:
     task = GatesTask(
         GatesConfig(course=STRAIGHT, start=STILL, **config),
-        num_worlds=num_worlds,
-        control_dt=0.1,
-        hover_action=[0.0] * 4,
-        device=CPU,
-        evaluation=False,
+        context(num_worlds, 0.1, hover_action=[0.0] * 4, evaluation=False),
     )
     task.start(
         EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
@@ -53,7 +50,7 @@ def move(task: GatesTask, *place: float, rate: float = 0.0) -> StepOutcome:
 
 
 def term(verdict: StepOutcome, name: str) -> float:
-    return float(verdict.reward_terms[0, REWARD_NAMES.index(name)])
+    return terms_of(verdict)[name]
 
 
 def test_gates_are_passed_one_by_one_and_the_goal_moves_on():
@@ -144,7 +141,7 @@ def test_saved_flights_go_on():
     move(task, 1.1, 0.0, 0.0)
     other.load_state_dict(task.state_dict())
     first, second = move(task, 2.1, 0.0, 0.0), move(other, 2.1, 0.0, 0.0)
-    assert torch.equal(first.reward_terms, second.reward_terms)
+    assert terms_of(first) == terms_of(second)
     assert bool(second.success)
 
 
@@ -152,7 +149,7 @@ def test_saved_flights_go_on():
     ("bad", "said"),
     [
         ({"episode_length": 0.0}, "episode_length"), ({"radius": 1.0}, "way to the next gate"),
-        ({"robot_radius": 0.25}, "does not fit"), ({"reward": {"speed": 1.0}}, "speed"),
+        ({"robot_radius": 0.25}, "does not fit"),
         ({"max_rates": math.nan}, "max_rates"),
     ],
 )  # fmt: skip

@@ -9,8 +9,9 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState
 from sim.tasks.flights.curves import CurveConfig
-from sim.tasks.flights.flight import REWARD_NAMES, FlightStartConfig
+from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from tests.sim.stepping import context, terms_of
 
 CPU = torch.device("cpu")
 DT = 0.01
@@ -22,11 +23,7 @@ def make_task(num_worlds: int = 1, **config) -> TrackingTask:
         TrackingConfig(
             curve=CurveConfig(lemniscate_share=1.0), start=config.pop("start", STILL), **config
         ),
-        num_worlds=num_worlds,
-        control_dt=DT,
-        hover_action=[0.0] * 4,
-        device=CPU,
-        evaluation=False,
+        context(num_worlds, DT, hover_action=[0.0] * 4, evaluation=False),
     )
     task.start(
         EnvSelection(torch.ones(num_worlds, dtype=torch.bool)), torch.Generator().manual_seed(0)
@@ -72,7 +69,7 @@ def test_the_goal_and_its_preview_are_points_of_the_curve():
 def test_errors_are_relative_to_the_moving_goal():
     task = make_task()
     verdict = evaluate(task, 200, offset=(0.0, 0.3, 0.4))
-    terms = dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+    terms = terms_of(verdict)
     assert terms["distance"] == pytest.approx(0.5, abs=1e-6)
     assert terms["position"] == pytest.approx(0.25, abs=1e-6)
     assert terms["velocity"] == 0.0  # as fast as the goal

@@ -29,7 +29,7 @@ POINTS = len(scan_points(GROUND.scan))
 
 def hills(worlds: int, *, evaluation: bool = False, config: TerrainConfig = GROUND) -> Hills:
     scan = torch.zeros(worlds, POINTS)
-    return Hills(config, scan, num_worlds=worlds, device=CPU, evaluation=evaluation)
+    return Hills(config, scan, num_envs=worlds, device=CPU, evaluation=evaluation)
 
 
 def everybody(worlds: int) -> EnvSelection:

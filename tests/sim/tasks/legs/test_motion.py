@@ -15,8 +15,9 @@ from sim.motions.reference import BODY_FIELDS
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import StepOutcome
-from sim.tasks.legs.motion import REWARD_NAMES, MotionTask, WidthsConfig
+from sim.tasks.legs.motion import MotionTask, WidthsConfig
 from tests.sim.legs import BODIES, motion_config, motion_worlds
+from tests.sim.stepping import terms_of
 from tests.sim.viewing.shown import worlds
 
 COUNT = 3
@@ -67,15 +68,17 @@ def judged(env: SimEnv, **changes: Any) -> StepOutcome:
 
 
 def terms(verdict: StepOutcome) -> dict[str, float]:
-    assert torch.allclose(verdict.reward_terms, verdict.reward_terms[:1], atol=1e-3)
-    return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+    for values in verdict.reward_terms.values():
+        assert torch.allclose(values, values[:1], atol=1e-3)
+    return terms_of(verdict)
 
 
 def test_who_is_on_the_motion_gets_all_there_is(env):
     verdict = judged(env)
     paid = terms(verdict)
-    assert [paid[name] for name in REWARD_NAMES[:6]] == pytest.approx([1.0] * 6, abs=1e-3)
-    assert [paid[name] for name in REWARD_NAMES[6:]] == [0.0] * 3
+    costs = ("joint_limit", "smoothness", "collision")
+    assert [paid.pop(name) for name in costs] == [0.0] * 3
+    assert list(paid.values()) == pytest.approx([1.0] * 6, abs=1e-3)
     assert not verdict.terminated.any()
     assert verdict.success.all()
 
@@ -201,7 +204,6 @@ def test_what_is_seen_of_a_motion_has_a_mirror(robot):
     [
         ({"max_end_error": 0.0}, "max_end_error"),
         ({"soft_limit": 1.5}, "soft_limit"),
-        ({"reward": {"bodies": 1.0}}, "bodies"),
         ({"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level floor"),
     ],
 )

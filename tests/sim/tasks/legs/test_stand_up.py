@@ -17,10 +17,11 @@ from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import StepOutcome
-from sim.tasks.legs.stand_up import REWARD_NAMES, StandUpConfig, StandUpTask
+from sim.tasks.legs.stand_up import StandUpConfig, StandUpTask
 from tests.compositions import composed
 from tests.sim.arms import panda
 from tests.sim.legs import CPU, go2, stand_up_worlds
+from tests.sim.stepping import context, terms_of
 
 DT = 0.1
 SPEC = go2().spec
@@ -41,8 +42,7 @@ def task(worlds: int = 1, *, evaluation: bool = False, **changes: Any) -> StandU
     values: dict[str, Any] = {"episode_length": 1.0, "success_window": 0.3}
     config = StandUpConfig(**(values | changes))
     return StandUpTask(
-        config, num_worlds=worlds, control_dt=DT, robot=SPEC, sensors={}, fallen=lying(8),
-        device=CPU, evaluation=evaluation,
+        config, context(worlds, DT, robot=SPEC, fallen=lying(8), evaluation=evaluation),
     )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def evaluate(made: StandUpTask, true_state: RobotState, step: int = 1) -> StepOu
 
 
 def terms(verdict: StepOutcome) -> dict[str, float]:
-    return dict(zip(REWARD_NAMES, verdict.reward_terms[0].tolist(), strict=True))
+    return terms_of(verdict)
 
 
 def test_a_standing_robot_is_paid_fully_if_calm_and_costs_are_means_over_the_joints() -> None:
@@ -202,7 +202,6 @@ def test_the_experiment_gives_more_of_the_legs_than_walking() -> None:
     [
         ({"calm": 0.0}, r"task\.calm must be > 0"),
         ({"success_window": 9.0}, r"must not exceed task\.episode_length, got 9\.0 and 5\.0"),
-        ({"reward": {"standing": 1.0}}, r"reward term 'standing' is unknown.*stand"),
         ({"scene": SceneConfig(terrain=TerrainConfig())}, "level floor"),
     ],
 )

@@ -6,58 +6,28 @@ the best of several proposals, so no action is tried that resembles nothing in t
 an episode's end cuts short teach the flow up to there, and the critics nothing.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from robot_rl.core.env import Obs
+from policies.bases.best_chunk import BestChunk
+from policies.bases.flow import FlowPolicy, FlowPolicyConfig
+from policies.bases.queued import QueuedPolicy
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome
-from robot_rl.learners.imitation.losses import VelocityPolicy, flow_matching
-from robot_rl.learners.networks import Actor, Critic, without_invalid
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
-from robot_rl.learners.offline.inspection import inspect_values
-from robot_rl.learners.optimization import Reduce, autocast, moving_copy, soft_update
-
-
-class FlowActor(Actor, VelocityPolicy, Protocol):
-    """Proposes chunks."""
-
-    @property
-    def chunk_shape(self) -> tuple[int, int]:
-        """(H, A)."""
-        ...
-
-
-class Chooser(Protocol):
-    """The flow and the critics, which it shares with the learner."""
-
-    def to(self, device: torch.device) -> Self:
-        """Move to a device."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Of both networks, and the noises that its own proposals begin at."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Restore `state_dict`."""
-        ...
-
-    def __call__(self, obs: Obs) -> Tensor:
-        """The best of its own proposals: chunks (N, H, A), or actions (N, A) where H is 1."""
-        ...
-
-    def choose(self, obs: Obs, noise: Tensor) -> Tensor:
-        """The best of the chunks, (N, H, A), that noises (S, N, H, A) flow to."""
-        ...
+from robot_rl.learners.cloning import flow_matching
+from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.networks import Critic, seed_weights, without_invalid
+from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
+from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
+from robot_rl.learners.values import inspect_values
 
 
 @dataclass(kw_only=True)
@@ -72,6 +42,10 @@ class QCConfig(OffPolicyConfig):
     """Chunks that are proposed where one is to be done."""
     next_candidates: int = 32
     """Chunks that are proposed for the value of what comes next; fewer cost less."""
+    actor: FlowPolicyConfig = field(default_factory=FlowPolicyConfig)
+    """Velocity network of the proposals."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Value networks of chunks; they choose on the robot too, and so see what the actor sees."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -97,36 +71,39 @@ class QC(OffPolicyLearner):
     """What nobody has done is not proposed, and so not valued."""
 
     def __init__(
-        self, config: QCConfig, actor: FlowActor, critic: Critic, chooser: Chooser, *,
-        action_size: int, device: torch.device, seed: int, reduce: Reduce | None = None,
-        wrap: Callable[[Any], nn.Module] = lambda network: network,
+        self, config: QCConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Take over the networks.
+        """Make the flow, the critics, and the policy of both.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place.
-            critic: Of what the actor sees and a chunk, (B, H * A); trained in place, its target is
-                a copy.
-            chooser: Made of these two.
-            action_size: A.
-            device: Where the networks live.
-            seed: Seed of proposals.
+            config: Hyperparameters and networks.
+            spec: Environment that is learned in.
+            seed: Of the initial weights.
+            stream_seed: Of exploration and all else that is drawn, where several processes share
+                initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
-            wrap: Makes of the chooser what acts without exploring: a queue around it.
         """
         self.config = config
-        self.chooser = chooser.to(device)
-        self.actor, self.critic = actor, critic
-        super().__init__(config, actor, critic, device=device, seed=seed, reduce=reduce)
-        self.chunk_length = config.chunk_length
+        self.chunk_length = length = config.chunk_length
         """H: actions of a chunk."""
-        self.n_step = config.chunk_length
+        seed_weights(seed)
+        width = spec.groups["actor"].shape[0]
+        self.actor = FlowPolicy(config.actor, width, spec.action_size, length)
+        self.critic = QEnsemble(config.critic, "actor", width, length * spec.action_size)
+        self.chooser = BestChunk(self.actor, self.critic, config.candidates).to(spec.device)
+        super().__init__(
+            config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
+            reduce=reduce,
+        )  # fmt: skip
+        self.n_step = length
         self.target_critic = moving_copy(self.critic)
         self._targets = list(self.target_critic.parameters())
         self._sources = list(self.critic.parameters())
-        self._acting = wrap(self.chooser)
-        self._action_size = action_size
+        self._acting = self.chooser if length == 1 else QueuedPolicy(
+            self.chooser, chunk_length=length, replan_interval=config.replan_interval
+        )  # fmt: skip
+        self._action_size = spec.action_size
         self._queue: ChunkQueue | None = None
         self._worlds = 0
 
@@ -179,13 +156,24 @@ class QC(OffPolicyLearner):
             lambda obs, chunk: self._q(self.target_critic, obs, chunk).mean(0),
         )  # fmt: skip
 
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the critics, and of the flow every `actor_interval`.
 
         Returns:
-            Metrics, and the critics' error of every row, (B,); where its chunk is cut, and may be
-            whole when the episode has gone on, the mean of the others.
+            Detached metrics, the flow's those of its last step, and the critics' error of every
+            row, (B,); where its chunk is cut, and may be whole when the episode has gone on, the
+            mean of the others.
         """
+        self.updates += 1
+        update_actor = self.updates % self.actor_interval == 0
+        with self.onednn:
+            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
+
+    def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
+        with self.train_mode(batch) as batch:
+            return self._losses(batch, update_actor)
+
+    def _losses(self, batch: Batch, update_actor: bool) -> UpdateResult:
         whole = batch.extra["valid"][:, -1]
         weight = batch.weight * whole
         with torch.no_grad():
@@ -193,13 +181,13 @@ class QC(OffPolicyLearner):
             value = self._q(self.target_critic, batch.next_obs, after).mean(0)
             target = self.reward_scale.scale(batch.reward) + batch.discount * value
         judged = replace(batch, weight=weight)
-        if self._rows_meet:  # what is cut must not meet the others either
+        if self.uses_batch_norm:  # nor may rows of cut chunks meet the others
             judged = without_invalid(judged)
         q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
         error = q - target
         critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        acting = self._update_actor(batch) if late else {}
-        self._critic_optimizer.step(critic_loss)
+        actor_metrics = self._update_actor(batch) if update_actor else {}
+        self.critic_optimizer.step(critic_loss)
         soft_update(self._targets, self._sources, self.config.tau)
         metrics = {
             "critic_loss": critic_loss.detach(), "q_mean": q.detach().mean(),
@@ -207,7 +195,7 @@ class QC(OffPolicyLearner):
         }  # fmt: skip
         missed = error.detach().abs().mean(0)  # (B,)
         usual = (missed * whole).sum() / whole.sum().clamp_min(1)
-        return metrics, acting, torch.where(whole, missed, usual)
+        return UpdateResult(metrics, actor_metrics, torch.where(whole, missed, usual))
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""
@@ -225,32 +213,32 @@ class QC(OffPolicyLearner):
         self._queue, plans = None, state["plans"]
         if plans:
             queue = self._start_queue(len(plans["plan"]))
-            queue.load_state_dict({n: plan.to(self._device) for n, plan in plans.items()})
+            queue.load_state_dict({n: plan.to(self.device) for n, plan in plans.items()})
 
     def _update_actor(self, batch: Batch) -> dict[str, Tensor]:
         """Flow matching alone: of every chunk the actions that were done, as its row weighs."""
         counted = batch.weight[:, None] * batch.extra["valid"]  # (B, H)
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             loss = flow_matching(
-                self.actor, batch.obs, batch.extra["chunk"], counted, self._generator
+                self.actor, batch.obs, batch.extra["chunk"], counted, self.generator
             )
-        self._actor_optimizer.step(loss)
+        self.actor_optimizer.step(loss)
         return {"actor_loss": loss.detach()}
 
     def _best(self, obs: Obs, candidates: int) -> Tensor:
         """The best of so many fresh proposals, (B, H, A)."""
         count = len(next(iter(obs.values())))
         shape = (candidates, count, *self.actor.chunk_shape)
-        noise = torch.randn(shape, generator=self._generator, device=self._device)
-        with autocast(self._device, self.config.precision):
+        noise = torch.randn(shape, generator=self.generator, device=self.device)
+        with self.autocast():
             return self.chooser.choose(obs, noise)
 
     def _q(self, critic: Critic, obs: Obs, chunk: Tensor) -> Tensor:
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             return critic(obs, chunk).squeeze(-1).float()  # (E, B)
 
     def _start_queue(self, count: int) -> ChunkQueue:
-        zeros = torch.zeros(count, self._action_size, device=self._device)
+        zeros = torch.zeros(count, self._action_size, device=self.device)
         queue = ChunkQueue(zeros, self.chunk_length, self.config.replan_interval)
         self._queue, self._worlds = queue, count
         return queue

@@ -7,19 +7,21 @@ Rows of `training.prior` are the real ones, the run's own are simulated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from policies.q_ensemble import QEnsemble
+from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
-from robot_rl.learners.networks import Critic
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.offline.critic_penalty import CriticView
-from robot_rl.learners.optimization import Optimizer, Reduce
+from robot_rl.learners.networks import Critic, make_critic
+from robot_rl.learners.off_policy import OffPolicyConfig
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
+from robot_rl.learners.sac import SAC, CriticPenalty, CriticView, SACConfig
 
 _REAL, _SIMULATED = 0, 1
 """Classes of the discriminators."""
@@ -30,7 +32,7 @@ _LARGEST_PENALTY = 1000.0
 
 
 @dataclass(kw_only=True)
-class DynamicsGapConfig:
+class H2OPenaltyConfig:
     """How simulated transitions are weighed."""
 
     weight: float = 0.0
@@ -53,7 +55,55 @@ class DynamicsGapConfig:
         }, owner="learner.dynamics_gap")  # fmt: skip
 
 
-class DynamicsGap:
+@dataclass(kw_only=True)
+class H2OConfig(SACConfig):
+    """SAC on real and simulated transitions."""
+
+    dynamics_gap: H2OPenaltyConfig = field(default_factory=H2OPenaltyConfig)
+    """How simulated rows are weighed beside real ones."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the discriminators cannot judge."""
+        super().__post_init__()
+        if self.dynamics_gap.weight > 0 and (self.n_step > 1 or self.values.atoms):
+            raise ConfigError(
+                "learner.dynamics_gap.weight above 0 judges single steps and mean values: set "
+                "learner.n_step=1 and learner.values.atoms=0, got "
+                f"{self.n_step} and {self.values.atoms}"
+            )
+
+
+class H2O(SAC):
+    """SAC with the weights and the penalty of H2O; a weight of 0 is plain SAC."""
+
+    def __init__(
+        self, config: H2OConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """Make SAC with the penalty; arguments as of `SAC`."""
+
+        def penalty(generator: torch.Generator) -> CriticPenalty:
+            return H2OPenalty(
+                config.dynamics_gap, config, *_discriminators(config, spec), device=spec.device,
+                generator=generator, reduce=reduce,
+            )  # fmt: skip
+
+        super().__init__(
+            config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce,
+            penalty=penalty if config.dynamics_gap.weight > 0 else None,
+        )  # fmt: skip
+
+
+def _discriminators(config: H2OConfig, spec: EnvSpec) -> tuple[QEnsemble, QEnsemble]:
+    """Shaped as the critics: of observation and action, and of these and the successor."""
+    shape = replace(config.critic, members=1, normalize=False)
+    of_action = make_critic(shape, spec, 2)
+    size = spec.groups[of_action.group].shape[0]
+    wider = replace(spec, action_size=spec.action_size + size)
+    return of_action, make_critic(shape, wider, 2)
+
+
+class H2OPenalty:
     """The penalty of H2O, and the weights of its rows."""
 
     offline = False
@@ -62,7 +112,7 @@ class DynamicsGap:
     """Rows are picked by whether they are real: how many there are, the host must know."""
 
     def __init__(
-        self, config: DynamicsGapConfig, optimizer: OffPolicyConfig, of_action: Critic,
+        self, config: H2OPenaltyConfig, optimizer: OffPolicyConfig, of_action: Critic,
         of_successor: Critic, *, device: torch.device, generator: torch.Generator,
         reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
@@ -86,7 +136,7 @@ class DynamicsGap:
             config.discriminator_lr, optimizer, after_step=self._constrain, reduce=reduce,
         )  # fmt: skip
 
-    def share(self, online_updates: int) -> float:
+    def coef(self, online_updates: int) -> float:
         """All of it, always: it needs simulated steps beside the stored ones."""
         return 1.0
 
@@ -108,9 +158,7 @@ class DynamicsGap:
         share = torch.where(real, real.sum(), (~real).sum()) / len(real)  # (B,)
         return batch.weight * torch.where(real, 1.0, ratio) / share
 
-    def loss(
-        self, batch: Batch, view: CriticView, share: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Soft maximum of simulated values, weighed by the gap, less the mean of real ones."""
         real, valid = _is_real(batch), batch.weight > 0
         simulated = ~real & valid
@@ -122,7 +170,7 @@ class DynamicsGap:
         mean = (known * view.at_data[:, real]).sum(1) / known.sum().clamp(min=1e-9)
         each = (temperature * soft - mean).clamp(-_LARGEST_PENALTY, _LARGEST_PENALTY)  # (M,)
         # A subset stands for all members: each of them, on average, pays its own once.
-        added = share * self.config.weight * each.mean() * view.members
+        added = coef * self.config.weight * each.mean() * view.members
         metrics = {"dynamics_gap": gap.mean(), "gap_penalty": each.detach().mean()}
         return added, {**self._metrics, **metrics}
 

@@ -1,4 +1,4 @@
-"""Conservative and calibrated Q-learning: SAC whose critics are kept low where nobody has been.
+"""Conservative and calibrated Q-learning: SAC with critics kept low where nobody has been.
 
 CQL (Kumar et al. 2020, arXiv:2006.04779, eq. 4, the variant CQL(H)) adds to the critics' loss the
 gap between the soft maximum of Q over all actions and Q of the stored one. Cal-QL (Nakamoto et al.
@@ -8,26 +8,30 @@ really reached from there, so that values keep their scale when the run goes onl
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from policies.trunks.kinds import NetworkKind
+from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import MonteCarloReturns
 from robot_rl.core.transition import Batch
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.offline.critic_penalty import CriticView
-from robot_rl.learners.optimization import Optimizer, Reduce
-from robot_rl.learners.repeated_rows import repeated
+from robot_rl.learners.networks import repeat_obs
+from robot_rl.learners.off_policy import OffPolicyConfig
+from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
+from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.sac import SAC, CriticPenalty, CriticView, SACConfig
 
 MONTE_CARLO = "monte_carlo_return"
 """Entry of `Batch.extra` that Cal-QL reads, (B,): -inf where it is not known."""
 
 
 @dataclass(kw_only=True)
-class ConservatismConfig:
+class CQLPenaltyConfig:
     """How low values of actions that nobody has tried are kept."""
 
     weight: float = 0.0
@@ -85,7 +89,70 @@ class ConservatismConfig:
             )
 
 
-class Conservatism:
+@dataclass(kw_only=True)
+class CQLConfig(SACConfig):
+    """SAC with a conservative penalty."""
+
+    conservatism: CQLPenaltyConfig = field(default_factory=CQLPenaltyConfig)
+    """How low values of actions are kept that nobody has tried: CQL, Cal-QL."""
+
+    def __post_init__(self) -> None:
+        """Refuse penalties on what is no mean, and returns that nothing asks for."""
+        super().__post_init__()
+        low = self.conservatism
+        if low.failure_reward and not low.calibrated:
+            raise ConfigError(
+                f"learner.conservatism.failure_reward {low.failure_reward} says what "
+                "returns of failures count as, which calibrated values alone ask for: set "
+                "learner.conservatism.calibrated=true (learner=cal_ql), or failure_reward=0"
+            )
+        if low.weight == 0:
+            return
+        if self.values.atoms or self.reward_scale is not RewardScaling.none:
+            raise ConfigError(
+                "learner.conservatism.weight above 0 is for values in the rewards' own size: set "
+                "learner.values.atoms=0 and learner.reward_scale=none, got "
+                f"{self.values.atoms} and {self.reward_scale.value}"
+            )
+        if low.next_actions > 1 and self.entropy_in_target:
+            raise ConfigError(
+                f"learner.conservatism.next_actions {low.next_actions} takes the "
+                "largest of several values, which leaves no entropy to pay for: set "
+                "learner.entropy_in_target=false, or next_actions to 1"
+            )
+        if self.critic.kind is NetworkKind.flash:
+            raise ConfigError(
+                "learner.conservatism.weight above 0 compares stored actions with others, which "
+                "the batch norm of learner.critic.kind=flash would see apart; take mlp, simba or "
+                "bro, or set learner.conservatism.weight=0"
+            )
+
+
+class CQL(SAC):
+    """SAC whose critics are kept low where nobody has been; a weight of 0 is plain SAC."""
+
+    def __init__(
+        self, config: CQLConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
+    ) -> None:  # fmt: skip
+        """Make SAC with the penalty; arguments as of `SAC`."""
+        low = config.conservatism
+
+        def penalty(generator: torch.Generator) -> CriticPenalty:
+            return CQLPenalty(low, config, device=spec.device, generator=generator, reduce=reduce)
+
+        super().__init__(
+            config, spec, seed=seed, stream_seed=stream_seed, reduce=reduce,
+            penalty=penalty if low.weight > 0 else None,
+        )  # fmt: skip
+        if low.calibrated:
+            goes_on = low.online or low.fade_updates > 0
+            self.monte_carlo_returns = MonteCarloReturns(
+                failure_reward=low.failure_reward, online=goes_on
+            )
+
+
+class CQLPenalty:
     """The penalty of CQL and Cal-QL."""
 
     offline = True
@@ -95,7 +162,7 @@ class Conservatism:
     """Nothing in it waits for the device."""
 
     def __init__(
-        self, config: ConservatismConfig, optimizer: OffPolicyConfig, *, device: torch.device,
+        self, config: CQLPenaltyConfig, optimizer: OffPolicyConfig, *, device: torch.device,
         generator: torch.Generator, reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
         """Begin at the weight of the config.
@@ -118,7 +185,7 @@ class Conservatism:
             max_grad_norm=0.0, warm_up=False,
         )  # fmt: skip
 
-    def share(self, online_updates: int) -> float:
+    def coef(self, online_updates: int) -> float:
         """All of it, none, or what a fade has left."""
         if self.config.online:
             return 1.0
@@ -129,16 +196,14 @@ class Conservatism:
         """Rows count as they were drawn."""
         return batch.weight
 
-    def loss(
-        self, batch: Batch, view: CriticView, share: float
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, view: CriticView, coef: float) -> tuple[Tensor, dict[str, Tensor]]:
         """Weight times the gap, summed over members as the temporal difference is."""
         gap, metrics = self._gap(batch, view)  # (M,)
-        alpha = share * self._weight()
+        alpha = coef * self._weight()
         # A subset stands for all members: each of them, on average, pays its own gap once.
         loss = alpha * gap.mean() * view.members
         gap = gap.detach().mean()
-        if self.config.wanted_gap > 0 and share == 1:  # or it would be tuned against its fade
+        if self.config.wanted_gap > 0 and coef == 1:  # or it would be tuned against its fade
             # Rises while the gap is above the wanted one: gradient of -softplus(x) (gap - wanted).
             x = self.parameter.detach()
             self.parameter.grad = -torch.sigmoid(x) * (gap - self.config.wanted_gap)
@@ -171,10 +236,10 @@ class Conservatism:
         uniform = torch.empty(count * rows, size, device=batch.action.device)
         uniform.uniform_(-1, 1, generator=self._generator)
         # All three kinds are judged at the row's own observation.
-        here, log_here = view.sample(repeated(batch.obs, count))
-        there, log_there = view.sample(repeated(batch.next_obs, count))
+        here, log_here = view.sample(repeat_obs(batch.obs, count))
+        there, log_there = view.sample(repeat_obs(batch.next_obs, count))
         actions = torch.cat([uniform, here, there])  # (3 n B, A)
-        q = view.value(repeated(batch.obs, 3 * count), actions).view(-1, 3 * count, rows)
+        q = view.value(repeat_obs(batch.obs, 3 * count), actions).view(-1, 3 * count, rows)
         metrics: dict[str, Tensor] = {}
         if config.calibrated:
             floor = batch.extra[MONTE_CARLO]  # (B,)

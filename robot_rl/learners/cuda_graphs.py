@@ -1,19 +1,19 @@
-"""Updates that are captured once and played from then on: on a GPU, as a CUDA graph.
+"""Updates captured once as a CUDA graph, and replayed from then on.
 
 An update of small networks is some hundred kernels, each of which takes the host longer to launch
 than the device to run. A graph launches all of them at once.
 
-Played is what was captured, and nothing else: no line of Python runs again. A step may therefore
-depend on plain values that it is called with beside the batch, for each combination of which it is
-captured anew. Whatever else changes must lie in tensors that stay where they are; and nothing in it
-may wait for the device, pick rows by a mask, or make a tensor of the host's numbers.
+A replay runs what was captured and no line of Python. A step may therefore depend on static
+arguments, plain values beside the batch, for each combination of which it is captured anew.
+Whatever else changes must lie in tensors that stay where they are; and nothing in it may wait for
+the device, pick rows by a mask, or make a tensor of the host's numbers.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,30 +23,39 @@ from robot_rl.core.transition import Batch
 
 _logger = logging.getLogger(__name__)
 
-_WARM_UP = 3
+_WARM_UP_UPDATES = 3
 """Updates before a capture, which make what is made once: states of optimisers, workspaces."""
-_MOST = 16
+_MAX_CAPTURES = 16
 """Captures of one learner; further combinations are computed kernel by kernel."""
-_MOST_COUNTED = 256
+_MAX_COUNTED = 256
 """Combinations whose updates are counted at once: a value that fades is another in each update."""
 
-Outcome = tuple[dict[str, Tensor], dict[str, Tensor], Tensor]
-"""Detached 0-dim metrics of the critics and of the actor, empty where it takes no step, and the
-error of every row, (B,)."""
-Step = Callable[..., Outcome]
-"""Of a batch and plain values."""
-Play = Callable[[Batch], Outcome]
-"""What was captured, with another batch of the same shapes; its outcome is the caller's to keep."""
+
+class UpdateResult(NamedTuple):
+    """Detached tensors that an update leaves."""
+
+    metrics: dict[str, Tensor]
+    """Of the critics, 0-dim."""
+    actor_metrics: dict[str, Tensor]
+    """Of the actor, 0-dim; empty where it takes no step."""
+    error: Tensor
+    """Of every row, (B,), as its priority."""
+
+
+Step = Callable[..., UpdateResult]
+"""Of a batch and static arguments."""
+Replay = Callable[[Batch], UpdateResult]
+"""What was captured, with another batch of the same shapes; its result is the caller's to keep."""
 
 
 class Recorder(Protocol):
     """Captures steps, in one way or another."""
 
-    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+    def warm_up(self, step: Callable[[], UpdateResult]) -> UpdateResult:
         """Do a step as it is done before a capture."""
         ...
 
-    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+    def capture(self, step: Callable[[Batch], UpdateResult], batch: Batch) -> Replay:
         """Remember what a step does, without doing it.
 
         Raises:
@@ -55,8 +64,8 @@ class Recorder(Protocol):
         ...
 
 
-class CapturedSteps:
-    """Does a learner's steps, and plays those that come again and again."""
+class CUDAGraphs:
+    """Runs a learner's steps, and replays those that come again and again."""
 
     def __init__(self, recorder: Recorder | None) -> None:
         """Nothing is captured yet.
@@ -65,38 +74,40 @@ class CapturedSteps:
             recorder: What captures; None computes everything kernel by kernel.
         """
         self.allowed = True
-        """A learner says here that its steps cannot be captured."""
+        """False where a learner's steps cannot be captured."""
         self._recorder = recorder
-        self._plays: dict[Hashable, Play] = {}
+        self._replays: dict[Hashable, Replay] = {}
         self._done: Counter[Hashable] = Counter()
 
     @property
     def captures(self) -> int:
-        """How many steps are played."""
-        return len(self._plays)
+        """Number of graphs."""
+        return len(self._replays)
 
-    def run(self, step: Step, batch: Batch, *moves: Hashable) -> Outcome:
-        """Do a step, or play it.
+    def run(self, step: Step, batch: Batch, *static_args: Hashable) -> UpdateResult:
+        """Run a step, or replay its graph.
 
         Args:
-            step: Called with the batch and the moves.
+            step: Called with the batch and the static arguments.
             batch: B rows.
-            moves: Plain values that decide what the step does.
+            static_args: Plain values that decide what the step does.
         """
         recorder = self._recorder
         if recorder is None or not self.allowed:
-            return step(batch, *moves)
-        key = (moves, _description(batch))
-        if key not in self._plays:
-            if len(self._done) > _MOST_COUNTED:
+            return step(batch, *static_args)
+        key = (static_args, _description(batch))
+        if key not in self._replays:
+            if len(self._done) > _MAX_COUNTED:
                 self._done.clear()  # captures come a little later
-            if self._done[key] < _WARM_UP:
+            if self._done[key] < _WARM_UP_UPDATES:
                 self._done[key] += 1
-                return recorder.warm_up(lambda: step(batch, *moves))
-            if len(self._plays) >= _MOST:
-                return step(batch, *moves)
+                return recorder.warm_up(lambda: step(batch, *static_args))
+            if len(self._replays) >= _MAX_CAPTURES:
+                return step(batch, *static_args)
             try:
-                self._plays[key] = recorder.capture(lambda other: step(other, *moves), batch)
+                self._replays[key] = recorder.capture(
+                    lambda other: step(other, *static_args), batch
+                )
             except RuntimeError as error:  # whatever it was, training can go on
                 self.allowed = False
                 self.forget()
@@ -106,21 +117,21 @@ class CapturedSteps:
                     "which is slower (learner.capture=false asks for it): %s",
                     str(cause).partition("\n")[0],
                 )
-                return step(batch, *moves)
-        return self._plays[key](batch)
+                return step(batch, *static_args)
+        return self._replays[key](batch)
 
     def record_with(self, recorder: Recorder) -> None:
-        """Capture by other means."""
+        """Capture by other means than CUDA graphs."""
         self.forget()
         self._recorder = recorder
 
     def forget(self) -> None:
         """Capture anew: tensors of the learner were replaced."""
-        self._plays.clear()
+        self._replays.clear()
         self._done.clear()
 
 
-class GraphRecorder:
+class CUDAGraphRecorder:
     """Captures steps as CUDA graphs."""
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator]) -> None:
@@ -133,16 +144,16 @@ class GraphRecorder:
         self._stream = torch.cuda.Stream(device)
         self._device, self._generators = device, generators
 
-    def warm_up(self, step: Callable[[], Outcome]) -> Outcome:
+    def warm_up(self, step: Callable[[], UpdateResult]) -> UpdateResult:
         """Do a step in the stream of the captures, between what came before and what follows."""
         present = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(present)
         with torch.cuda.stream(self._stream):
-            outcome = step()
+            result = step()
         present.wait_stream(self._stream)
-        return outcome
+        return result
 
-    def capture(self, step: Callable[[Batch], Outcome], batch: Batch) -> Play:
+    def capture(self, step: Callable[[Batch], UpdateResult], batch: Batch) -> Replay:
         """Make a graph of a step, whose inputs and outputs stay where they are.
 
         Raises:
@@ -169,14 +180,15 @@ class GraphRecorder:
                 generator.graphsafe_set_state(state)
             raise
 
-        def play(other: Batch) -> Outcome:
+        def replay(other: Batch) -> UpdateResult:
             kernels._foreach_copy_(inputs, tensors_of(other))
             graph.replay()
-            now = told.clone().unbind()  # the next play writes into the same place
+            now = told.clone().unbind()  # the next replay writes into the same place
             of_critics = dict(zip(metrics, now, strict=False))
-            return of_critics, dict(zip(acting, now[len(metrics) :], strict=True)), error.clone()
+            of_actor = dict(zip(acting, now[len(metrics) :], strict=True))
+            return UpdateResult(of_critics, of_actor, error.clone())
 
-        return play
+        return replay
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:

@@ -5,22 +5,36 @@ that value (eq. 6), the policy to stored actions, the more the better they turne
 three losses are taken of the weights as they were before the update.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import Obs
+from policies.normal_actor import NormalActorConfig
+from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
-from robot_rl.learners.captured import Outcome
-from robot_rl.learners.networks import Critic, LikelihoodActor, Network, rows_meet, some_members
-from robot_rl.learners.off_policy import OffPolicyConfig, check_ranges
-from robot_rl.learners.off_policy_learner import OffPolicyLearner
-from robot_rl.learners.offline.inspection import inspect_values
-from robot_rl.learners.optimization import Optimizer, Reduce, autocast, moving_copy, soft_update
+from robot_rl.learners.cuda_graphs import UpdateResult
+from robot_rl.learners.networks import (
+    Critic,
+    make_critic,
+    normal_actor,
+    seed_weights,
+    some_members,
+    uses_batch_norm,
+)
+from robot_rl.learners.off_policy import OffPolicyConfig, OffPolicyLearner
+from robot_rl.learners.optimization import (
+    Optimizer,
+    Reduce,
+    check_ranges,
+    moving_copy,
+    soft_update,
+)
+from robot_rl.learners.values import inspect_values
 
 
 @dataclass(kw_only=True)
@@ -37,6 +51,12 @@ class IQLConfig(OffPolicyConfig):
     """Step size of the value of states."""
     target_members: int = 0
     """Critics drawn anew, with replacement, whose least value counts; 0 takes all of them."""
+    actor: NormalActorConfig = field(default_factory=NormalActorConfig)
+    """Policy network."""
+    critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
+    """Action-value networks."""
+    value: QEnsembleConfig = field(default_factory=lambda: QEnsembleConfig(members=1))
+    """Network of the value of states; one member."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -47,6 +67,11 @@ class IQLConfig(OffPolicyConfig):
             "advantage_scale": (0, 1e3), "weight_limit": (1, 1e9), "value_lr": (0, 1),
             "target_members": (0, 1e4),
         })  # fmt: skip
+        if self.value.members != 1:
+            raise ConfigError(
+                f"learner.value.members must be 1, got {self.value.members}; critics are counted "
+                "by learner.critic.members"
+            )
 
 
 class IQL(OffPolicyLearner):
@@ -58,28 +83,33 @@ class IQL(OffPolicyLearner):
     """Values of actions that nobody has tried are never asked for."""
 
     def __init__(
-        self, config: IQLConfig, actor: LikelihoodActor, critic: Critic, value: Critic, *,
-        action_size: int, device: torch.device, seed: int, reduce: Reduce | None = None,
+        self, config: IQLConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
+        reduce: Reduce | None = None,
     ) -> None:  # fmt: skip
-        """Take over the networks.
+        """Make networks and targets.
 
         Args:
-            config: Hyperparameters.
-            actor: Trained in place.
-            critic: Trained in place; its target is a copy.
-            value: A critic of one member whose action has no entries; trained in place.
-            action_size: A.
-            device: Where the networks live.
-            seed: Seed of exploration.
+            config: Hyperparameters and networks.
+            spec: Environment that is learned in.
+            seed: Of the initial weights.
+            stream_seed: Of exploration and all else that is drawn, where several processes share
+                initial weights; None takes `seed`.
             reduce: Joins the gradients of several processes.
         """
         self.config = config
-        self.actor, self.critic = actor.to(device), critic.to(device)
-        self.value = value.to(device).train(False)
-        super().__init__(config, self.actor, self.critic, device=device, seed=seed, reduce=reduce)
-        self._rows_meet |= rows_meet(self.value)
+        seed_weights(seed)
+        self.actor = normal_actor(config.actor, spec)
+        self.critic = make_critic(config.critic, spec)
+        super().__init__(
+            config, spec, self.actor, self.critic, seed=seed, stream_seed=stream_seed,
+            reduce=reduce,
+        )  # fmt: skip
+        group = self.critic.group
+        value = QEnsemble(config.value, group, spec.groups[group].shape[0], 0)
+        self.value = value.to(spec.device).train(False)
+        self.uses_batch_norm |= uses_batch_norm(self.value)
         self.target_critic = moving_copy(self.critic)
-        self._value_optimizer = Optimizer(
+        self.value_optimizer = Optimizer(
             self.value.parameters(), config.value_lr, config, after_step=self.value.constrain,
             reduce=reduce,
         )  # fmt: skip
@@ -89,10 +119,7 @@ class IQL(OffPolicyLearner):
     @torch.no_grad()
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]."""
-        return self.actor.explore(obs, self._generator) if explore else self.actor(obs)
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing to prepare: exploration is drawn anew in every step."""
+        return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
     def begin_phase(self, phase: Phase) -> None:
         """Nothing changes: the losses are the same online."""
@@ -111,12 +138,23 @@ class IQL(OffPolicyLearner):
             lambda obs, _: self._v(obs),
         )  # fmt: skip
 
-    def _learn(self, batch: Batch, late: bool) -> Outcome:
+    def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the value, of the critics and, every `actor_interval`, of the actor.
 
         Returns:
-            Metrics, and the critics' error of every row, (B,).
+            Detached metrics, the actor's those of its last step, and the critics' error of every
+            row, (B,).
         """
+        self.updates += 1
+        update_actor = self.updates % self.actor_interval == 0
+        with self.onednn:
+            return self.finish(self.cuda_graphs.run(self._step, batch, update_actor), batch)
+
+    def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
+        with self.train_mode(batch, self.value) as batch:
+            return self._losses(batch, update_actor)
+
+    def _losses(self, batch: Batch, update_actor: bool) -> UpdateResult:
         weight = batch.weight
         with torch.no_grad():
             best = self._least(batch)  # (B,): of the stored action
@@ -132,44 +170,41 @@ class IQL(OffPolicyLearner):
         q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
         error = q - target
         critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        acting = self._update_actor(batch, advantage) if late else {}
-        self._value_optimizer.step(value_loss)
-        self._critic_optimizer.step(critic_loss)
+        actor_metrics = self._update_actor(batch, advantage) if update_actor else {}
+        self.value_optimizer.step(value_loss)
+        self.critic_optimizer.step(critic_loss)
         soft_update(self._targets, self._sources, self.config.tau)
         metrics = {
             "critic_loss": critic_loss.detach(), "value_loss": value_loss.detach(),
             "q_mean": q.detach().mean(), "advantage": advantage.mean(),
         }  # fmt: skip
-        return metrics, acting, error.detach().abs().mean(0)
+        return UpdateResult(metrics, actor_metrics, error.detach().abs().mean(0))
 
     def _update_actor(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
         """Likelihood of stored actions, weighed by how good they turned out."""
         count = torch.exp(self.config.advantage_scale * advantage)
         count = count.clamp(max=self.config.weight_limit)  # (B,)
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             log_prob = self.actor.log_prob(batch.obs, batch.action)  # (B,)
         loss = -(batch.weight * count * log_prob).mean()
-        self._actor_optimizer.step(loss)
+        self.actor_optimizer.step(loss)
         return {
             "actor_loss": loss.detach(), "action_weight": count.mean(),
             "log_likelihood": log_prob.detach().mean(),
         }  # fmt: skip
-
-    def _trains(self) -> tuple[Network, ...]:
-        return *super()._trains(), self.value
 
     def _least(self, batch: Batch) -> Tensor:
         """Least value of the stored action among some or all target critics, (B,)."""
         members, count = self._targets[0].shape[0], self.config.target_members
         if count == 0:
             return self._q(self.target_critic, batch.obs, batch.action).amin(0)
-        index = torch.randint(members, (count,), generator=self._generator, device=self._device)
-        with autocast(self._device, self.config.precision):
+        index = torch.randint(members, (count,), generator=self.generator, device=self.device)
+        with self.autocast():
             picked = some_members(self.target_critic, index, batch.obs, batch.action)
         return picked.squeeze(-1).float().amin(0)
 
     def _q(self, critic: Critic, obs: Obs, action: Tensor) -> Tensor:
-        with autocast(self._device, self.config.precision):
+        with self.autocast():
             return critic(obs, action).squeeze(-1).float()  # (E, B)
 
     def _v(self, obs: Obs) -> Tensor:
@@ -179,5 +214,5 @@ class IQL(OffPolicyLearner):
     def _parts(self) -> dict[str, Any]:
         return super()._parts() | {
             "target_critic": self.target_critic, "value": self.value,
-            "value_optimizer": self._value_optimizer,
+            "value_optimizer": self.value_optimizer,
         }  # fmt: skip

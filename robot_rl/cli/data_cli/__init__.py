@@ -1,1 +1,0 @@
-"""Data sets on the command line: shown, converted and drawn."""

@@ -1,1 +1,0 @@
-"""Parts of `view.py`: agents, and what is done with them."""

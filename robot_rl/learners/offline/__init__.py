@@ -1,1 +1,0 @@
-"""Learning from stored experience: what is added to the losses, and what tells how it goes."""

@@ -1,0 +1,30 @@
+"""Contexts of tasks that stand alone, and their outcomes as numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from robot_rl.core.robot import RobotSpec
+from sim.task import StepOutcome, TaskContext
+
+TASKS = Path(__file__).resolve().parents[2] / "configs" / "task"
+
+
+def context(num_envs: int, control_dt: float, **given: Any) -> TaskContext:
+    """Envs of a task on the CPU, in evaluation unless the test says otherwise."""
+    values = {"device": torch.device("cpu"), "evaluation": True, "robot": RobotSpec(name="robot")}
+    return TaskContext(num_envs=num_envs, control_dt=control_dt, **(values | given))
+
+
+def terms_of(outcome: StepOutcome, env: int = 0) -> dict[str, float]:
+    """Reward terms of one env."""
+    return {name: float(values[env]) for name, values in outcome.reward_terms.items()}
+
+
+def weights(task: str, **given: float) -> dict[str, float]:
+    """Weights of a task: those given, and 0 for every other term that its YAML file weighs."""
+    reward = yaml.safe_load((TASKS / f"{task}.yaml").read_text())["reward"]
+    names = {**reward["initial"], **reward["final"]} if "initial" in reward else reward
+    return dict.fromkeys(names, 0.0) | given

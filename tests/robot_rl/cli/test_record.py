@@ -77,8 +77,8 @@ def deployed(folder, go2_bundle, domain) -> list[str]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         main([
-            "deploy", f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}", "seconds=1.5",
-            f"record={folder / 'bag'}",
+            "deploy", f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}",
+            "seconds=1.5", f"record={folder / 'bag'}",
         ])  # fmt: skip
     return said.getvalue().splitlines()
 

@@ -276,9 +276,12 @@ class TestOnCUDA(Deterministic, LearnerContract):
     device = torch.device("cuda")
 
 
+OTHERS = ("sac as fast_sac", "flash_sac", "td3", "td3 as fast_td3 sets it")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["sac", "sac as fast_sac", "flash_sac", "td3", "td3 as fast_td3 sets it"]
+    "name", ["sac", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
 )
 def test_a_thousand_updates_of_the_same_seed_are_bit_equal(name: str) -> None:
     suite = TestOnTheCPU()

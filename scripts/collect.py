@@ -1,6 +1,8 @@
 """`robot-rl collect`."""
 
-from robot_rl.cli.collect import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["collect", *sys.argv[1:]])

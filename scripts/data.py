@@ -1,6 +1,8 @@
 """`robot-rl data`."""
 
-from robot_rl.cli.data import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["data", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl deploy`."""
 
-from robot_rl.cli.deploy import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["deploy", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl doctor`."""
 
-from robot_rl.cli.doctor import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["doctor", *sys.argv[1:]])

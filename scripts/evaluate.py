@@ -1,6 +1,8 @@
 """`robot-rl evaluate`."""
 
-from robot_rl.cli.evaluate import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["evaluate", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl export`."""
 
-from robot_rl.cli.export import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["export", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl record`."""
 
-from robot_rl.cli.record import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["record", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl replay`."""
 
-from robot_rl.cli.replay import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["replay", *sys.argv[1:]])

@@ -1,6 +1,8 @@
 """`robot-rl runs`."""
 
-from robot_rl.cli.runs import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["runs", *sys.argv[1:]])

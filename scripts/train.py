@@ -1,6 +1,8 @@
 """`robot-rl train`."""
 
-from robot_rl.cli.train import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["train", *sys.argv[1:]])

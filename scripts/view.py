@@ -1,6 +1,8 @@
 """`robot-rl view`."""
 
-from robot_rl.cli.view import main
+import sys
+
+from robot_rl.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    main(["view", *sys.argv[1:]])

@@ -105,6 +105,7 @@ class SimEnv:
             action_size=action_map.size,
             control_dt=simulation.control_dt,
             reward_names=self._reward.names,
+            reward_weights=tuple(self._reward.ordered(self._weight_values)),
             metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
@@ -113,11 +114,6 @@ class SimEnv:
     def spec(self) -> EnvSpec:
         """Shapes, device, names."""
         return self._spec
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """What the reward terms weigh in the next step, (K,)."""
-        return self._weights
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:

@@ -70,6 +70,7 @@ class ToyEnv:
             num_envs=num_envs, device=device, groups=dynamics.groups,
             action_size=dynamics.action_size, control_dt=0.1,
             reward_names=dynamics.reward_names, metric_names=("first",),
+            reward_weights=tuple(self._weights_at(0)) if dynamics.reward_names else (),
         )  # fmt: skip
         self._generator = torch.Generator(device=device).manual_seed(seed)
         self._state = dynamics.start(num_envs, self._generator)
@@ -131,10 +132,6 @@ class ToyEnv:
             intervened=torch.zeros_like(valid), metrics=metrics,
             reward_terms=terms if named else None, reward_weights=weights if named else None,
         )  # fmt: skip
-
-    @property
-    def reward_weights(self) -> torch.Tensor:
-        return torch.tensor(self._weights_at(self.steps), device=self.spec.device)
 
     def check(self) -> None:
         bad, self._bad = self._bad, []

@@ -11,7 +11,7 @@ from configs.schema import RunConfig
 from policies.bases.corrected import CorrectedPolicy
 from policies.bases.frozen import FrozenBase, read_base
 from policies.residual_actor import ResidualActor
-from robot_rl.core.base_action import BaseActionEnv, with_base_action
+from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.learners.residual import ResidualConfig
 from robot_rl.training.runs.run_folder import RunFolder
@@ -34,7 +34,7 @@ def with_base(config: RunConfig, env: BatchEnv) -> BatchEnv:
     """The worlds, with what the base would do where the run is one of a residual."""
     if not isinstance(config.learner, ResidualConfig):
         return env
-    return with_base_action(env, _base(config, env.spec, env.spec.num_envs))
+    return BaseActionEnv(env, _base(config, env.spec, env.spec.num_envs))
 
 
 def without_base(env: BatchEnv) -> BatchEnv:

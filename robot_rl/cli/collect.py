@@ -1,15 +1,12 @@
 """Collects episodes of experts into a data set: `--help` says more."""
 
-import os
-import sys
 from collections.abc import Sequence
 
-from configs.catalog import choices, describe_fields
+from configs.catalog import describe_fields
 from robot_rl.cli.collection.options import CollectOptions, quoted
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
+from robot_rl.cli.command_line import Flags
 
-_HELP = """Plays episodes in simulated worlds and stores them: demonstrations without people.
+HELP = """Plays episodes in simulated worlds and stores them: demonstrations without people.
 
 usage: robot-rl collect out=datasets/... [group=name ...] [option=value ...]
        [field=value ...]
@@ -48,27 +45,14 @@ examples:
   robot-rl train task=peg learner=rlpd training.prior.run=datasets/peg"""
 
 
-def _help() -> str:
-    return _HELP.format(tasks=", ".join(choices("task")), robots=", ".join(choices("robot")))
-
-
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str], flags: Flags) -> None:
     """Collect what the command line says."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    overrides, flags = read_overrides(quoted(arguments), _help, "info")
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
     from robot_rl.cli.collection.collection import collect, configure
 
-    options, rest = read_options(CollectOptions, overrides)
+    options, rest = read_options(CollectOptions, quoted(words))
     config = configure(options, rest)
     if flags.info:
         print(describe_fields(config))
         return
     collect(options, config)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ from robot_rl.training.cluster.fleet import RemoteEnv, remote_env
 from robot_rl.training.cluster.remote_collector import RemoteCollector
 from robot_rl.training.config import ClusterConfig
 from robot_rl.training.ranks import Ranks
+from sim.env import SimEnv
 
 
 def check_collectors(config: RunConfig, ranks: Ranks) -> None:
@@ -46,12 +47,13 @@ def check_collectors(config: RunConfig, ranks: Ranks) -> None:
     config.cluster.share(config.num_envs)
 
 
-def start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
-    """Start a run's collectors; the worlds that they step, as the learner sees them.
+def start_collectors(config: RunConfig, device: torch.device, ranks: Ranks) -> RemoteEnv:
+    """Start a run's collectors; the envs that they step, as the learner sees them.
 
     Args:
         config: The run.
         device: Of the learner.
+        ranks: One process alone.
 
     Raises:
         ConfigError: They cannot be started.
@@ -59,6 +61,7 @@ def start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
     """
     from robot_rl.training.cluster.ray_fleet import RayFleet  # an extra
 
+    check_collectors(config, ranks)
     template = with_base(
         config,
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),
@@ -76,8 +79,11 @@ def build_remote_collector(config: RunConfig, number: int) -> RemoteCollector:
         config, num_envs=cluster.share(config.num_envs), device=torch.device(cluster.device),
         seed=seed, evaluation=False,
     )  # fmt: skip
+    follow = env.set_global_step if isinstance(env, SimEnv) else None
     env = with_base(config, env)
-    return RemoteCollector(env, lambda seed: make_learner(replace(config, seed=seed), env.spec))
+    return RemoteCollector(
+        env, lambda seed: make_learner(replace(config, seed=seed), env.spec), follow
+    )
 
 
 def collector_maker(config: RunConfig) -> Callable[..., Any]:

@@ -12,7 +12,6 @@ from configs.schema import component_of, make_env
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli.base_policy import kept_base, observation_augmenter, with_base
 from robot_rl.cli.parts import make_learner, run_path
-from robot_rl.core.env import HasRewardWeights
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
@@ -59,8 +58,8 @@ def judge_critics(name: str, which: str, data: str, parts: int) -> Iterator[str]
     own = ReplayBuffer(
         env.spec, groups, capacity=learner.n_step, gamma=learner.gamma, n_step=learner.n_step
     )
-    if isinstance(env, HasRewardWeights):
-        own.set_reward_weights(env.reward_weights)
+    if env.spec.reward_weights:
+        own.set_reward_weights(torch.tensor(env.spec.reward_weights))
     prior = open_prior(stored, own, env.spec, groups, seed=0, augment=augment)
     yield f"{run.path.name}, step {checkpoint.step:,}; {prior.sentence}"
     yield from _table(learner, prior.replay, parts)

@@ -1,14 +1,11 @@
 """Says whether a run's critics are right about stored episodes: `--help` says more."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.process import check_one_root
 
-_HELP = """Prints what critics think of stored steps beside the returns that really came of them.
+HELP = """Prints what critics think of stored steps beside the returns that really came of them.
 
 usage: robot-rl critics run=runs/... [option=value ...]
 
@@ -47,22 +44,14 @@ class CriticsOptions:
             raise ConfigError(f"parts must be at least 1, got {self.parts}")
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> None:
     """Look at what the command line names."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
 
-    options, rest = read_options(CriticsOptions, overrides)
+    options, rest = read_options(CriticsOptions, words)
     if rest:
         raise ConfigError(f"'{rest[0]}' changes nothing here; options: {', '.join(vars(options))}")
     from robot_rl.cli.critic_report import judge_critics
 
     for line in judge_critics(options.run, options.checkpoint, options.data, options.parts):
         print(line)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,97 +1,211 @@
-"""Shows, converts, merges, splits, relabels, draws and repairs data sets: `--help` says more."""
+"""Shows, converts, merges, splits, relabels, plots and repairs data sets of episodes."""
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from robot_rl.cli.command_line import exit_with_sentence
+from robot_rl.cli.command_line import read_options
+from robot_rl.core.errors import ConfigError, DatasetError, unknown_name
 
-_EXAMPLES = """examples:
+HELP = """Shows, converts, merges, splits, relabels, plots and repairs data sets of episodes.
+
+usage: robot-rl data <command> <dataset> ... [option=value ...]
+
+  info <dataset>               contents, and whether all of its files are whole
+  convert <dataset> <out>      data of others or the replay of a run into ours, or ours into theirs
+  merge <dataset> ... out=     several data sets in a new one
+  split <dataset> out=         parts by chance or by task, of whole episodes
+  relabel <dataset> out=       a new data set with other labels
+  plot <dataset>               observations, actions and rewards over time
+  repair <dataset>             tidies up behind a writer that was killed, or saves what is whole in
+                               <dataset>_repaired
+
+options of convert:
+  to=                episodes (ours), minari, robomimic or npz; by the ending of <out> if empty:
+                     .npz, .hdf5, else ours
+  groups=            observation groups of theirs side by side: 'groups={actor:[state,goal]}'; each
+                     is a group of its own if empty
+  control_dt=        time between two actions [s]
+  action_range=      values that -1 and 1 stand for in their actions: LOW,HIGH
+  done=terminated    meaning of a done that says no more: terminated or truncated
+  task=              task, where the data do not say it
+  robot=             robot that they are of, such as panda
+  name=              name of a Minari data set, such as arm/lift-v0
+
+options of split:
+  shares=            parts by chance: train:0.9,val:0.1
+  by_task=false      a part for every task instead
+  seed=0             of the draw
+
+options of relabel:
+  episodes=          such as 0:10,15; all if empty
+  task=              task
+  success=           true or false: how they ended
+  valid=             true or false: whether to learn from them
+  weights=           the reward is the weighted sum of these terms: near:1,effort:-0.1
+
+options of plot:
+  episodes=0         such as 0:3
+  out=data.png       picture to write
+
+examples:
   robot-rl data info datasets/demos
   robot-rl data convert lift.hdf5 datasets/lift                    # robomimic
-  robot-rl data convert D4RL/door/human-v2 datasets/door --control-dt 0.01   # Minari
-  robot-rl data convert moves.npz datasets/moves --control-dt 0.02 --action-range -2 2
-  robot-rl data convert lerobot/pusht datasets/pusht --group actor=state \\
-      --action-range 0 512
-  robot-rl data convert datasets/demos demos.hdf5 --to robomimic
+  robot-rl data convert D4RL/door/human-v2 datasets/door control_dt=0.01   # Minari
+  robot-rl data convert moves.npz datasets/moves control_dt=0.02 action_range=-2,2
+  robot-rl data convert lerobot/pusht datasets/pusht 'groups={actor:[state]}'
+  robot-rl data convert datasets/demos demos.hdf5 to=robomimic
   robot-rl data convert runs/2026-01-31_hover datasets/hover       # its saved replay
-  robot-rl data merge datasets/monday datasets/tuesday --out datasets/week
-  robot-rl data split datasets/week --out datasets/parts --shares train=0.9 val=0.1
-  robot-rl data relabel datasets/week --out datasets/good --episodes 3,7:9 --success no
-  robot-rl data relabel datasets/week --out datasets/paid --weights near=1 effort=-0.1
-  robot-rl data plot datasets/week --episodes 0:3 --out week.png
-  robot-rl data repair datasets/week
+  robot-rl data merge datasets/monday datasets/tuesday out=datasets/week
+  robot-rl data split datasets/week out=datasets/parts shares=train:0.9,val:0.1
+  robot-rl data relabel datasets/week out=datasets/good episodes=3,7:9 success=false
+  robot-rl data relabel datasets/week out=datasets/paid weights=near:1,effort:-0.1
+  robot-rl data plot datasets/week episodes=0:3 out=week.png
   robot-rl train task=reach training.prior.run=datasets/week
 
-"Data sets" in the documentation describes the format, and how your own data come in."""
+"Data sets of episodes" in the documentation describes the format, and how your own data come in."""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run the command."""
-    options = _parser().parse_args(arguments)
-    options.command(options)
+@dataclass(kw_only=True)
+class NoOptions:
+    """Options of `info` and `repair`."""
 
 
-def _info(options: argparse.Namespace) -> None:
+@dataclass(kw_only=True)
+class MergeOptions:
+    """Options of `merge`."""
+
+    out: Path
+    """Folder of the new data set."""
+
+
+@dataclass(kw_only=True)
+class SplitOptions:
+    """Options of `split`."""
+
+    out: Path
+    """Folder of the parts."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Parts by chance."""
+    by_task: bool = False
+    """A part for every task."""
+    seed: int = 0
+    """Of the draw."""
+
+    def __post_init__(self) -> None:
+        """Refuse both kinds of parts, or none."""
+        if self.by_task == bool(self.shares):
+            raise DatasetError("split takes shares=train:0.9,val:0.1 or by_task=true")
+
+
+@dataclass(kw_only=True)
+class RelabelOptions:
+    """Options of `relabel`."""
+
+    out: Path
+    """Folder of the new data set."""
+    episodes: str | None = None
+    """Such as 0:10,15; None takes all."""
+    task: str | None = None
+    """Task of each."""
+    success: bool | None = None
+    """How each ended."""
+    valid: bool | None = None
+    """Whether to learn from them."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Weights of the reward terms."""
+
+
+@dataclass(kw_only=True)
+class PlotOptions:
+    """Options of `plot`."""
+
+    episodes: str = "0"
+    """Such as 0:3."""
+    out: Path = Path("data.png")
+    """Picture to write."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command that the first word names; returns the exit code."""
+    command, rest = words[0] if words else "", words[1:]
+    if command not in _COMMANDS:
+        raise ConfigError(unknown_name("command of data", command, _COMMANDS))
+    paths = [Path(word) for word in rest if "=" not in word]
+    options = [word for word in rest if "=" in word]
+    expected = {"convert": 2, "merge": max(2, len(paths))}.get(command, 1)
+    if len(paths) != expected:
+        raise ConfigError(
+            f"data {command} takes {expected} path{'s' * (expected > 1)}, got "
+            f"{' '.join(map(str, paths)) or 'none'}; see: robot-rl data --help"
+        )
+    return _COMMANDS[command](paths, options)
+
+
+def _info(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.cli.data_report import show
 
-    raise SystemExit(0 if show(options.dataset) else 1)
+    read_options(NoOptions, words)
+    return 0 if show(paths[0]) else 1
 
 
-def _convert(options: argparse.Namespace) -> None:
-    from robot_rl.cli.data_convert import convert
+def _convert(paths: Sequence[Path], words: Sequence[str]) -> int:
+    from robot_rl.cli.data_convert import ConvertOptions, convert
 
-    convert(options)
+    convert(paths[0], paths[1], read_options(ConvertOptions, words))
+    return 0
 
 
-def _merge(options: argparse.Namespace) -> None:
+def _merge(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.datasets.edit import merge
 
-    _tell(merge(options.datasets, options.out), options.out)
+    out = read_options(MergeOptions, words).out
+    return _wrote(merge(paths, out), out)
 
 
-def _split(options: argparse.Namespace) -> None:
-    from robot_rl.core.errors import DatasetError
+def _split(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.datasets.edit import split, split_by_task
 
-    if options.by_task == bool(options.shares):
-        raise DatasetError("split takes --shares such as train=0.9 val=0.1, or --by-task")
+    options = read_options(SplitOptions, words)
     if options.by_task:
-        parts = split_by_task(options.dataset, options.out)
+        parts = split_by_task(paths[0], options.out)
     else:
-        parts = split(options.dataset, options.out, dict(options.shares), seed=options.seed)
+        parts = split(paths[0], options.out, options.shares, seed=options.seed)
     for name, count in parts.items():
-        _tell(count, options.out / name)
+        _wrote(count, options.out / name)
+    return 0
 
 
-def _relabel(options: argparse.Namespace) -> None:
-    from robot_rl.core.errors import DatasetError
+def _relabel(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.datasets.edit import Labels, parse_numbers, relabel
 
+    options = read_options(RelabelOptions, words)
     labels = Labels(
-        task=options.task, success=options.success, valid=options.valid,
-        weights=dict(options.weights or []),
-    )  # fmt: skip
+        task=options.task, success=options.success, valid=options.valid, weights=options.weights
+    )
     if labels == Labels():
-        raise DatasetError("relabel takes --task, --success, --valid or --weights; got none")
+        raise DatasetError("relabel takes task, success, valid or weights; got none")
     numbers = None if options.episodes is None else parse_numbers(options.episodes)
-    _tell(relabel(options.dataset, options.out, labels, numbers), options.out)
+    _wrote(relabel(paths[0], options.out, labels, numbers), options.out)
     if labels.weights:
         print("a run that has these reward terms weighs them by its own weights: task.reward...")
+    return 0
 
 
-def _plot(options: argparse.Namespace) -> None:
+def _plot(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.cli.data_report import draw
     from robot_rl.datasets.edit import parse_numbers
 
-    print(f"drew {draw(options.dataset, parse_numbers(options.episodes), options.out)}")
+    options = read_options(PlotOptions, words)
+    print(f"drew {draw(paths[0], parse_numbers(options.episodes), options.out)}")
+    return 0
 
 
-def _repair(options: argparse.Namespace) -> None:
+def _repair(paths: Sequence[Path], words: Sequence[str]) -> int:
     from robot_rl.datasets.repair import repair
 
-    done = repair(options.dataset)
+    read_options(NoOptions, words)
+    done = repair(paths[0])
     for sentence in done.mended:
         print(f"found: {sentence}")
     for sentence in done.lost:
@@ -100,119 +214,20 @@ def _repair(options: argparse.Namespace) -> None:
         print(f"{done.folder} is whole: {done.episodes} episodes")
     else:
         print(f"{done.episodes} whole episodes in {done.folder}")
-    raise SystemExit(1 if done.lost else 0)
+    return 1 if done.lost else 0
 
 
-def _tell(count: int, out: Path) -> None:
+def _wrote(count: int, out: Path) -> int:
     print(f"wrote {count} episodes to {out}")
+    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="data.py",
-        description="Show, convert, merge, split, relabel, draw and repair data sets of episodes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="command")
-
-    def command(
-        name: str, run: Callable[[argparse.Namespace], None], text: str, *, out: str = ""
-    ) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        one.set_defaults(command=run)
-        if name == "merge":
-            one.add_argument("datasets", nargs="+", type=Path, help="folders of the data sets")
-        else:
-            one.add_argument("dataset", type=Path, help="folder or file of the data set")
-        if out:
-            one.add_argument("--out", type=Path, required=True, help=out)
-        return one
-
-    command("info", _info, "what a data set holds, and whether all of its files are whole")
-
-    _add_convert(
-        command(
-            "convert",
-            _convert,
-            "data of others or the replay of a run into ours, or ours into theirs",
-        )
-    )
-
-    command("merge", _merge, "several data sets in a new one", out="folder of the new one")
-
-    one = command("split", _split, "parts by chance or by task, of whole episodes",
-                  out="folder of the parts")  # fmt: skip
-    one.add_argument(
-        "--shares", nargs="+", type=_number_of, metavar="PART=SHARE",
-        help="parts by chance, such as train=0.9 val=0.1",
-    )  # fmt: skip
-    one.add_argument("--by-task", action="store_true", help="a part for every task")
-    one.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
-
-    one = command("relabel", _relabel, "a new data set with other labels",
-                  out="folder of the new one")  # fmt: skip
-    one.add_argument("--episodes", help="such as 0:10,15 (default: all)")
-    one.add_argument("--task", help="what was to be done, in words")
-    one.add_argument("--success", type=_yes_or_no, metavar="yes|no", help="how they ended")
-    one.add_argument(
-        "--valid", type=_yes_or_no, metavar="yes|no", help="whether to learn from them"
-    )
-    one.add_argument(
-        "--weights", nargs="+", type=_number_of, metavar="TERM=WEIGHT",
-        help="the reward is the weighted sum of these terms",
-    )  # fmt: skip
-
-    one = command("plot", _plot, "observations, actions and rewards over time")
-    one.add_argument("--episodes", default="0", help="such as 0:3 (default: 0)")
-    one.add_argument("--out", type=Path, default=Path("data.png"), help="default: data.png")
-
-    command(
-        "repair", _repair,
-        "tidy up behind a writer that was killed, or save what is whole into <dataset>_repaired",
-    )  # fmt: skip
-    return parser
-
-
-def _add_convert(one: argparse.ArgumentParser) -> None:
-    one.add_argument("out", type=Path, help="file or folder to write")
-    one.add_argument(
-        "--to", choices=["episodes", "minari", "robomimic", "npz"], default=None,
-        help="format to write (default: by the ending of out: .npz, .hdf5; else episodes, ours)",
-    )  # fmt: skip
-    one.add_argument(
-        "--group", action="append", default=[], metavar="GROUP=KEY,KEY",
-        help="an observation group of theirs side by side; once per group (default: each is one)",
-    )  # fmt: skip
-    one.add_argument("--control-dt", type=float, metavar="SECONDS", help="time between two actions")
-    one.add_argument(
-        "--action-range", type=float, nargs=2, metavar=("LOW", "HIGH"),
-        help="what -1 and 1 stand for in their actions",
-    )  # fmt: skip
-    one.add_argument(
-        "--done", choices=["terminated", "truncated"], default="terminated",
-        help="what a done stands for that says no more (default: terminated)",
-    )  # fmt: skip
-    one.add_argument("--task", default="", help="what was to be done, where the data do not say")
-    one.add_argument("--robot", help="whose they are, such as panda")
-    one.add_argument("--name", default="", help="of a Minari data set, such as arm/lift-v0")
-
-
-def _number_of(text: str) -> tuple[str, float]:
-    name, equals, number = text.partition("=")
-    try:
-        if name and equals:
-            return name, float(number)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"'{text}' is not NAME=NUMBER")
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise argparse.ArgumentTypeError(f"'{text}' is neither yes nor no")
-    return text == "yes"
-
-
-if __name__ == "__main__":
-    main()
+_COMMANDS = {
+    "info": _info,
+    "convert": _convert,
+    "merge": _merge,
+    "split": _split,
+    "relabel": _relabel,
+    "plot": _plot,
+    "repair": _repair,
+}

@@ -3,10 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Lets a trained policy move a robot over ROS 2, with every limit kept on the robot's side.
+HELP = """Lets a trained policy move a robot over ROS 2, with every limit kept on the robot's side.
 
 usage: robot-rl deploy bundle=runs/<run>/bundle [option=value ...]
 
@@ -52,19 +49,15 @@ examples:
   robot-rl deploy bundle=runs/.../bundle driver=ros2 command=trajectory"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> None:
     """Deploy what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.operator import Operator
     from robot_rl.cli.deployment.options import DeployOptions
     from robot_rl.cli.deployment.process_signals import Person
 
-    options = read_only_options(DeployOptions, overrides)
+    options = read_only_options(DeployOptions, words)
     person = Person()
     operator = Operator(options, person.tell, attend=person.give_up)
     try:
@@ -77,7 +70,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         person.stops()
         operator.stop()
-
-
-if __name__ == "__main__":
-    main()

@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Finds what stands in the way of a deployment, each with its remedy.
+HELP = """Finds what stands in the way of a deployment, each with its remedy.
 
 usage: robot-rl doctor [bundle=runs/<run>/bundle] [option=value ...]
 
@@ -27,25 +24,18 @@ examples:
   robot-rl doctor bundle=runs/.../bundle driver=ros2 source=/arm command=trajectory"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> int:
     """Examine what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.options import DoctorOptions
     from robot_rl.cli.deployment.plan import Deployment
     from robot_rl.cli.diagnostics.checkup import examine
     from robot_rl.cli.diagnostics.findings import Level
 
-    options = read_only_options(DoctorOptions, overrides)
+    options = read_only_options(DoctorOptions, words)
     worst = Level.good
     for finding in examine(Deployment(options), listen=options.listen):
         print(finding.line, flush=True)
         if finding.level is Level.fault:
             worst = Level.fault
-    raise SystemExit(1 if worst is Level.fault else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return 1 if worst is Level.fault else 0

@@ -1,13 +1,8 @@
 """Tests a trained policy: `robot-rl evaluate run=runs/...`; `--help` says more."""
 
-import os
 from collections.abc import Sequence
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.cli.evaluation.trial_options import EvaluateOptions
-from robot_rl.core.process import check_one_root
-
-_HELP = """Plays a trained policy without exploration, once in every world.
+HELP = """Plays a trained policy without exploration, once in every world.
 
 usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
 
@@ -32,22 +27,15 @@ examples:
   robot-rl evaluate bundle=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> None:
     """Evaluate what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
     from robot_rl.cli.evaluation.trial import run_trial, save_trial, trial_lines
+    from robot_rl.cli.evaluation.trial_options import EvaluateOptions
 
-    options, rest = read_options(EvaluateOptions, overrides)
+    options, rest = read_options(EvaluateOptions, words)
     trial = run_trial(options, rest)
     for line in trial_lines(trial):
         print(line)
     for what, where in save_trial(trial, options, rest).items():
         print(f"{what:<12} {where}")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.process import check_one_root
 
-_HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
+HELP = """Writes the policy of a run as a bundle: what a robot loads and runs without torch.
 With target=c99 also as one C file, for a flight controller that cannot wait for a radio.
 
 usage: robot-rl export run=runs/... [option=value ...]
@@ -65,14 +63,11 @@ class ExportOptions:
             )
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> None:
     """Export what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
     from configs.compose import read_only_options
 
-    options = read_only_options(ExportOptions, overrides)
+    options = read_only_options(ExportOptions, words)
     bundle = Path(options.bundle) if options.bundle else _write_bundle(options)
     if options.target is ExportTarget.c99:
         _write_c99(options, bundle)
@@ -104,7 +99,3 @@ def _write_c99(options: ExportOptions, bundle: Path) -> None:
     print(f"        {header}")
     compile_it = COMPILE.format(name=options.name)
     print(f"test    cd {shlex.quote(str(folder))} && {compile_it} && ./a.out")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,10 @@
 """Records a run of a deployed robot: `robot-rl record bundle=...`; `--help` says more."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Records what a robot and its policy say over ROS 2, as a rosbag2 folder (MCAP).
+HELP = """Records what a robot and its policy say over ROS 2, as a rosbag2 folder (MCAP).
 
 usage: robot-rl record bundle=runs/<run>/bundle [option=value ...]
        robot-rl record repair <bag>
@@ -34,15 +30,11 @@ examples:
   robot-rl record repair runs/.../bag"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> None:
     """Record what the command line says."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["repair"]:
         _repair(words[1:])
         return
-    overrides, _ = read_overrides(words, lambda: _HELP)
-    check_one_root()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.options import RecordOptions
@@ -50,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from robot_rl.cli.deployment.process_signals import tell
     from robot_rl.cli.deployment.recording import ENDINGS, Recording, record
 
-    options = read_only_options(RecordOptions, overrides)
+    options = read_only_options(RecordOptions, words)
     plan = Deployment(options)
     _ = plan.runner  # a bundle of another robot is refused here
     what = Recording(
@@ -68,7 +60,3 @@ def _repair(folders: Sequence[str]) -> None:
     saved = repair(Path(folders[0]))
     torn = "; the last record was torn" if saved.torn else ""
     print(f"saved {saved.messages} messages of {saved.seconds:.2f} s in {saved.folder}{torn}")
-
-
-if __name__ == "__main__":
-    main()

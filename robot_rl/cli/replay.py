@@ -3,10 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
-from robot_rl.core.process import check_one_root
-
-_HELP = """Runs a policy again over a recording, and compares with what it saw and did then.
+HELP = """Runs a policy again over a recording, and compares with what it saw and did then.
 
 usage: robot-rl replay bag=<folder> bundle=runs/<run>/bundle [option=value ...]
 
@@ -28,18 +25,11 @@ examples:
   robot-rl replay bag=runs/.../bag bundle=runs/<other>/bundle force=true out=compared"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str]) -> int:
     """Replay what the command line says."""
-    overrides, _ = read_overrides(arguments, lambda: _HELP)
-    check_one_root()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.replaying import ReplayOptions, replay
 
-    options = read_only_options(ReplayOptions, overrides)
-    raise SystemExit(0 if replay(options) else 1)
-
-
-if __name__ == "__main__":
-    main()
+    options = read_only_options(ReplayOptions, words)
+    return 0 if replay(options) else 1

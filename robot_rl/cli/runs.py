@@ -1,14 +1,15 @@
 """Lists, shows, compares and cleans runs: `robot-rl runs --help`."""
 
-import argparse
 import glob
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from robot_rl.cli.command_line import exit_with_sentence
-from robot_rl.core.errors import ConfigError
+from robot_rl.cli.command_line import read_options
+from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.training.reporting.console import (
     format_clock,
     format_count,
@@ -26,48 +27,141 @@ from robot_rl.training.runs.run_summary import (
 )
 from robot_rl.training.storage.checkpoint import CheckpointStore
 
-_EXAMPLES = """examples:
-  robot-rl runs list
-  robot-rl runs list --sort success
+HELP = """Lists, shows, compares and cleans training runs.
+
+usage: robot-rl runs list [option=value ...]                one line per run
+       robot-rl runs show <run>|latest                      everything about one run
+       robot-rl runs compare [<run> ...] [option=value ...] learning curves and a table
+       robot-rl runs clean [option=value ...]               deletes runs without a checkpoint
+
+options of all:
+  runs=runs               folder of all runs
+
+of list:
+  sort=age                order of the lines: age (newest first), name, success, return, best, size
+
+of compare, which takes folders or quoted patterns, and all runs where none is named:
+  metric=rollout/success  what is compared: interquartile mean and 95 % interval over seeds
+  by=name                 name (task, robot and learner), task, robot, learner, seed, run, or a path
+                          into the configuration such as learner.gamma
+  out=comparison.png      the picture
+
+of clean, which only says what it would delete, and never touches a run that is training:
+  yes=false               true deletes
+  keep=                   also all but this many runs, those written to last
+  older_than=             also runs older than this many days
+  failed=false            also failed ones with checkpoints
+
+examples:
+  robot-rl runs list sort=success
   robot-rl runs show latest
-  robot-rl runs compare                          # all runs, grouped by task robot learner
-  robot-rl runs compare 'runs/*hover*' --metric eval/success --by learner --out hover.png
-  robot-rl runs compare --by learner.gamma
-  robot-rl runs clean                            # says what it would delete
-  robot-rl runs clean --keep 20 --yes
-"""
+  robot-rl runs compare 'runs/*hover*' metric=eval/success by=learner out=hover.png
+  robot-rl runs compare by=learner.gamma
+  robot-rl runs clean keep=20 yes=true"""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the command line and run the command."""
-    options = _parser().parse_args(arguments)
-    options.command(options)
+@dataclass(kw_only=True)
+class AnyOptions:
+    """Options of all commands."""
+
+    runs: Path = Path("runs")
+    """Folder of all runs."""
 
 
-def list_runs(options: argparse.Namespace) -> None:
-    """Print one line per run."""
-    runs = [summarise(path) for path in find_runs(options.root)]
-    if not runs:
-        print(f"no runs in {options.root}; start one with: robot-rl train")
+@dataclass(kw_only=True)
+class ListOptions(AnyOptions):
+    """Options of `list`."""
+
+    sort: str = "age"
+    """Order of the lines: a name of `_ORDERS`."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown order."""
+        if self.sort not in _ORDERS:
+            raise ConfigError(unknown_name("order", self.sort, _ORDERS))
+
+
+@dataclass(kw_only=True)
+class CompareOptions(AnyOptions):
+    """Options of `compare`."""
+
+    metric: str = "rollout/success"
+    """Name in the metrics."""
+    by: str = "name"
+    """What runs of one group have in common."""
+    out: Path = Path("comparison.png")
+    """Picture to write."""
+
+
+@dataclass(kw_only=True)
+class CleanOptions(AnyOptions):
+    """Options of `clean`."""
+
+    yes: bool = False
+    """Delete; else only say so."""
+    keep: int | None = None
+    """Delete also all but so many, those written to last."""
+    older_than: float | None = None
+    """Delete also older ones [days]."""
+    failed: bool = False
+    """Delete also failed ones with checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Refuse a negative number."""
+        if self.keep is not None and self.keep < 0:
+            raise ConfigError(f"keep must be 0 or more, got {self.keep}")
+
+
+_COMMANDS = ("list", "show", "compare", "clean")
+_ORDERS: dict[str, Callable[[RunSummary], Any]] = {
+    "age": lambda run: run.age,
+    "name": lambda run: run.path.name,
+    "success": lambda run: -_or_lowest(run.success),
+    "return": lambda run: -_or_lowest(run.episode_return),
+    "best": lambda run: -_or_lowest(run.best),
+    "size": lambda run: -run.num_bytes,
+}
+
+
+def run(words: Sequence[str]) -> None:
+    """Run the command that the first word names."""
+    command, rest = words[0] if words else "", words[1:]
+    named = [word for word in rest if "=" not in word or Path(word).exists()]
+    options = [word for word in rest if word not in named]
+    if command == "compare":
+        compare_runs(named, read_options(CompareOptions, options))
         return
-    keys = {
-        "age": lambda run: run.age,
-        "name": lambda run: run.path.name,
-        "success": lambda run: -_or_lowest(run.success),
-        "return": lambda run: -_or_lowest(run.episode_return),
-        "best": lambda run: -_or_lowest(run.best),
-        "size": lambda run: -run.num_bytes,
-    }
-    rows = [_list_row(run, options.root) for run in sorted(runs, key=keys[options.sort])]
+    expected = 1 if command == "show" else 0
+    if command in _COMMANDS and len(named) != expected:
+        raise ConfigError(
+            f"runs {command} takes {'the folder of one run, or latest' if expected else 'options'}"
+            f", got {' '.join(named) or 'none'}"
+        )
+    if command == "list":
+        list_runs(read_options(ListOptions, options))
+    elif command == "show":
+        show_run(named[0], read_options(AnyOptions, options))
+    elif command == "clean":
+        clean_runs(read_options(CleanOptions, options))
+    else:
+        raise ConfigError(unknown_name("command of runs", command, _COMMANDS))
+
+
+def list_runs(options: ListOptions) -> None:
+    """Print one line per run."""
+    runs = [summarise(path) for path in find_runs(options.runs)]
+    if not runs:
+        print(f"no runs in {options.runs}; start one with: robot-rl train")
+        return
+    rows = [_list_row(run, options.runs) for run in sorted(runs, key=_ORDERS[options.sort])]
     print_table(
         ["run", "status", "steps", "success", "return", "best", "age", "size"], rows, left=2
     )
 
 
-def show_run(options: argparse.Namespace) -> None:
+def show_run(name: str, options: AnyOptions) -> None:
     """Print what is known of one run."""
-    run = RunFolder.open(_run_path(options.run, options.root))
+    run = RunFolder.open(_run_path(name, options.runs))
     summary, status, origin = summarise(run.path), run.status(), run.provenance()
     store = CheckpointStore(run.checkpoints, read_only=True)
     latest, best = store.latest(), store.best()
@@ -98,14 +192,14 @@ def show_run(options: argparse.Namespace) -> None:
             print(f"  {name:<32} {value:>12.6g}")
 
 
-def compare_runs(options: argparse.Namespace) -> None:
+def compare_runs(named: Sequence[str], options: CompareOptions) -> None:
     """Draw runs in groups and print a table of their final values."""
     from robot_rl.training.reporting.curves import (
         plot_comparison,  # matplotlib takes a second
     )
 
     groups: dict[str, list] = {}
-    for path in _chosen(options.runs, options.root):
+    for path in _chosen(named, options.runs):
         run = RunFolder.open(path)
         groups.setdefault(group_of(run, options.by), []).append(read_metrics(run.metrics_path))
     results = plot_comparison(groups, options.out, metric=options.metric)
@@ -126,9 +220,9 @@ def compare_runs(options: argparse.Namespace) -> None:
     print(f"curves   {options.out}")
 
 
-def clean_runs(options: argparse.Namespace) -> None:
+def clean_runs(options: CleanOptions) -> None:
     """Delete runs, or say which would be deleted."""
-    runs = {path: summarise(path) for path in find_runs(options.root)}
+    runs = {path: summarise(path) for path in find_runs(options.runs)}
     older = None if options.older_than is None else timedelta(days=options.older_than)
     reasons = removable(
         list(runs.values()), keep=options.keep, failed=options.failed, older_than=older
@@ -142,7 +236,7 @@ def clean_runs(options: argparse.Namespace) -> None:
     if options.yes or not reasons:
         print(f"{len(reasons)} deleted, {left} kept, {freed} set free")
     else:
-        print(f"{len(reasons)} of {len(runs)} would go ({freed}); add --yes to delete them")
+        print(f"{len(reasons)} of {len(runs)} would go ({freed}); add yes=true to delete them")
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
@@ -154,72 +248,13 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
         print("  ".join(aligned).rstrip())
 
 
-def _parser() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument(
-        "--root", type=Path, default=Path("runs"), help="folder of all runs (default: runs)"
-    )
-    parser = argparse.ArgumentParser(
-        prog="runs.py",
-        description="List, show, compare and clean training runs.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(required=True, metavar="command")
-
-    one = commands.add_parser("list", parents=[shared], help="one line per run")
-    one.add_argument(
-        "--sort",
-        choices=["age", "name", "success", "return", "best", "size"],
-        default="age",
-        help="order of the lines (default: age, newest first)",
-    )
-    one.set_defaults(command=list_runs)
-
-    one = commands.add_parser("show", parents=[shared], help="everything about one run")
-    one.add_argument("run", help="folder of the run, or latest")
-    one.set_defaults(command=show_run)
-
-    one = commands.add_parser(
-        "compare", parents=[shared], help="learning curves with IQM and 95 %% intervals over seeds"
-    )
-    one.add_argument("runs", nargs="*", help="folders or quoted patterns (default: all runs)")
-    one.add_argument("--metric", default="rollout/success", help="default: rollout/success")
-    one.add_argument(
-        "--by",
-        default="name",
-        help="name (task, robot and learner, the default), task, robot, learner, seed, run, or a "
-        "path into the configuration such as learner.gamma",
-    )
-    one.add_argument(
-        "--out", type=Path, default=Path("comparison.png"), help="default: comparison.png"
-    )
-    one.set_defaults(command=compare_runs)
-
-    one = commands.add_parser(
-        "clean",
-        parents=[shared],
-        help="delete runs that hold no checkpoint, and others if asked",
-        description="Delete runs that hold no checkpoint, and others if asked. Without --yes it "
-        "only says what it would delete. A run that is training is never touched.",
-    )
-    one.add_argument(
-        "--keep", type=_whole, metavar="N", help="also all but the N runs written to last"
-    )
-    one.add_argument("--older-than", type=float, metavar="DAYS", help="also older ones")
-    one.add_argument("--failed", action="store_true", help="also failed ones with checkpoints")
-    how = one.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="only say so (the default)")
-    how.add_argument("--yes", action="store_true", help="really delete")
-    one.set_defaults(command=clean_runs)
-    return parser
-
-
 def _chosen(patterns: Sequence[str], root: Path) -> list[Path]:
     if not patterns:
         runs = find_runs(root)
         if not runs:
-            raise ConfigError(f"there are no runs in {root}; train some, or name another --root")
+            raise ConfigError(
+                f"there are no runs in {root}; train some, or name another folder: runs=..."
+            )
         return runs
     paths = []
     for pattern in patterns:
@@ -269,14 +304,3 @@ def _size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} GB"
-
-
-def _whole(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is negative; expected 0 or more")
-    return number
-
-
-if __name__ == "__main__":
-    main()

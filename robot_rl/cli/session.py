@@ -11,12 +11,12 @@ from dataclasses import replace
 from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.base_policy import keep_base, without_base
+from robot_rl.cli.build import Run, build_run
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.parts import run_name, train_command
 from robot_rl.cli.run_lookup import asked_hash
 from robot_rl.cli.signals import log_to_stdout, show_and_keep_logs, stop_on_signals
-from robot_rl.cli.training_parts import Parts, build_parts
 from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
@@ -26,7 +26,6 @@ from robot_rl.training.runs.provenance import collect_provenance
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
 _START = "robot_rl.training.start"
@@ -47,7 +46,7 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
 
 
 def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
-    parts, asked = build_parts(config, ranks), asked_hash(config)
+    parts, asked = build_run(config, ranks), asked_hash(config)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
     name = run_name(config, chosen)
@@ -76,7 +75,7 @@ def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, rank
     Returns:
         Exit code as of `start`.
     """
-    parts = build_parts(config, ranks)
+    parts = build_run(config, ranks)
     call(ranks, run, checkpoint)
     session = _Session(run, config, parts, checkpoint)
     run.write_config(to_plain(config))  # only now: what does not fit the checkpoint is refused
@@ -87,18 +86,16 @@ class _Session:
     """A trainer with its folder, its console and its signals."""
 
     def __init__(
-        self, run: RunFolder, config: RunConfig, parts: Parts, checkpoint: Checkpoint | None
+        self, run: RunFolder, config: RunConfig, parts: Run, checkpoint: Checkpoint | None
     ) -> None:
         self._run, self._config, self._parts = run, config, parts
         self._console = Console(quiet=config.logging.quiet)
         self._going_on = checkpoint is not None
-        if parts.replay_memory:
-            self._console.message(parts.replay_memory)
-        if parts.replay_memory and not config.training.save_replay:
-            self._console.message("it is not saved: a resumed run will begin with an empty one")
+        for note in parts.notes:
+            self._console.message(note)
         if not parts.env.spec.resumable:
             self._console.message(
-                "the state of these worlds cannot be saved: "
+                "the state of these envs cannot be saved: "
                 + (
                     "all begin new episodes"
                     if self._going_on
@@ -122,11 +119,11 @@ class _Session:
             resume_step=step if self._going_on or begins_again else None,
         )
         self._metrics = MetricLog(run.metrics_path, sinks, resume_step=step)
-        segments = SegmentStore(run.replay)
         store = CheckpointStore(
-            run.checkpoints, keep_last=config.training.keep_checkpoints, segments=segments
-        )
-        self._trainer = parts.trainer(config, store, segments, self._record)
+            run.checkpoints, keep_last=config.training.keep_checkpoints,
+            segments=SegmentStore(run.replay),
+        )  # fmt: skip
+        self._trainer = parts.make_trainer(store, self._record)
         for note in self._trainer.notes:
             self._console.message(note)
         if checkpoint is None:
@@ -173,12 +170,11 @@ class _Session:
             config.training.length,
             self._step,
             f"{name['task']} · {name['robot']} · {name['learner']} · seed {config.seed} · "
-            f"{self._parts.worlds} on {self._parts.where} -> {self._run.path}",
+            f"{self._parts.title} -> {self._run.path}",
             start_seconds=self._trainer.seconds,
         )
         self._mark(RunState.RUNNING)
-        trainer = self._trainer
-        if self._going_on and isinstance(trainer, Trainer) and trainer.lost_its_replay:
+        if self._going_on and self._trainer.lost_its_replay:
             self._console.message("the replay was not saved with the run: it starts empty")
         with stop_on_signals(self._trainer, self._parts.ranks) as caught:
             finished = self._trainer.run()

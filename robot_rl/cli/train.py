@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from configs.catalog import describe_choices, describe_fields
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from configs.catalog import describe_fields
+from robot_rl.cli.command_line import Flags
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.process import check_one_root, keep_freed_memory
+from robot_rl.core.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from configs.compose import Composition
 
-_HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
+HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
 
 usage: robot-rl train [group=name ...] [field=value ...]
 
@@ -67,25 +67,18 @@ class TrainOptions:
     unfinished one. True with -m where nothing is said."""
 
 
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str], flags: Flags) -> int:
     """Train what the command line says."""
-    overrides, flags = read_overrides(
-        arguments, lambda: _HELP.format(choices=describe_choices()), "multirun", "cfg", "info"
-    )
-    check_one_root()
     keep_freed_memory()
-    # Before torch is imported: threads that spin while they wait are slow on shared cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if flags.cfg or flags.info:
-        _print_config(overrides, fields=bool(flags.info))
-        return
-    for text in overrides:
+        _print_config(words, fields=flags.info)
+        return 0
+    for text in words:
         if text.startswith(("hydra/", "hydra.")) and not flags.multirun:
             raise ConfigError(
                 f"'{text}' says where the jobs of a sweep run, and this is one: add -m"
             )
-    raise SystemExit(_sweep(overrides) if flags.multirun else _train(overrides))
+    return _sweep(words) if flags.multirun else _train(words)
 
 
 def _train(overrides: Sequence[str]) -> int:
@@ -147,7 +140,3 @@ def _print_config(overrides: Sequence[str], *, fields: bool) -> None:
         if fields
         else yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True).rstrip()
     )
-
-
-if __name__ == "__main__":
-    main()

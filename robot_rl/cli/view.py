@@ -1,17 +1,14 @@
 """Looks at a task: `robot-rl view task=hover agent=random`; `--help` says more."""
 
-import os
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.catalog import choices, describe_fields
-from robot_rl.cli.command_line import exit_with_sentence, read_overrides
+from configs.catalog import describe_fields
+from robot_rl.cli.command_line import Flags
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.process import check_one_root
 
-_HELP = """Shows a task: in the browser of this machine, or as a film with a contact sheet.
+HELP = """Shows a task: in the browser of this machine, or as a film with a contact sheet.
 
 usage: robot-rl view [group=name ...] [option=value ...] [field=value ...]
 
@@ -69,21 +66,12 @@ class ViewOptions:
             raise ConfigError(f"video must end with .mp4, got '{self.video}'")
 
 
-def _help() -> str:
-    tasks = textwrap.fill(", ".join(choices("task")), 90, subsequent_indent=" " * 7)
-    return _HELP.format(tasks=tasks, robots=", ".join(choices("robot")))
-
-
-@exit_with_sentence()
-def main(arguments: Sequence[str] | None = None) -> None:
+def run(words: Sequence[str], flags: Flags) -> None:
     """Show what the command line says."""
-    overrides, flags = read_overrides(arguments, _help, "info")
-    check_one_root()
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from configs.compose import read_options
     from robot_rl.cli.viewing import configure, film, make_player, show
 
-    options, rest = read_options(ViewOptions, overrides)
+    options, rest = read_options(ViewOptions, words)
     run = configure(options.agent, rest)
     if flags.info:
         print(describe_fields(run.config))
@@ -98,7 +86,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{what:<14}{where}")
         return
     show(player, run.title, options.port)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from configs.schema import RunConfig
 from robot_rl.cli.base_policy import without_base
+from robot_rl.cli.build import build_run
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.signals import stop_on_signals
-from robot_rl.cli.training_parts import build_parts
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore, read_checkpoint
@@ -42,7 +42,7 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     Returns:
         Exit code: 0, or 128 + the signal that stopped the run.
     """
-    parts = build_parts(config, ranks)
+    parts = build_run(config, ranks)
     folder, checkpoint = json.loads(ranks.words("")[0])
     if not folder:
         return 0
@@ -51,10 +51,9 @@ def follow(config: RunConfig, ranks: Ranks) -> int:
     store = CheckpointStore(run.checkpoints, segments=segments, read_only=True)
     faults = run.path / "faults" / f"rank_{ranks.rank}"
     with contextlib.closing(parts.env), _logs(run, ranks):
-        trainer = parts.trainer(
-            config, store, segments,
-            lambda record: keep_faults(without_base(parts.env), faults, int(record["step"])),
-        )  # fmt: skip
+        trainer = parts.make_trainer(
+            store, lambda record: keep_faults(without_base(parts.env), faults, int(record["step"]))
+        )
         if checkpoint:
             trainer.load_state_dict(read_checkpoint(Path(checkpoint)).state)
         else:

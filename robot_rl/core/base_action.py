@@ -17,9 +17,7 @@ from robot_rl.core.env import (
     BatchEnv,
     EnvSpec,
     EnvStep,
-    FollowsGlobalStep,
     GroupSpec,
-    HasRewardWeights,
     Obs,
 )
 from robot_rl.core.errors import SpecMismatchError
@@ -116,11 +114,6 @@ class BaseActionEnv:
             next_obs={**step.next_obs, BASE_ACTION: after},
         )
 
-    def set_global_step(self, world_steps: int) -> None:
-        """As the worlds."""
-        if isinstance(self.env, FollowsGlobalStep):
-            self.env.set_global_step(world_steps)
-
     def check(self) -> None:
         """As the worlds."""
         self.env.check()
@@ -149,23 +142,3 @@ class BaseActionEnv:
     def _load_base(self, state: Mapping[str, Any]) -> None:
         self.base.load_state_dict(state["base"])
         self._action = state["action"].to(self._action.device, copy=True)
-
-
-class WeightedBaseActionEnv(BaseActionEnv):
-    """The same around worlds that say what their reward terms weigh."""
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """The newest weights, (K,)."""
-        assert isinstance(self.env, HasRewardWeights)
-        return self.env.reward_weights
-
-
-def with_base_action(env: BatchEnv, base: BasePolicy) -> BaseActionEnv:
-    """Worlds that say what a base would do, and all that they said without it.
-
-    Raises:
-        SpecMismatchError: They have the group already.
-    """
-    kind = WeightedBaseActionEnv if isinstance(env, HasRewardWeights) else BaseActionEnv
-    return kind(env, base)

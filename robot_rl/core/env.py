@@ -62,6 +62,8 @@ class EnvSpec:
     """Time between two actions [s]."""
     reward_names: tuple[str, ...] = ()
     """Names of the K reward terms; empty where the environment gives only their sum."""
+    reward_weights: tuple[float, ...] = ()
+    """Weights of these terms before the first step; empty where the environment tells none."""
     metric_names: tuple[str, ...] = ()
     """Keys of `EnvStep.metrics`."""
     robot: RobotSpec | None = None
@@ -193,16 +195,6 @@ class BatchEnv(Protocol):
         ...
 
 
-@runtime_checkable
-class HasRewardWeights(Protocol):
-    """An environment that says before the first step what its reward terms weigh."""
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """The newest weights, (K,)."""
-        ...
-
-
 class ResetStateSource(Protocol):
     """Where an environment takes states from that episodes begin in."""
 
@@ -221,7 +213,6 @@ class ResetStateSource(Protocol):
         ...
 
 
-@runtime_checkable
 class SupportsStateReset(Protocol):
     """An environment that tells the state its worlds are in, and begins episodes in such states."""
 
@@ -243,13 +234,4 @@ class SupportsStateReset(Protocol):
 
         It draws with the environment's own random stream, which `state_dict` holds.
         """
-        ...
-
-
-@runtime_checkable
-class FollowsGlobalStep(Protocol):
-    """An environment whose course depends on how far a run is that other processes collect for."""
-
-    def set_global_step(self, world_steps: int) -> None:
-        """Go on as after so many steps of the worlds of all processes."""
         ...

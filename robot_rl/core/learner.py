@@ -11,6 +11,27 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.transition import Batch
 
 
+class Phase(Enum):
+    """Where a run stands."""
+
+    offline = "offline"
+    """Updates from stored experience alone, before any step in the worlds."""
+    warm_up = "warm_up"
+    """Steps at the start in which nothing is learned."""
+    online = "online"
+    """Steps and updates in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonteCarloReturns:
+    """Request of a learner: the return that was really reached from every row."""
+
+    failure_reward: float
+    """Reward of every step of a failure that never ends; 0 takes returns as recorded."""
+    online: bool
+    """Of the run's own experience too."""
+
+
 @runtime_checkable
 class Learner(Protocol):
     """An algorithm without an environment, a buffer or a logger; networks are handed to it."""
@@ -40,6 +61,25 @@ class Learner(Protocol):
         """Steps per sampled transition."""
         ...
 
+    @property
+    def chunk_length(self) -> int:
+        """H, actions that are valued at once, which is `n_step` too; 0 for single actions.
+
+        Above 0 `Batch.extra` must have "chunk" (B, H, A), the actions from the row on, and "valid"
+        (B, H) bool: those of them that were done in the row's episode.
+        """
+        ...
+
+    @property
+    def monte_carlo_returns(self) -> MonteCarloReturns | None:
+        """Returns that `Batch.extra` must have as "monte_carlo_return", (B,): -inf if unknown."""
+        ...
+
+    @property
+    def learns_offline(self) -> bool:
+        """True if values of untried actions are kept in check, so that stored data suffice."""
+        ...
+
     def act(self, obs: Obs, explore: bool) -> Tensor:
         """Actions, (N, A), in [-1, 1]; deterministic without `explore`."""
         ...
@@ -50,6 +90,18 @@ class Learner(Protocol):
 
     def observe(self, step: EnvStep) -> None:
         """See a step as it is collected: running statistics, reward scale."""
+        ...
+
+    def observe_stored(self, obs: Obs) -> None:
+        """Take stored observations, groups (B, ...), into the normalisers."""
+        ...
+
+    def begin_phase(self, phase: Phase) -> None:
+        """The run enters a phase; called again after a state was loaded."""
+        ...
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Detached 0-dim metrics of a batch without learning from it, random streams untouched."""
         ...
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor | None]:
@@ -70,71 +122,4 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
-        ...
-
-
-class Phase(Enum):
-    """Where a run stands."""
-
-    offline = "offline"
-    """Updates from stored experience alone, before any step in the worlds."""
-    warm_up = "warm_up"
-    """Steps at the start in which nothing is learned."""
-    online = "online"
-    """Steps and updates in turn."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MonteCarloReturns:
-    """A learner asks for the return that was really reached from every row."""
-
-    failure_reward: float
-    """Reward of every step of a failure that never ends; 0 takes returns as recorded."""
-    online: bool
-    """Of the run's own experience too."""
-
-
-@runtime_checkable
-class ObservesStoredData(Protocol):
-    """What a learner has beside `Learner` if its normalisers may begin with stored experience."""
-
-    def observe_stored(self, obs: Obs) -> None:
-        """Take stored observations, groups (B, ...), into the normalisers."""
-        ...
-
-
-@runtime_checkable
-class OfflineLearner(ObservesStoredData, Protocol):
-    """What a learner has beside `Learner` if it may begin with stored experience alone."""
-
-    @property
-    def learns_offline(self) -> bool:
-        """Whether values of actions that nobody has tried are kept in check."""
-        ...
-
-    @property
-    def monte_carlo_returns(self) -> MonteCarloReturns | None:
-        """Whether `Batch.extra` must have "monte_carlo_return", (B,): -inf where unknown."""
-        ...
-
-    def begin_phase(self, phase: Phase) -> None:
-        """The run enters a phase; called again after a state was loaded."""
-        ...
-
-    def inspect(self, batch: Batch) -> dict[str, Tensor]:
-        """Detached 0-dim metrics of a batch without learning from it, random streams untouched."""
-        ...
-
-
-@runtime_checkable
-class ChunkLearner(Protocol):
-    """What a learner has beside `Learner` if it values several actions at once."""
-
-    @property
-    def chunk_length(self) -> int:
-        """H, which is `n_step` too.
-
-        `Batch.extra` must have "chunk" (B, H, A), the actions from the row on, and "valid" (B, H)
-        bool: which of them were done in the row's episode.
-        """
         ...

@@ -98,7 +98,8 @@ class Episode:
             step = int(np.argmax(beyond & self.valid))
             raise DatasetError(
                 f"{where}, step {step}: the action has {np.abs(self.action[step]).max():.6g}; "
-                "expected numbers in [-1, 1] (data.py convert maps others: --action-range LOW HIGH)"
+                "expected numbers in [-1, 1] (robot-rl data convert maps others: "
+                "action_range=LOW,HIGH)"
             )
         return replace(self, **changed)
 

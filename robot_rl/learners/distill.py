@@ -23,6 +23,7 @@ from policies.deterministic_actor import DeterministicActor
 from policies.gaussian_actor import GaussianActor, GaussianActorConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
@@ -34,13 +35,7 @@ from robot_rl.learners.networks import (
     uses_batch_norm,
     without_invalid,
 )
-from robot_rl.learners.optimization import (
-    DescentConfig,
-    Optimizer,
-    Reduce,
-    autocast,
-    check_ranges,
-)
+from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, autocast, check_ranges
 
 
 class ImitationLoss(Enum):
@@ -96,6 +91,13 @@ def make_student(config: DistillConfig, spec: EnvSpec, *, seed: int) -> Gaussian
 
 class Distill:
     """A student that follows any teacher; there are no values and no rewards."""
+
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """There are no values."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
 
     def __init__(
         self, config: DistillConfig, spec: EnvSpec, *, teacher: Teacher, seed: int,
@@ -168,6 +170,16 @@ class Distill:
         self.actor.update_statistics(step.obs)
         if self.estimation is not None:
             self.estimation.update_statistics(step.obs)
+
+    def observe_stored(self, obs: Obs) -> None:
+        """The normaliser takes in what the student is going to see, nothing else."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """There are no values to show."""
+        return {}
 
     def update(self, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """One step of the student towards what the teacher does at these observations.

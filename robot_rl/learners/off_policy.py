@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
+from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
@@ -92,6 +93,13 @@ class OffPolicyConfig(DescentConfig):
 
 class OffPolicyLearner:
     """Parts in which the family does not differ: optimisers, normalisers, counters, state."""
+
+    chunk_length = 0
+    """Single actions."""
+    learns_offline = False
+    """Values of untried actions are not kept in check."""
+    monte_carlo_returns: MonteCarloReturns | None = None
+    """None are needed."""
 
     def __init__(
         self, config: OffPolicyConfig, spec: EnvSpec, actor: Actor, critic: Critic, *, seed: int,
@@ -176,6 +184,13 @@ class OffPolicyLearner:
         self._critic.update_statistics(obs)
         if self.estimation is not None:
             self.estimation.update_statistics(obs)
+
+    def begin_phase(self, phase: Phase) -> None:
+        """Every phase is the same."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        """Nothing to show."""
+        return {}
 
     def finish(self, result: UpdateResult, batch: Batch) -> tuple[dict[str, Tensor], Tensor]:
         """Metrics and errors of an update, after the step of an encoder that learns beside it.

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from robot_rl.core.env import BatchEnv, Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
-from robot_rl.training.clock import CheckpointSchedule, Clock
+from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.trainer import VALIDATION_SEED, TrainerConfig
+from robot_rl.training.trainer import VALIDATION_SEED, CheckpointSchedule, Clock
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from robot_rl.training.demonstrations import Chunks, Demonstrations
@@ -101,6 +101,9 @@ class CloningTrainer:
     def notes(self) -> list[str]:
         """What is to be said before it begins."""
         return [self.demonstrations.sentence]
+
+    lost_its_replay = False
+    """There is none."""
 
     def begin(self) -> None:
         """Nothing is taken over from another run."""

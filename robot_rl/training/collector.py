@@ -1,12 +1,13 @@
 """Steps the environment with the learner and stores what happened."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, FollowsGlobalStep, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.ranks import Ranks
@@ -24,6 +25,7 @@ class Collector:
         random_steps: int,
         seed: int,
         ranks: Ranks | None = None,
+        set_global_step: Callable[[int], None] | None = None,
     ) -> None:
         """Join the parts; `start` or `load_state_dict` must come before the first `collect`.
 
@@ -34,14 +36,15 @@ class Collector:
             random_steps: World-steps of uniformly random actions at the start.
             seed: Seed of the random actions.
             ranks: Processes that collect for the same run; this one alone by default.
+            set_global_step: Tells the worlds how far the run is, all ranks together, before each
+                step; None where nothing in them depends on it.
         """
-        self._env = env
-        self._learner = learner
-        self._replay = replay
+        self.env, self.replay = env, replay
+        self._learner, self._seed = learner, seed
         self._random_steps = random_steps
         self._ranks = ranks or Ranks()
-        self._follows = env if isinstance(env, FollowsGlobalStep) else None
-        spec = env.spec
+        self._set_global_step = set_global_step
+        self._spec = spec = env.spec
         self._generator = torch.Generator(device=spec.device)
         self._generator.manual_seed(derive_seed(seed, "random actions"))
         self._obs: Obs = {}
@@ -56,9 +59,9 @@ class Collector:
         self.policy_version = 0
         """Which policy acts, counted by whoever updates it; stored with every step."""
 
-    def start(self, seed: int) -> None:
+    def start(self) -> None:
         """Begin the first episodes."""
-        self._obs = copied_obs(self._env.reset(seed=seed))
+        self._obs = copied_obs(self.env.reset(seed=self._seed))
         self._learner.begin(torch.ones_like(self._return, dtype=torch.bool))
 
     def begin_anew(self) -> None:
@@ -66,9 +69,9 @@ class Collector:
 
         An invalid row between the old and the new episodes keeps n-step returns apart.
         """
-        spec, obs = self._env.spec, self._env.reset()
-        if len(self._replay):
-            self._replay.add(self._obs, missing_step(spec, obs, spec.num_envs))
+        spec, obs = self._spec, self.env.reset()
+        if len(self.replay):
+            self.replay.add(self._obs, missing_step(spec, obs, spec.num_envs))
         self._obs = copied_obs(obs)
         self._return.zero_()
         self._length.zero_()
@@ -81,25 +84,24 @@ class Collector:
 
     def collect(self) -> None:
         """Act once in every world and store the step."""
-        spec = self._env.spec
+        spec, ranks = self._spec, self._ranks
         if self.exploring_at_random:
             shape = (spec.num_envs, spec.action_size)
             action = torch.rand(shape, generator=self._generator, device=spec.device) * 2 - 1
         else:
             action = self._learner.act(self._obs, explore=True)
-        if self._ranks.count > 1 and self._follows is not None:
-            others = spec.num_envs * (self._ranks.count - 1)
-            self._follows.set_global_step(
-                self.world_steps + others
-            )  # it counts its own worlds itself
-        step = self._env.step(action)
-        self._replay.add(self._obs, step, policy_version=self.policy_version)
-        self._learner.observe(self._ranks.join_step(step))
-        self._count(step)
-        self._learner.begin(step.ended)
+        if ranks.count > 1 and self._set_global_step is not None:
+            others = spec.num_envs * (ranks.count - 1)
+            self._set_global_step(self.world_steps + others)  # they count their own themselves
+        step = self.env.step(action)
+        self.replay.add(self._obs, step, policy_version=self.policy_version)
+        self._learner.observe(ranks.join_step(step) if ranks.count > 1 else step)
+        ended = step.terminated | step.truncated
+        self._count(step, ended)
+        self._learner.begin(ended)
         for name, group in self._obs.items():
             group.copy_(step.obs[name])
-        self.world_steps += spec.num_envs * self._ranks.count
+        self.world_steps += spec.num_envs * ranks.count
 
     def statistics(self) -> dict[str, float]:
         """Means over about the last N episodes, newer ones weighing more; waits for all ranks.
@@ -113,7 +115,7 @@ class Collector:
         dropped = {"rollout/invalid_steps": invalid}
         if episodes == 0:
             return dropped
-        spec = self._env.spec
+        spec = self._spec
         return {
             **dropped,
             "rollout/return": total / episodes,
@@ -137,7 +139,7 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`; the environment is restored beside it."""
-        device = self._env.spec.device
+        device = self._spec.device
         self._obs = {name: group.to(device, copy=True) for name, group in state["obs"].items()}
         self._return.copy_(state["return"])
         self._length.copy_(state["length"])
@@ -147,12 +149,11 @@ class Collector:
         self.world_steps = int(state["world_steps"])
         self.policy_version = int(state["policy_version"])
 
-    def _count(self, step: EnvStep) -> None:
+    def _count(self, step: EnvStep, ended: Tensor) -> None:
         # An invalid row may hold NaN, which no later product with zero would silence.
         self._invalid += (~step.valid).sum()
         self._return += torch.where(step.valid, step.reward, 0.0)
         self._length += step.valid
-        ended = step.ended
         rows = [ended, self._return, self._length, step.success, step.terminated]
         sums = torch.stack([row * ended for row in rows]).sum(-1)
         self._ended.mul_(self._keep ** sums[0]).add_(sums)

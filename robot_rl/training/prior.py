@@ -73,7 +73,7 @@ class Prior:
             raise ConfigError(
                 f"training.prior.weighting=success: {self.path} does not say which episodes "
                 "succeeded; expected a data set that judges success: name it with "
-                "robot-rl data relabel ... --success, or take weighting=returns"
+                "robot-rl data relabel ... success=true, or take weighting=returns"
             )
         else:
             good = self._succeeded.float()

@@ -91,7 +91,7 @@ def read_episodes(
         raise ConfigError(
             f"learner.conservatism.failure_reward {returns.failure_reward} needs to know which "
             f"episodes failed, and {folder} judges no success; name those that did with "
-            "robot-rl data relabel ... --success, or take failure_reward=0"
+            "robot-rl data relabel ... success=true, or take failure_reward=0"
         )
     every = round(1 / held_out) if held_out > 0 else len(dataset) + 1
     apart = [i for i in range(len(dataset)) if i % every == every - 1]

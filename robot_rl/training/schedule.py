@@ -22,9 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robot_rl.buffers.minibatches import Minibatches
-from robot_rl.core.env import BatchEnv, HasRewardWeights
-from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import Learner, ObservesStoredData, OfflineLearner, Phase
+from robot_rl.core.learner import Learner, Phase
 from robot_rl.training.config import OfflineConfig
 from robot_rl.training.prior import Prior
 
@@ -43,48 +41,39 @@ class PhaseSchedule:
     """The phases of one run; the trainer asks it what comes next."""
 
     def __init__(
-        self, config: OfflineConfig, learner: Learner, prior: Prior | None,
-        minibatches: Minibatches | None, env: BatchEnv, *, start_steps: int,
+        self, config: OfflineConfig, learner: Learner, *, start_steps: int,
+        prior: Prior | None = None, minibatches: Minibatches | None = None,
     ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
             config: The offline phase.
             learner: Is told where the run stands.
+            start_steps: World-steps before the first update online.
             prior: Stored experience; there is some where there is an offline phase.
             minibatches: Of the stored experience alone.
-            env: Must tell what its rewards weigh where there is an offline phase.
-            start_steps: World-steps before the first update online.
-
-        Raises:
-            ConfigError: The learner or the environment cannot do without the worlds.
         """
-        self._config, self._prior = config, prior
-        self._learner = learner if isinstance(learner, OfflineLearner) else None
+        self._config, self._learner, self._prior = config, learner, prior
         self.minibatches = minibatches
         """Of the stored experience alone."""
-        self._seen = learner if isinstance(learner, ObservesStoredData) else None
         self.start_steps = start_steps
         self.updates = 0
         """Updates of the offline phase that are done."""
         self.phase: Phase | None = None
         """None before the first step of a session."""
         self._history: list[dict[str, float]] = []
-        if config.updates:
-            self._check(env)
 
     def warm_start_normalizers(self) -> None:
         """Let the normalisers see the stored observations, offline or not.
 
         Before the first update: demonstrations may lie far from all that random actions show.
         """
-        if self._seen is not None and self._prior is not None:
+        if self._prior is not None:
             stored = self._prior.replay.strided_sample(_SEEN)
             valid = stored.weight > 0  # rows that are not hold zeros
             if bool(valid.any()):
-                self._seen.observe_stored(
-                    {name: group[valid] for name, group in stored.obs.items()}
-                )
+                rows = {name: group[valid] for name, group in stored.obs.items()}
+                self._learner.observe_stored(rows)
 
     def advance(self, world_steps: int) -> Phase:
         """Where the run stands after so many steps; the learner hears of it when it changes."""
@@ -94,8 +83,7 @@ class PhaseSchedule:
             phase = Phase.warm_up if world_steps < self.start_steps else Phase.online
         if phase is not self.phase:
             self.phase = phase
-            if self._learner is not None:
-                self._learner.begin_phase(phase)
+            self._learner.begin_phase(phase)
         return phase
 
     def block(self) -> int:
@@ -116,7 +104,7 @@ class PhaseSchedule:
 
     def inspected(self) -> dict[str, float]:
         """What the critics think of stored experience, while it is all there is."""
-        if self.phase is not Phase.offline or self._learner is None or self._prior is None:
+        if self.phase is not Phase.offline or self._prior is None:
             return {}
         seen = self._learner.inspect(self._prior.replay.strided_sample(_LOOKED_AT))
         found = {f"train/{name}": float(value) for name, value in seen.items()}
@@ -146,21 +134,6 @@ class PhaseSchedule:
         self.updates = int(state["updates"])
         self._history = [dict(record) for record in state["history"]]
         self.phase = None
-
-    def _check(self, env: BatchEnv) -> None:
-        if self._learner is None or not self._learner.learns_offline:
-            raise ConfigError(
-                f"training.offline.updates={self._config.updates} was asked of a learner that does "
-                "not keep the values of untried actions in check, and would come to believe in "
-                "them; take learner=cql, cal_ql, wsrl, iql or qc, or set "
-                "learner.conservatism.weight"
-            )
-        if env.spec.reward_names and not isinstance(env, HasRewardWeights):
-            raise ConfigError(
-                f"training.offline.updates={self._config.updates} needs the weights of the reward "
-                "terms before the first step, which this environment does not tell; expected one "
-                "with `reward_weights`, such as env=sim"
-            )
 
 
 PEAK_SHARE = 0.8

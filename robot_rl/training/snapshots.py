@@ -8,14 +8,14 @@ the many before. The environment draws, with its own random stream.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvSpec, SupportsStateReset
+from robot_rl.core.env import EnvSpec, SupportsStateReset
 from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.datasets.episode import Episode
 from robot_rl.training.config import SnapshotConfig, SnapshotValue
@@ -61,7 +61,7 @@ class Snapshots:
         """Which states these are; what is drawn of them follows from the environment's state."""
         return {"digest": self._digest}
 
-    def load_state_dict(self, state: dict[str, str]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the same states.
 
         Raises:
@@ -166,12 +166,15 @@ def _check(
         )
 
 
-def snapshot_resets(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | None":
+def snapshot_resets(
+    config: SnapshotConfig, spec: EnvSpec, env: SupportsStateReset | None
+) -> "Snapshots | None":
     """Let an environment begin its first episodes in states of a data set, if one is named.
 
     Args:
         config: Which, and how long.
-        env: Worlds to learn in.
+        spec: Of the environment.
+        env: The environment; None where it cannot begin episodes in given states.
 
     Raises:
         ConfigError: The environment cannot, or the data set has no states.
@@ -180,11 +183,11 @@ def snapshot_resets(config: SnapshotConfig, env: BatchEnv) -> "Snapshots | None"
     """
     if not config.data:
         return None
-    if not isinstance(env, SupportsStateReset):
+    if env is None:
         raise ConfigError(
-            f"training.snapshots.data={config.data} was named, and {type(env).__name__} cannot "
-            "begin episodes in given states; expected env=sim, without a base (learner=residual)"
+            f"training.snapshots.data={config.data} was named, and this environment cannot begin "
+            "episodes in given states; expected env=sim, without a base (learner=residual)"
         )
-    snapshots = open_snapshots(config, env.state_widths, env.spec)
+    snapshots = open_snapshots(config, env.state_widths, spec)
     env.set_reset_states(snapshots)
     return snapshots

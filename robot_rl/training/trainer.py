@@ -1,149 +1,98 @@
-"""The training loop: learn offline where it is asked for, then collect, learn, evaluate, save.
+"""The training loop: collect, store, sample, update, evaluate, save.
 
-With several processes (`parallel.py`) all run this loop in step, each with its share. Everything
-that decides the future is in the checkpoint: networks, targets, optimisers, temperature,
-normalisers, random streams, counters, the worlds and the replay. On the CPU a resumed run equals
-the uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin
-anew.
+With several processes (`ranks.py`) all run this loop in step, each with its share. Everything that
+decides the future is in the checkpoint: networks, targets, optimisers, temperature, normalisers,
+random streams, counters, the worlds and the replay. On the CPU a resumed run equals the
+uninterrupted one bit for bit, unless the worlds' state cannot be saved: then episodes begin anew.
+
+Prior data, reset states, mirror images, offline phases and collectors elsewhere are built outside
+(`assembly.py`) and handed in: the loop does not know them.
 """
 
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.minibatches import Minibatches, mirror_images_of
-from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.buffers.saved_rows import Segments
-from robot_rl.core.env import BatchEnv, HasRewardWeights
+from robot_rl.buffers.minibatches import Minibatches
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
-from robot_rl.core.learner import ChunkLearner, Learner, OfflineLearner, Phase
-from robot_rl.training.clock import CheckpointSchedule, Clock
+from robot_rl.core.learner import Learner, Phase
 from robot_rl.training.collector import Collector
-from robot_rl.training.config import Symmetry, TrainerConfig
+from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
-from robot_rl.training.prior import Prior, open_prior
-from robot_rl.training.ranks import Ranks, check_same, save_others, share_of, state_of
+from robot_rl.training.ranks import Ranks, check_same, save_others, state_of
 from robot_rl.training.schedule import PhaseSchedule
-from robot_rl.training.snapshots import snapshot_resets
-from robot_rl.training.start import load_start
 from robot_rl.training.storage.checkpoint import CheckpointStore
-
-if TYPE_CHECKING:
-    from robot_rl.training.prior_episodes import ObservationAugmenter  # pyarrow is an extra
 
 VALIDATION_SEED = 1_000_003
 """Starts that choose the best checkpoint; `robot-rl evaluate` tests on others."""
-_LESS = "with a smaller learning rate, or look for a reward or an observation that explodes"
+_REMEDY = "with a smaller learning rate, or look for a reward or an observation that explodes"
+
+
+class Stored(Protocol):
+    """Data beside the replay that a run depends on; its state says which data these are."""
+
+    @property
+    def sentence(self) -> str:
+        """The data, in one line for the console."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Digest and random streams."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the same data, or refuse others."""
+        ...
 
 
 class Trainer:
     """Runs the loop over parts that were made elsewhere."""
 
     def __init__(
-        self,
-        config: TrainerConfig,
-        *,
-        env: BatchEnv,
-        evaluation_env: BatchEnv,
-        learner: Learner,
-        checkpoints: CheckpointStore,
-        segments: Segments,
-        record: Callable[[Mapping[str, float]], None],
-        interval_seconds: float,
-        seed: int,
-        ranks: Ranks | None = None,
-        augment: "ObservationAugmenter | None" = None,
-        make_collector: Callable[..., Collector] = Collector,
-    ) -> None:
+        self, config: TrainerConfig, *, learner: Learner, collector: Collector,
+        minibatches: Minibatches, schedule: PhaseSchedule, evaluation_env: BatchEnv,
+        checkpoints: CheckpointStore, record: Callable[[Mapping[str, float]], None],
+        interval_seconds: float, ranks: Ranks, stored: Mapping[str, Stored],
+        warm_start: Callable[[], None],
+    ) -> None:  # fmt: skip
         """Join the parts.
 
         Args:
             config: The loop's settings.
-            env: Worlds to learn in; with several ranks this one's.
-            evaluation_env: Worlds to evaluate in; used by rank 0.
             learner: The algorithm.
+            collector: Steps the worlds and fills the replay.
+            minibatches: Drawn from the replay.
+            schedule: Phases of the run.
+            evaluation_env: Worlds to evaluate in; used by rank 0.
             checkpoints: Where the state is saved.
-            segments: Where the replay's rows are saved.
             record: Takes one record of metrics per interval.
             interval_seconds: Wall time between two records [s].
-            seed: Seed of starts, random actions and sampling; another one on every rank.
-            ranks: Processes that train together; this one alone by default.
-            augment: Adds to episodes of before what the worlds add to observations.
-            make_collector: Makes what fills the replay.
+            ranks: Processes that train together.
+            stored: Data beside the replay, by the name of its state in the checkpoint.
+            warm_start: Prepares the learner before the first step of a new run.
         """
-        ranks = ranks or Ranks()
         self.config = config
-        self.env = env
+        self.env, self.replay = collector.env, collector.replay
         self.evaluation_env = evaluation_env
-        self.learner = learner
-        self._ranks = ranks
-        groups = (*learner.actor_groups, *learner.critic_groups)
-        wanted = learner.monte_carlo_returns if isinstance(learner, OfflineLearner) else None
-        self.replay = ReplayBuffer(
-            env.spec,
-            groups,
-            capacity=config.replay_capacity // ranks.count,
-            gamma=learner.gamma,
-            n_step=learner.n_step,
-            chunks=isinstance(learner, ChunkLearner),
-            config=config.replay,
-            returns=wanted if wanted is not None and wanted.online else None,
-            seed=seed,
-        )
-        if isinstance(env, HasRewardWeights):
-            self.replay.set_reward_weights(env.reward_weights)
-        self.prior: Prior | None = None
-        """Experience of before."""
-        if config.prior.run:
-            self.prior = open_prior(
-                config.prior, self.replay, env.spec, groups, seed=seed, augment=augment,
-                returns=wanted, held_out=config.offline.held_out if config.offline.updates else 0.0,
-                copies=ranks.local_count,
-            )  # fmt: skip
-            self.prior.set_sampling_weights(config.prior)
-        self.snapshots = snapshot_resets(config.snapshots, env)
-        """States that episodes begin in at first."""
-        size = share_of(learner.samples_per_update, ranks, "learner.batch_size")
-        images = mirror_images_of(env) if config.symmetry is Symmetry.augment else None
-        mixed = self.prior is not None and config.prior.share > 0
-        self._minibatches = Minibatches(
-            self.replay, size, prior=self.prior.replay if self.prior and mixed else None,
-            share=config.prior.share, images=images,
-        )  # fmt: skip
-        start_steps = config.warm_up_steps if config.begins_trained else config.random_steps
-        self.schedule = PhaseSchedule(
-            config.offline, learner, self.prior,
-            Minibatches(self.prior.replay, size, images=images) if self.prior else None,
-            env, start_steps=start_steps,
-        )  # fmt: skip
-        """Which phases there are, and where the run stands."""
-        self.collector = make_collector(
-            env, learner, self.replay, random_steps=0 if config.begins_trained else start_steps,
-            seed=seed, ranks=ranks,
-        )  # fmt: skip
-        self._begun = False
+        self.learner, self.collector, self.schedule = learner, collector, schedule
+        self.stored = stored
         self.seconds = 0.0
         """Wall time spent training, all sessions together [s]."""
-        self._checkpoints = checkpoints
-        self._segments = segments
-        self._record = record
-        self._interval_seconds = interval_seconds
-        self._seed = seed
+        self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
+        self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
+        self._any = ranks.any if ranks.count > 1 else bool
+        self._begun = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
         self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
         self._clock = Clock()
         self._stop = False
-        self._schedule = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
-
-    @property
-    def notes(self) -> list[str]:
-        """What is to be said before it begins."""
-        told = (self.prior, self.snapshots)
-        return [one.sentence for one in told if one is not None]
+        self._saves = CheckpointSchedule(config.checkpoint_interval, config.checkpoint_seconds)
 
     def run(self) -> bool:
         """Train until `total_steps`, or until `stop`.
@@ -158,35 +107,80 @@ class Trainer:
         if self.step == 0:
             self.begin()
             check_same(self.learner.state_dict(), self._ranks)
-            self.collector.start(self._seed)
+            self.collector.start()
         self._clock.start(self.step)
-        while self.step < self.config.length and not self._ranks.any(self._stop):
-            offline = self.schedule.advance(self.collector.world_steps) is Phase.offline
-            if self._offline_block() if offline else self._online_step():
-                self._evaluate_and_save()
-                continue
-            if self._ranks.any(self._clock.elapsed >= self._interval_seconds):
-                self._log({})
-            if self._ranks.any(self._schedule.is_due(self.step)):
-                self._save_unscored()
-        if self.step != self._schedule.step:
+        while self.step < self.config.length and not self._any(self._stop):
+            self.train_step()
+        if self.step != self._saves.step:
             self._save_unscored()
         return self.step >= self.config.length
 
+    def train_step(self) -> None:
+        """Collect a step of all worlds and learn from the replay, or learn offline; then report."""
+        offline = self.schedule.advance(self.collector.world_steps) is Phase.offline
+        if offline:
+            evaluation_due = self._learn_offline()
+        else:
+            evaluation_due = self._collect()
+            self._learn()
+        if evaluation_due:
+            self._evaluate_and_save()
+            return
+        if self._any(self._clock.elapsed >= self._interval_seconds):
+            self._log({})
+        if self._any(self._saves.is_due(self.step)):
+            self._save_unscored()
+
+    def _collect(self) -> bool:
+        """One step of all worlds into the replay; returns whether an evaluation is due."""
+        before, interval = self.collector.world_steps, self.config.evaluation_interval
+        with self._clock.collecting():
+            self.collector.collect()
+        now = self.collector.world_steps
+        return now // interval > before // interval or now >= self.config.total_steps
+
+    def _learn(self) -> None:
+        """The updates after a step; none while the replay fills, anew after a resume without it."""
+        done = self.collector.world_steps
+        self.schedule.advance(done)  # the last warm-up step is learned from already
+        start, updates = self.schedule.start_steps, self.config.updates_per_step
+        enough = min(start // self._ranks.count, self.replay.capacity)
+        if done < start or len(self.replay) < enough or not updates:
+            return
+        with self._clock.learning():
+            self._update(self._minibatches, updates, min(1.0, done / self.config.total_steps))
+
+    def _learn_offline(self) -> bool:
+        """Some updates from stored experience; returns whether an evaluation is due."""
+        assert self.schedule.minibatches is not None
+        with self._clock.learning():
+            self._update(self.schedule.minibatches, self.schedule.block(), 0.0)
+        return self.schedule.evaluation_is_due
+
+    def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
+        for batch in minibatches.draw(count, progress):
+            self._watch.see_batch(batch)
+            metrics, error = self.learner.update(batch)
+            self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
+            self._watch.see_metrics(self._learn_metrics)
+            minibatches.update_priorities(batch, error)
+        self.collector.policy_version += count
+
     def begin(self) -> None:
-        """Take over the learner of another run, where one is named; `run` does it by itself.
+        """Prepare the learner of a new run; `run` does it by itself.
 
         Raises:
-            ConfigError: It does not fit.
+            ConfigError: The learner of another run was named, and does not fit.
             CheckpointError: It is damaged.
         """
-        if self._begun:
-            return
-        self._begun = True
-        if self.config.start.run:
-            load_start(self.config.start, self.learner)  # its normalisers are what it acts with
-        else:
-            self.schedule.warm_start_normalizers()
+        if not self._begun:
+            self._begun = True
+            self._warm_start()
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines to show before it begins."""
+        return [one.sentence for one in self.stored.values()]
 
     @property
     def lost_its_replay(self) -> bool:
@@ -201,43 +195,6 @@ class Trainer:
     def stop(self) -> None:
         """Ask `run` to save and return after the present step; may be called from a signal."""
         self._stop = True
-
-    def _offline_block(self) -> bool:
-        """Some updates from stored experience; returns whether an evaluation is due."""
-        assert self.schedule.minibatches is not None
-        with self._clock.learning():
-            self._update(self.schedule.minibatches, self.schedule.block(), 0.0)
-        return self.schedule.evaluation_is_due
-
-    def _online_step(self) -> bool:
-        """One step of all worlds and what is learned of it; returns as `_offline_block`."""
-        before = self.collector.world_steps
-        with self._clock.collecting():
-            self.collector.collect()
-        self.schedule.advance(self.collector.world_steps)  # the last warm-up step
-        with self._clock.learning():
-            self._learn()
-        interval, now = self.config.evaluation_interval, self.collector.world_steps
-        return now // interval > before // interval or now >= self.config.total_steps
-
-    def _learn(self) -> None:
-        updates = self.config.updates_per_step
-        # A run that goes on without its replay fills it again before it learns.
-        enough = min(self.schedule.start_steps // self._ranks.count, self.replay.capacity)
-        warming = self.collector.world_steps < self.schedule.start_steps
-        if warming or updates == 0 or len(self.replay) < enough:
-            return
-        progress = min(1.0, self.collector.world_steps / self.config.total_steps)
-        self._update(self._minibatches, updates, progress)
-
-    def _update(self, minibatches: Minibatches, count: int, progress: float) -> None:
-        for minibatch in minibatches.draw(count, progress):
-            self._watch.see_batch(minibatch)
-            metrics, error = self.learner.update(minibatch)
-            self._learn_metrics = {f"train/{name}": value for name, value in metrics.items()}
-            self._watch.see_metrics(self._learn_metrics)
-            minibatches.update_priorities(minibatch, error)
-        self.collector.policy_version += count
 
     def _evaluate_and_save(self) -> None:
         self._checked(weights=True)  # else the evaluation would blame the policy's actions
@@ -289,7 +246,7 @@ class Trainer:
             self.env.check()
         except (NonFiniteError, LimitError) as error:
             worlds, self._kind = str(error), type(error)
-        learner, hint = self.learner if weights else None, _LESS
+        learner, hint = self.learner if weights else None, _REMEDY
         told = what_ends_a_run(
             self._watch, learner, f"by step {self.step}", self._checkpoints, hint
         )
@@ -305,25 +262,25 @@ class Trainer:
         with self._clock.aside():
             step, state = self.step, self.state_dict()
             self._ranks.first(lambda: self._checkpoints.save(step, state, score=score))
-        self._schedule.saved(step)
+        self._saves.saved(step)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole run; all ranks must ask for it."""
         self.seconds += self._clock.session_part()
+        segments = self._checkpoints.segments
         own = {
             "learner": self.learner.state_dict(),
             "env": self.env.state_dict(),
             "collector": self.collector.state_dict(),
-            "replay": self.replay.state_dict(self._segments if self.config.save_replay else None),
-            "prior": {} if self.prior is None else self.prior.state_dict(),
-            "snapshots": {} if self.snapshots is None else self.snapshots.state_dict(),
+            "replay": self.replay.state_dict(segments if self.config.save_replay else None),
+            **{name: one.state_dict() for name, one in self.stored.items()},
             "seconds": self.seconds,
             "course": self.schedule.state_dict(),
         }
         return {
             **own,
             "policy": self.learner.policy().state_dict(),  # for those who only play it
-            "ranks": save_others(own, self._ranks, self._segments),
+            "ranks": save_others(own, self._ranks, segments),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -332,7 +289,8 @@ class Trainer:
         Raises:
             CheckpointError: It was written by another number of ranks, or by another version.
         """
-        state = state_of(state, self._ranks, self._segments)
+        segments = self._checkpoints.segments
+        state = state_of(state, self._ranks, segments)
         try:
             self.learner.load_state_dict(state["learner"])
         except KeyError as error:
@@ -342,15 +300,101 @@ class Trainer:
             ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])
-        self.replay.load_state_dict(state["replay"], self._segments)
-        if self.prior is not None:
-            self.prior.load_state_dict(state["prior"])
-        if self.snapshots is not None:
-            self.snapshots.load_state_dict(state.get("snapshots", {}))
+        self.replay.load_state_dict(state["replay"], segments)
+        for name, one in self.stored.items():
+            one.load_state_dict(state.get(name, {}))
         self.seconds = float(state["seconds"])
         if "course" in state:  # not in checkpoints of before there were phases
             self.schedule.load_state_dict(state["course"])
         self._begun = True
         if not self.env.spec.resumable:
             self.collector.begin_anew()
-        self._schedule.saved(self.step)
+        self._saves.saved(self.step)
+
+
+class Clock:
+    """Splits wall time into collecting, learning and the rest."""
+
+    def __init__(self) -> None:
+        """Start at no step."""
+        self._spent = {"collect": 0.0, "learn": 0.0, "aside": 0.0}
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = 0
+
+    def start(self, step: int) -> None:
+        """Begin the first interval at a step."""
+        self._interval_start = self._session_mark = time.perf_counter()
+        self._start_step = step
+
+    def collecting(self) -> "_Span":
+        """Steps of the worlds."""
+        return _Span(self._spent, "collect")
+
+    def learning(self) -> "_Span":
+        """Updates of the learner."""
+        return _Span(self._spent, "learn")
+
+    def aside(self) -> "_Span":
+        """Evaluation and saving: part of the wall time, not of steps per second."""
+        return _Span(self._spent, "aside")
+
+    @property
+    def elapsed(self) -> float:
+        """Wall time of the interval so far [s]."""
+        return time.perf_counter() - self._interval_start
+
+    def session_part(self) -> float:
+        """Wall time since this was last asked [s]."""
+        now = time.perf_counter()
+        part, self._session_mark = now - self._session_mark, now
+        return part
+
+    def pop(self, step: int) -> dict[str, float]:
+        """Rates of the interval; starts the next one."""
+        elapsed = max(self.elapsed, 1e-9)
+        working = max(elapsed - self._spent["aside"], 1e-9)
+        record = {
+            "time/steps_per_second": (step - self._start_step) / working,
+            "time/collect_fraction": self._spent["collect"] / elapsed,
+            "time/learn_fraction": self._spent["learn"] / elapsed,
+        }
+        self._spent.update(collect=0.0, learn=0.0, aside=0.0)
+        self._interval_start, self._start_step = time.perf_counter(), step
+        return record
+
+
+class CheckpointSchedule:
+    """When the next checkpoint is due, beside those that follow evaluations."""
+
+    def __init__(self, interval: int, seconds: float) -> None:
+        """Count from now.
+
+        Args:
+            interval: Steps between two checkpoints; 0 counts none.
+            seconds: Wall time between two checkpoints [s]; 0 looks at no clock.
+        """
+        self.step = -1
+        """Step of the last checkpoint; -1 before the first."""
+        self._interval, self._seconds = interval, seconds
+        self._saved_at = time.monotonic()
+
+    def saved(self, step: int) -> None:
+        """Note that there is a checkpoint of a step: one that was written, or resumed from."""
+        self.step, self._saved_at = step, time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Whether one is due at a step. Ranks decide together: their clocks differ."""
+        if self._interval and step // self._interval > max(0, self.step) // self._interval:
+            return True
+        return 0 < self._seconds <= time.monotonic() - self._saved_at
+
+
+class _Span:
+    def __init__(self, spent: dict[str, float], name: str) -> None:
+        self._spent, self._name = spent, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._spent[self._name] += time.perf_counter() - self._start

@@ -12,7 +12,7 @@ import torch
 
 from robot_rl.core import onednn
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
-from robot_rl.core.learner import ChunkLearner, Learner, ObservesStoredData, OfflineLearner
+from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import OffPolicyLearner
 from robot_rl.training.finite_watch import not_finite
@@ -96,7 +96,7 @@ class LearnerContract:
     def batches(self, learner: Learner, spec: EnvSpec, count: int) -> list[Batch]:
         """Batches that hold the groups that the learner names, and no other."""
         named = (*learner.actor_groups, *learner.critic_groups)
-        asks = isinstance(learner, OfflineLearner) and learner.monte_carlo_returns is not None
+        asks = learner.monte_carlo_returns is not None
         batches = [random_batch(spec, learner.samples_per_update, seed) for seed in range(count)]
         return [
             replace(
@@ -105,11 +105,7 @@ class LearnerContract:
                 next_obs={name: batch.next_obs[name] for name in named},
                 extra={"source": torch.arange(len(batch.reward), device=batch.reward.device) % 2}
                 | ({"monte_carlo_return": batch.reward} if asks else {})
-                | (
-                    _chunks(batch, learner.chunk_length)
-                    if isinstance(learner, ChunkLearner)
-                    else {}
-                ),
+                | (_chunks(batch, learner.chunk_length) if learner.chunk_length else {}),
             )
             for batch in batches
         ]
@@ -124,13 +120,10 @@ class LearnerContract:
         assert set(named) <= set(spec.groups)
         assert len(set(named)) == len(named)
 
-    def test_what_says_that_it_sees_stored_observations_does(self, case: LearnerCase) -> None:
+    def test_stored_observations_may_come_first(self, case: LearnerCase) -> None:
         """Before its first update, with the groups that it names alone; actions may follow."""
         env = self.env(case)
         learner = case.make(env.spec, 0)
-        if not isinstance(learner, ObservesStoredData):
-            assert not hasattr(learner, "see")
-            return
         obs = self.obs(env.spec, scale=10.0)
         learner.observe_stored(
             {name: obs[name] for name in (*learner.actor_groups, *learner.critic_groups)}

@@ -27,4 +27,4 @@ def weights(task: str, **given: float) -> dict[str, float]:
     """Weights of a task: those given, and 0 for every other term that its YAML file weighs."""
     reward = yaml.safe_load((TASKS / f"{task}.yaml").read_text())["reward"]
     names = {**reward["initial"], **reward["final"]} if "initial" in reward else reward
-    return {name: 0.0 for name in names} | given
+    return dict.fromkeys(names, 0.0) | given

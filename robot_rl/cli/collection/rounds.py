@@ -18,6 +18,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.recorder import EpisodeRecorder, spec_of
+from sim.env import SimEnv
 from sim.viewing.player import Agent
 
 _MAX_SEED = 2**31
@@ -84,7 +85,7 @@ def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | No
     """
     if not options.states:
         return None
-    if not isinstance(env, SupportsStateReset):
+    if not isinstance(env, SimEnv):
         raise ConfigError(
             f"states=true was asked for, and {type(env).__name__} does not tell the states of its "
             "worlds; expected env=sim"

@@ -135,7 +135,7 @@ def cut_at_done(done: Array, meaning: Done) -> tuple[int, Flags, Flags]:
 def note_done(source: Source, name: str, meaning: Done) -> None:
     """Say, once, what the `done` of a source was taken for."""
     other = Done.truncated if meaning is Done.terminated else Done.terminated
-    note = f"'{name}' was taken for '{meaning}'; if it is not, import with --done {other}"
+    note = f"'{name}' was taken for '{meaning}'; if it is not, import with done={other}"
     if note not in source.notes:
         source.notes.append(note)
 
@@ -268,7 +268,7 @@ def _spec(sample: Episode, source: Source, choices: ImportChoices, where: str) -
     if not control_dt:
         raise DatasetError(
             f"{where} does not say how much time lies between two actions; give it with "
-            "--control-dt SECONDS"
+            "control_dt=SECONDS"
         )
     own = source.own
     terms = 0 if sample.reward_terms is None else sample.reward_terms.shape[1]

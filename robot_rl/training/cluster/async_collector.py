@@ -63,7 +63,6 @@ class AsyncCollector(Collector):
         """
         super().__init__(env, learner, replay, random_steps=random_steps, seed=seed, ranks=ranks)
         self._fleet = env.fleet
-        self._seed = seed
         self._block_steps = block_steps
         self._share = env.spec.num_envs // self._fleet.count
         self._groups = (*learner.actor_groups, *learner.critic_groups)
@@ -75,24 +74,24 @@ class AsyncCollector(Collector):
         self._lag, self._lag_rows = 0, 0
         self._apart = False  # the newest row is one of nobody
 
-    def start(self, seed: int) -> None:
+    def start(self) -> None:
         """Begin the first episodes."""
         self._begin()
 
     def begin_anew(self) -> None:
         """Begin new episodes in the middle of a run, an invalid row after the old ones."""
         self._begin()
-        if len(self._replay):
-            self._replay.add(*self._joined([None] * self._fleet.count))
+        if len(self.replay):
+            self.replay.add(*self._joined([None] * self._fleet.count))
         self._return.zero_()
         self._length.zero_()
 
     def collect(self) -> None:
         """Take the next steps of all collectors until there are rows for a step of all worlds."""
-        while self._surplus < self._env.spec.num_envs:
+        while self._surplus < self.env.spec.num_envs:
             self._surplus += self._gather()
-        self._surplus -= self._env.spec.num_envs
-        self.world_steps += self._env.spec.num_envs
+        self._surplus -= self.env.spec.num_envs
+        self.world_steps += self.env.spec.num_envs
 
     def statistics(self) -> dict[str, float]:
         """As of `Collector`, and how the collectors are doing."""
@@ -126,15 +125,15 @@ class AsyncCollector(Collector):
         obs, step = self._joined(blocks)
         if not any(blocks):
             if not self._apart:
-                self._replay.add(obs, step)
+                self.replay.add(obs, step)
                 self._apart = True
             self._fleet.wait()
             return 0
         self._apart = False
         versions = [block.version for block in blocks if block is not None]
-        self._replay.add(obs, step, policy_version=min(versions))
+        self.replay.add(obs, step, policy_version=min(versions))
         self._learner.observe(step)
-        self._count(step)
+        self._count(step, step.ended)
         rows = len(versions) * self._share
         self._invalid -= len(step.valid) - rows  # nobody took those
         self._lag += sum(self.policy_version - version for version in versions) * self._share
@@ -174,7 +173,7 @@ class AsyncCollector(Collector):
 
     def _joined(self, blocks: list[Block | None]) -> tuple[Obs, EnvStep]:
         """The step of all worlds, and what was acted on; moves on by it."""
-        spec = self._env.spec
+        spec = self.env.spec
         taken: dict[int, tuple[Obs, EnvStep]] = {}
         for number, (part, block) in enumerate(zip(self._parts, blocks, strict=True)):
             if block is not None:
@@ -192,10 +191,10 @@ class AsyncCollector(Collector):
 
     def _blank(self) -> Obs:
         """An observation of a collector's worlds, where none was seen yet."""
-        groups = {name: self._env.spec.groups[name] for name in self._groups}
+        groups = {name: self.env.spec.groups[name] for name in self._groups}
         return {
             name: torch.zeros((self._share, *group.shape), dtype=group.dtype).to(
-                self._env.spec.device
+                self.env.spec.device
             )
             for name, group in groups.items()
         }

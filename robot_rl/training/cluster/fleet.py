@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Protocol
 
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvSpec, HasRewardWeights, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, Mirrorable
 from robot_rl.training.cluster.remote_collector import Block, CollectRequest, Weights
@@ -130,18 +130,8 @@ class RemoteEnv:
         raise ConfigError(f"worlds of cluster.collectors cannot be {what} by the learner's process")
 
 
-class WeightedRemoteEnv(RemoteEnv):
-    """The same of worlds that say what their reward terms weigh."""
-
-    @property
-    def reward_weights(self) -> Tensor:
-        """Before the first step, (K,)."""
-        assert isinstance(self.template, HasRewardWeights)
-        return self.template.reward_weights
-
-
-class MirroredRemoteEnv(WeightedRemoteEnv):
-    """The same of worlds that know left and right, too."""
+class MirroredRemoteEnv(RemoteEnv):
+    """The same of worlds that know left and right."""
 
     def mirror(self) -> EnvMirror:
         """How observations and actions look with left and right exchanged."""
@@ -151,7 +141,5 @@ class MirroredRemoteEnv(WeightedRemoteEnv):
 
 def remote_env(template: BatchEnv, num_envs: int, fleet: Fleet) -> RemoteEnv:
     """Worlds that say all that the template says; arguments as above."""
-    weighs = isinstance(template, HasRewardWeights)
-    if weighs and isinstance(template, Mirrorable):
-        return MirroredRemoteEnv(template, num_envs, fleet)
-    return (WeightedRemoteEnv if weighs else RemoteEnv)(template, num_envs, fleet)
+    kind = MirroredRemoteEnv if isinstance(template, Mirrorable) else RemoteEnv
+    return kind(template, num_envs, fleet)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.core.env import BatchEnv, EnvStep, FollowsGlobalStep, Obs
+from robot_rl.core.env import BatchEnv, EnvStep, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.collector import copied_obs
@@ -143,16 +143,21 @@ class CollectRequest:
 class RemoteCollector:
     """Acts, steps, and hands out what happened."""
 
-    def __init__(self, env: BatchEnv, make_learner: Callable[[int], Learner]) -> None:
+    def __init__(
+        self, env: BatchEnv, make_learner: Callable[[int], Learner],
+        set_global_step: Callable[[int], None] | None = None,
+    ) -> None:  # fmt: skip
         """Join the parts; `begin` must come before the first `collect`.
 
         Args:
             env: Its worlds.
             make_learner: Makes from a seed what acts and never learns: its policy's weights are
                 replaced, its noise is its own.
+            set_global_step: Tells the worlds how far the run is, all collectors together.
         """
         self._env = env
         self._make_learner = make_learner
+        self._set_global_step = set_global_step
         self._learner: Learner
         self._groups: tuple[str, ...] = ()
         self._generator = torch.Generator(device=env.spec.device)
@@ -184,8 +189,8 @@ class RemoteCollector:
         if order.version != self._version:
             self._take(weights)
             self._version = order.version
-        if isinstance(self._env, FollowsGlobalStep):
-            self._env.set_global_step(order.world_steps)
+        if self._set_global_step is not None:
+            self._set_global_step(order.world_steps)
         seen, steps = [self._obs], list[EnvStep]()
         with torch.no_grad():
             for _ in range(order.steps):

@@ -167,6 +167,13 @@ class CheckpointStore:
                 self._clear_leftovers()
                 self._mark_best()
 
+    @property
+    def segments(self) -> SegmentStore:
+        """Where states that hold segment entries have them."""
+        if self._segments is None:
+            raise ValueError(f"the checkpoints in {self.folder} were opened without segments")
+        return self._segments
+
     def save(self, step: int, state: Mapping[str, Any], *, score: float | None = None) -> Path:
         """Write a checkpoint, mark it if it is the best, then prune. Blocks until it is on disk.
 

@@ -5,7 +5,6 @@ child.py <file for the figures> <megabytes of a file> iterate <folder>
 child.py <file for the figures> <megabytes of a file> <command of data.py> ...
 """
 
-import importlib
 import json
 import resource
 import sys
@@ -39,7 +38,9 @@ def main() -> None:
         assert sum(one.num_steps for one in dataset) == sum(dataset.lengths)
     elif command != "nothing":
         try:
-            importlib.import_module("robot_rl.cli.data").main([command, *arguments])
+            from robot_rl.cli.main import main as robot_rl_command
+
+            robot_rl_command(["data", command, *arguments])
         except SystemExit as ended:
             code = int(ended.code or 0)
     seconds = time.perf_counter() - start

@@ -82,13 +82,13 @@ def measure_streaming(
         half, whole, back = (bench.folder / one for one in ("half", "whole", "back"))
         bench.run("nothing but imports", 0, "nothing")
         bench.run("write half of it", size // 2, "make", half, size // 2)
-        bench.run("merge", size, "merge", half, half, "--out", whole)
+        bench.run("merge", size, "merge", half, half, f"out={whole}")
         shutil.rmtree(half)
         bench.run("info", size, "info", whole)
         bench.run("iterate", size, "iterate", whole)
         for kind in formats:
             theirs = bench.folder / f"theirs{_ENDINGS[kind]}"
-            bench.run(f"convert to {kind}", size, "convert", whole, theirs, "--to", kind)
+            bench.run(f"convert to {kind}", size, "convert", whole, theirs, f"to={kind}")
             shutil.rmtree(whole)
             bench.run(f"convert from {kind}", size, "convert", theirs, back)
             shutil.rmtree(theirs) if theirs.is_dir() else theirs.unlink()

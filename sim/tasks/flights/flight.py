@@ -114,7 +114,7 @@ class RewardWeightsConfig:
             share = 1.0
         else:
             share = 0.0 if env_steps <= low else (env_steps - low) / (high - low)
-        weights: dict[str, float] = {name: 0.0 for name in _OPTIONAL}
+        weights: dict[str, float] = dict.fromkeys(_OPTIONAL, 0.0)
         for name in (*self.initial, *self.final):
             first = self.initial.get(name, 0.0)
             weights[name] = first + share * (self.final.get(name, first) - first)

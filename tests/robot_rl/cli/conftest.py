@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from robot_rl.cli.main import main
 from tests.robot_rl.cli.deployments import PATIENT
 from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
 from tests.robot_rl.cli.standing_policy import write_standing_policy
@@ -34,8 +35,10 @@ def command(capsys) -> Command:
     def run(name: str, *arguments: str) -> Answer:
         code = 0
         try:
-            module = importlib.import_module(name if "." in name else f"robot_rl.cli.{name}")
-            module.main(list(arguments))
+            if "." in name:
+                importlib.import_module(name).main(list(arguments))
+            else:
+                main([name, *arguments])
         except SystemExit as ended:
             code = int(ended.code or 0)
         return Answer(code, *capsys.readouterr())
@@ -82,7 +85,7 @@ def finished_run(tmp_path_factory) -> Path:
     """A finished run with everything that training leaves, made once."""
     root = tmp_path_factory.mktemp("finished")
     with pytest.raises(SystemExit) as ended:
-        importlib.import_module("robot_rl.cli.train").main([*TINY, f"runs={root}"])
+        main(["train", *TINY, f"runs={root}"])
     assert not ended.value.code
     return next(root.iterdir())
 

@@ -39,7 +39,7 @@ def train(*arguments: str) -> int:
     if child:
         return child
     try:
-        import_module("robot_rl.cli.train").main(arguments)
+        import_module("robot_rl.cli.main").main(["train", *arguments])
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
     finally:
@@ -97,7 +97,11 @@ def progress(folder: Path) -> int:
 
 def main(root: Path, kills: int) -> None:
     """Train both runs and write down what happened."""
-    for name in ("robot_rl.cli.resume", "torch._dynamo"):  # the latter by an optimiser
+    for name in (
+        "robot_rl.cli.train",
+        "robot_rl.cli.resume",
+        "torch._dynamo",
+    ):  # the latter by an optimiser
         import_module(name)
     # What follows training is not tested here, and takes seconds.
     vars(import_module("robot_rl.cli.session"))["report_outcome"] = lambda *_: {}

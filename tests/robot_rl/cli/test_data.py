@@ -54,7 +54,7 @@ def test_info_finds_damage_and_repair_saves_the_rest(command, week):
 @pytest.mark.parametrize("name", ["week.hdf5", "week.npz", "week_minari"])
 def test_there_and_back_again(command, week, tmp_path, name):
     there, back = tmp_path / name, tmp_path / "back"
-    to = ["--to", "minari"] if name == "week_minari" else []
+    to = ["to=minari"] if name == "week_minari" else []
     assert command("data", "convert", str(week), str(there), *to).code == 0
     answer = command("data", "convert", str(there), str(back))
     assert f"wrote 6 episodes to {back} (episodes): actor 3, critic 1, action 2" in answer.out
@@ -72,15 +72,13 @@ def test_data_of_others_come_in(command, tmp_path):
             "rewards": np.zeros(4), "dones": np.zeros(4),
         }.items():  # fmt: skip
             file[f"data/demo_0/{name}"] = value
-    come = ["data", "convert", str(path), str(out), "--control-dt", "0.05"]
-    answer = command(*come, "--action-range", "-4", "4", "--robot", "panda", "--task", "lift it")
+    come = ["data", "convert", str(path), str(out), "control_dt=0.05"]
+    answer = command(*come, "action_range=-4,4", "robot=panda", "task=lift it")
     assert answer.code == 0, answer
     assert "note: 'camera' of shape (2, 2, 3) is left out: it is no vector" in answer.out
     assert "note: the observation groups are cube, joints; learners read 'actor'" in answer.out
     shutil.rmtree(out)
-    answer = command(
-        *come, "--action-range", "-4", "4", "--robot", "panda", "--group", "actor=cube,joints"
-    )
+    answer = command(*come, "action_range=-4,4", "robot=panda", "groups={actor:[cube,joints]}")
     dataset = EpisodeDataset(out)
     assert dataset.spec.groups == {"actor": 3}
     assert dataset.spec.robot is not None
@@ -92,17 +90,15 @@ def test_data_of_others_come_in(command, tmp_path):
 
 def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_path):
     other, both = write(tmp_path / "other", episode(7)), tmp_path / "both"
-    assert command("data", "merge", str(week), str(other), "--out", str(both)).code == 0
+    assert command("data", "merge", str(week), str(other), f"out={both}").code == 0
     assert digests(both) == digests(week) + digests(other)
     parts = tmp_path / "parts"
-    answer = command(
-        "data", "split", str(both), "--out", str(parts), "--shares", "train=0.7", "val=0.3"
-    )
+    answer = command("data", "split", str(both), f"out={parts}", "shares=train:0.7,val:0.3")
     assert answer.code == 0, answer
     found = [digests(parts / name) for name in ("train", "val")]
     assert [len(one) for one in found] == [5, 2]
     assert sorted(found[0] + found[1]) == sorted(digests(both))
-    answer = command("data", "split", str(both), "--out", str(tmp_path / "tasks"), "--by-task")
+    answer = command("data", "split", str(both), f"out={tmp_path / 'tasks'}", "by_task=true")
     assert answer.code == 0, answer
     assert EpisodeDataset(tmp_path / "tasks" / "task_1").tasks == ["task 1"] * 3
 
@@ -110,8 +106,8 @@ def test_merged_and_split_again_nothing_is_lost_or_changed(command, week, tmp_pa
 def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, tmp_path):
     out = tmp_path / "told"
     answer = command(
-        "data", "relabel", str(week), "--out", str(out), "--episodes", "0:2,4", "--task", "anew",
-        "--success", "yes", "--weights", "near=2", "effort=-1",
+        "data", "relabel", str(week), f"out={out}", "episodes=0:2,4", "task=anew",
+        "success=true", "weights=near:2", "weights=effort:-1",
     )  # fmt: skip
     assert answer.code == 0, answer
     for number, (old, new) in enumerate(zip(TOLD, EpisodeDataset(out), strict=True)):
@@ -126,7 +122,7 @@ def test_relabelling_changes_what_was_asked_for_and_nothing_else(command, week, 
 
 def test_plot_draws_a_picture(command, week, tmp_path):
     out = tmp_path / "deep" / "week.png"
-    answer = command("data", "plot", str(week), "--episodes", "0:2", "--out", str(out))
+    answer = command("data", "plot", str(week), "episodes=0:2", f"out={out}")
     assert (answer.code, answer.out) == (0, f"drew {out}\n")
     assert out.read_bytes().startswith(b"\x89PNG")
 
@@ -140,19 +136,31 @@ def test_plot_draws_a_picture(command, week, tmp_path):
             "week.npz is a file; expected the folder of a data set of episodes (data",
         ),
         ("convert nowhere x", "nowhere does not exist; expected a data set"),
-        ("convert week x --control-dt 0.1", "week is ours, which says everything"),
+        ("convert week x control_dt=0.1", "week is ours, which says everything"),
         ("convert week other", "other exists already and is not empty; choose a new folder"),
-        ("convert week.npz x --group actor", "--group actor was asked for; expected such as"),
-        ("convert week.npz x --action-range 1 1", "--action-range 1 1 was asked for; expected LOW"),
-        ("convert week.npz x --robot pandra", "did you mean 'panda'"),
-        ("merge week other --out x", "week and other do not go together: observation groups"),
-        ("split week --out x", "split takes --shares such as train=0.9 val=0.1, or --by-task"),
-        ("split week --out x --shares a=0.5", "the shares a=0.5 do not add up to 1"),
-        ("split week --out x --shares a=0.99 b=0.01", "the part 'b' would get none of the 6"),
-        ("relabel week --out x", "relabel takes --task, --success, --valid or --weights; got none"),
-        ("relabel week --out x --weights nera=1", "reward term 'nera' is unknown (did you mean"),
-        ("relabel week --out x --task t --episodes 9", "episode 9 of week was asked for; it has 6"),
-        ("plot week --episodes all", "episodes 'all' were asked for; expected such as 0:10,15"),
+        (
+            "convert week.npz x groups=actor",
+            "groups must be a dictionary such as {a:1,b:2}, got 'actor'",
+        ),
+        (
+            "convert week.npz x action_range=1,1",
+            "action_range=1,1 was asked for; expected LOW,HIGH",
+        ),
+        ("convert week.npz x robot=pandra", "did you mean 'panda'"),
+        ("merge week other out=x", "week and other do not go together: observation groups"),
+        ("split week out=x", "split takes shares=train:0.9,val:0.1 or by_task=true"),
+        ("split week out=x shares=a:0.5", "the shares a=0.5 do not add up to 1"),
+        ("split week out=x shares=a:0.99,b:0.01", "the part 'b' would get none of the 6"),
+        ("relabel week out=x", "relabel takes task, success, valid or weights; got none"),
+        ("relabel week out=x weights=nera:1", "reward term 'nera' is unknown (did you mean"),
+        ("relabel week out=x task=t episodes=9", "episode 9 of week was asked for; it has 6"),
+        ("plot week episodes=all", "episodes 'all' were asked for; expected such as 0:10,15"),
+        ("merge week other", "out is missing; expected out=..."),
+        ("merge week out=x", "data merge takes 2 paths, got week"),
+        ("info week --out x", "'--out' is not a flag; write out=x, as all options"),
+        ("relabel week out=x success=yes", "success must be true or false, got 'yes'"),
+        ("convert week x to=hdf", "to must be one of episodes"),
+        ("plot week episode=1", "option 'episode' is unknown (did you mean 'episodes'?)"),
         ("repair nowhere", "nowhere does not exist; expected the folder"),
     ],
 )

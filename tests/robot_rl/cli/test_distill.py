@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.training.runs.run_folder import find_runs
 from robot_rl.training.storage.checkpoint import CheckpointStore
@@ -30,7 +31,7 @@ def teacher(tmp_path_factory) -> Path:
     """A folder with a finished run whose actor sees the group `critic`, made once."""
     root = tmp_path_factory.mktemp("teacher")
     with pytest.raises(SystemExit) as ended:
-        importlib.import_module("robot_rl.cli.train").main([
+        main(["train",
             *TINY, f"runs={root}", "learner.actor.groups=[critic]",
             "learner.actor.encoder.kind=mlp", "learner.actor.encoder.terms=[sensed/plant]",
         ])  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import MetricLog
 from robot_rl.training.runs.run_folder import RunFolder, RunName, RunState, find_runs
@@ -16,7 +17,7 @@ from tests.robot_rl.cli.tiny_run import ROOT
 
 @pytest.fixture
 def script():
-    return importlib.import_module("robot_rl.cli.runs").main
+    return lambda words: main(["runs", *words])
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def refused(script, capsys, *arguments):
 
 
 def test_list_has_one_aligned_line_per_run(script, root, capsys):
-    script(["list", "--sort", "success"])
+    script(["list", "sort=success"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         "run", "status", "steps", "success", "return", "best", "age", "size",
@@ -56,7 +57,7 @@ def test_list_has_one_aligned_line_per_run(script, root, capsys):
 
 
 def test_list_of_nothing_says_how_to_start(script, tmp_path, capsys):
-    script(["list", "--root", str(tmp_path)])
+    script(["list", f"runs={tmp_path}"])
     assert "no runs in" in capsys.readouterr().out
 
 
@@ -70,7 +71,7 @@ def test_show_tells_where_to_look(script, root, capsys):
 
 
 def test_compare_prints_a_table_and_draws(script, root, capsys):
-    script(["compare", "--by", "learner.gamma", "--out", "new/c.png"])
+    script(["compare", "by=learner.gamma", "out=new/c.png"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:3] == ["learner.gamma", "seeds", "IQM"]
     assert lines[2].split()[:3] == ["0.9", "2", "99.0%"]
@@ -79,15 +80,15 @@ def test_compare_prints_a_table_and_draws(script, root, capsys):
 
 
 def test_compare_takes_patterns(script, root, capsys):
-    script(["compare", "runs/*ppo*", "--out", "c.png"])
+    script(["compare", "runs/*ppo*", "out=c.png"])
     assert capsys.readouterr().out.splitlines()[2].startswith("hover crazyflie ppo")
 
 
 def test_clean_deletes_only_when_told_to(script, root, capsys):
-    script(["clean", "--keep", "1"])
+    script(["clean", "keep=1"])
     assert "3 of 4 would go" in capsys.readouterr().out
     assert len(list(root.iterdir())) == 4
-    script(["clean", "--keep", "1", "--yes"])
+    script(["clean", "keep=1", "yes=true"])
     assert "3 deleted, 1 kept" in capsys.readouterr().out
     assert len(list(root.iterdir())) == 1
 
@@ -96,11 +97,14 @@ def test_what_cannot_be_done_is_one_sentence(script, root, capsys):
     near = refused(script, capsys, "show", "runs/hover_crazyflie_sac_s7")
     assert near.startswith("error: 'runs/hover_crazyflie_sac_s7' is not a run")
     assert near.count("\n") == 1
-    assert "no run has recorded 'x/y'" in refused(script, capsys, "compare", "--metric", "x/y")
-    assert "to group by" in refused(script, capsys, "compare", "--by", "colour")
-    assert "no runs in" in refused(script, capsys, "compare", "--root", "elsewhere")
-    assert "negative" in refused(script, capsys, "clean", "--keep", "-1")
-    assert "invalid choice" in refused(script, capsys, "delete")
+    assert "no run has recorded 'x/y'" in refused(script, capsys, "compare", "metric=x/y")
+    assert "to group by" in refused(script, capsys, "compare", "by=colour")
+    assert "no runs in" in refused(script, capsys, "compare", "runs=elsewhere")
+    assert "keep must be 0 or more, got -1" in refused(script, capsys, "clean", "keep=-1")
+    assert "command of runs 'delete' is unknown" in refused(script, capsys, "delete")
+    old = refused(script, capsys, "list", "--sort", "success")
+    assert old == "error: '--sort' is not a flag; write sort=success, as all options\n"
+    assert "write older_than=3" in refused(script, capsys, "clean", "--older-than=3")
 
 
 def test_ctrl_c_and_defects_leave_as_they_should(script, capsys):

@@ -113,9 +113,9 @@ def test_fields_are_printed_with_type_value_and_meaning(command):
 
 
 def test_unknown_flag_is_refused(command):
-    answer = command("train", "--multi", "seed=1", "--verbose")
+    answer = command("train", "--multirun", "seed=1", "--verbose")
     assert answer.code == 2
-    assert "--verbose" in answer.err
+    assert "'--verbose' is not a flag; write verbose=true" in answer.err
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_a_killed_collector_is_replaced_while_the_learner_goes_on(train_only, he
     endless = ("training.total_steps=1e6", "training.evaluation_interval=1e6")
     answer = train_only(*CLUSTER, *endless)
     assert answer.code == 130, answer
-    assert "16 worlds on 2 collectors, learner on cpu" in answer.out
+    assert "16 envs on 2 collectors, learner on cpu" in answer.out
     (run,) = find_runs("runs")
     assert RunFolder.open(run).status().state is RunState.INTERRUPTED
     assert f"collector 1 (process {killed[0]} on " in (run / "log.txt").read_text()

@@ -53,7 +53,7 @@ def test_a_task_is_trained_resumed_and_evaluated_by_its_id(lab, command, here):
 
     answer = command("train", f"resume={run}", "training.total_steps=600")
     assert answer.code == 0, answer.err
-    assert "the state of these worlds cannot be saved: all begin new episodes" in answer.out
+    assert "the state of these envs cannot be saved: all begin new episodes" in answer.out
     assert CheckpointStore(run / "checkpoints", read_only=True).steps()[-1] == 600
 
     answer = command("evaluate", f"run={run}", "episodes=3", "out=result")

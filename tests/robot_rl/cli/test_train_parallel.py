@@ -63,7 +63,7 @@ def newest(run: Path) -> int:
 def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
     code, said = train(tmp_path, *TINY)
     assert code == 0, said
-    assert "16 worlds on 2 ranks on cpu" in said
+    assert "16 envs on 2 ranks on cpu" in said
     assert "replay: 400 transitions, 0 MB on cpu, for each of 2 ranks" in said
     assert said.count("finished 1.60k steps") == 1, "rank 0 alone talks"
     run = only_run(tmp_path)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv, with_base_action
-from robot_rl.core.env import HasRewardWeights
+from robot_rl.core.base_action import BASE_ACTION, BaseActionEnv
 from robot_rl.core.errors import SpecMismatchError
 from tests.bases import ByHand, frozen, write_base
 from tests.equality import assert_same
@@ -105,14 +104,11 @@ def test_another_base_is_refused(tmp_path: Path) -> None:
         BaseActionEnv(env, env.base)
 
 
-def test_worlds_that_weigh_their_rewards_still_do_and_others_do_not(tmp_path: Path) -> None:
+def test_reward_weights_are_those_of_the_worlds(tmp_path: Path) -> None:
     """They were forgotten: stored rewards were valued by ones until the first step."""
-    env = ToyEnv(LinearWorld(), WORLDS)
+    env = ToyEnv(LinearWorld(), WORLDS, reward_weights=lambda _: [3.0])
     base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
-    wrapped = with_base_action(env, base)
-    assert isinstance(wrapped, HasRewardWeights)
-    assert torch.equal(wrapped.reward_weights, env.reward_weights)
-    assert not isinstance(BaseActionEnv(env, base), HasRewardWeights)
+    assert BaseActionEnv(env, base).spec.reward_weights == env.spec.reward_weights
 
 
 def test_several_are_mixed_by_their_weights(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None
     assert source is not None
     assert source.notes == [
         "'camera' of shape (2, 2, 3) is left out: it is no vector",
-        "'dones' was taken for 'terminated'; if it is not, import with --done truncated",
+        "'dones' was taken for 'terminated'; if it is not, import with done=truncated",
     ]
 
 

@@ -97,7 +97,7 @@ def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path: Path, f
 
 
 def test_a_missing_time_step_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="give it with --control-dt SECONDS"):
+    with pytest.raises(DatasetError, match="give it with control_dt=SECONDS"):
         read(minari(tmp_path / "set"), ImportChoices())
 
 

@@ -1,6 +1,5 @@
 """Images of cameras, stored as video: each frame in its place, as near as the codec leaves it."""
 
-import importlib
 import json
 import random
 from dataclasses import replace
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.cli.main import main
 from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.edit import merge
@@ -187,7 +187,7 @@ def command_convert(monkeypatch, capsys):
     """`data.py convert`."""
 
     def run(*paths: Path) -> str:
-        importlib.import_module("robot_rl.cli.data").main(["convert", *map(str, paths)])
+        main(["data", "convert", *map(str, paths)])
         return capsys.readouterr().out
 
     return run

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robot_rl.core.env import EnvStep, GroupSpec, Obs
+from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from tests.fakes import copied
 
@@ -50,6 +51,7 @@ class Listener:
     samples_per_update = 4
     gamma = 0.9
     n_step = 1
+    chunk_length, learns_offline, monte_carlo_returns = 0, False, None
 
     def __init__(self) -> None:
         self.acted: list[Obs] = []
@@ -64,6 +66,15 @@ class Listener:
 
     def begin(self, mask: Tensor) -> None:
         self.begun.append(mask.tolist())
+
+    def observe_stored(self, obs: Obs) -> None:
+        """Nothing is normalised."""
+
+    def begin_phase(self, phase: Phase) -> None:
+        """All are alike."""
+
+    def inspect(self, batch: Batch) -> dict[str, Tensor]:
+        return {}
 
     def observe(self, step: EnvStep) -> None:
         self.observed.append(copied(step))

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from robot_rl.core.env import EnvSpec
+from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer
 from tests.fakes import LinearWorld, ToyEnv, small_sac
 
 WORLDS = 4
@@ -69,13 +69,12 @@ class Loop:
             folder / "checkpoints", keep_last=50, segments=segments, read_only=ranks.rank > 0
         )
         self.stop_at = stop_at
-        self.trainer = Trainer(
+        self.trainer = assemble_trainer(
             TrainerConfig(**{**SETTINGS, **settings}),
             env=self.env,
             evaluation_env=ToyEnv(WORLD, 6, limit=7, seed=seed + 1),
             learner=wrap(self.learner),
             checkpoints=self.store,
-            segments=segments,
             record=self._record,
             interval_seconds=interval_seconds if stop_at is None else 0.0,
             seed=seed_of(seed, ranks),

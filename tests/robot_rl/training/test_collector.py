@@ -26,7 +26,7 @@ def collector(
 def test_episodes_are_averaged_by_hand() -> None:
     env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
     made, _ = collector(env, Listener())
-    made.start(seed=0)
+    made.start()
     assert made.statistics() == {"rollout/invalid_steps": 0.0}  # no episode has ended
     made.collect()
     made.collect()
@@ -60,8 +60,16 @@ def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
 
     env, learner = Counting(Countdown((2.0, 3.0)), 2), Listener()
     replay = ReplayBuffer(env.spec, ("actor",), capacity=400, gamma=0.9)
-    made = Collector(env, learner, replay, random_steps=0, seed=0, ranks=Three())
-    made.start(seed=0)
+    made = Collector(
+        env,
+        learner,
+        replay,
+        random_steps=0,
+        seed=0,
+        ranks=Three(),
+        set_global_step=env.set_global_step,
+    )
+    made.start()
     for steps in (1, 2, 3):
         made.collect()
         assert env.counted == made.world_steps == steps * 2 * 3
@@ -70,7 +78,7 @@ def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
 def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
     env = ToyEnv(Countdown((9.0, 1.0)), 2, limit=4)
     made, _ = collector(env, Listener())
-    made.start(seed=0)
+    made.start()
     for _ in range(4):
         made.collect()
     short, weight = 0.0, 0.0
@@ -85,7 +93,7 @@ def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
 def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
     env = ToyEnv(Countdown((3.0, 3.0)), 2, limit=10, invalid_at={(1, 0)})
     made, _ = collector(env, Listener())
-    made.start(seed=0)
+    made.start()
     for _ in range(6):
         made.collect()
     # World 0: one step and a fault, then three, then one more; world 1: three and three.
@@ -99,7 +107,7 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> No
     env, learner = ToyEnv(LinearWorld(), 3), Listener()
     learner.critic_groups = ("critic",)
     made, replay = collector(env, learner, random_steps=100)
-    made.start(seed=0)
+    made.start()
     while made.exploring_at_random:
         made.collect()
     assert made.world_steps == 102
@@ -115,7 +123,7 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> No
 def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
     env, learner = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3), Listener()
     made, _ = collector(env, learner)
-    made.start(seed=0)
+    made.start()
     for _ in range(3):
         made.collect()
     assert learner.begun == [[True, True], [False, False], [True, False], [False, True]]
@@ -129,7 +137,7 @@ def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
 def test_stored_rows_join_what_was_acted_on_to_its_true_successor() -> None:
     env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3)
     made, replay = collector(env, Listener())
-    made.start(seed=0)
+    made.start()
     for _ in range(8):
         made.collect()
     batch = replay.sample(200)
@@ -145,7 +153,7 @@ def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
         return env, learner, collector(env, learner, random_steps=20, seed=seed)[0]
 
     env, learner, made = parts(0)
-    made.start(seed=0)
+    made.start()
     for _ in range(steps):
         made.collect()
     states = copied([part.state_dict() for part in (env, learner, made)])
@@ -165,7 +173,7 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() 
     env = ToyEnv(LinearWorld(action_size=4, reward_names=("one", "two")), 2, limit=10)
     learner = Listener()
     made, replay = collector(env, learner)
-    made.start(seed=0)
+    made.start()
     made.collect()
     made.begin_anew()
     made.collect()

@@ -17,11 +17,11 @@ from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.values import ValueConfig
+from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.evaluation import evaluate
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer
 from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac
@@ -78,14 +78,14 @@ def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
     learner = LEARNERS[name](env.spec)
     before = evaluate(evaluation_env, learner.policy(), seed=5)
     segments = SegmentStore(tmp_path / "segments")
-    trainer = Trainer(
+    trainer = assemble_trainer(
         TrainerConfig(
             total_steps=16_000, random_steps=1600, updates_per_step=2, replay_capacity=16_000,
             evaluation_interval=16_000, evaluation_episodes=100, save_replay=False,
         ),
         env=env, evaluation_env=evaluation_env, learner=learner,
         checkpoints=CheckpointStore(tmp_path / "checkpoints", segments=segments),
-        segments=segments, record=lambda record: None, interval_seconds=1e9, seed=0,
+        record=lambda record: None, interval_seconds=1e9, seed=0,
     )  # fmt: skip
     trainer.run()
     after = evaluate(evaluation_env, learner.policy(), seed=5)
@@ -127,7 +127,7 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> N
     swings = evaluate(worlds(100, seed=1), WeakSpring().next, seed=5)
     assert torch.equal(before.returns, swings.returns)  # it begins as its base
     segments = SegmentStore(tmp_path / "segments")
-    trainer = Trainer(
+    trainer = assemble_trainer(
         TrainerConfig(
             total_steps=8_000, start=StartConfig(acts=True), warm_up_steps=800, updates_per_step=2,
             replay_capacity=16_000, evaluation_interval=8_000, evaluation_episodes=100,
@@ -135,7 +135,7 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> N
         ),
         env=env, evaluation_env=evaluation_env, learner=learner,
         checkpoints=CheckpointStore(tmp_path / "checkpoints", segments=segments),
-        segments=segments, record=lambda record: None, interval_seconds=1e9, seed=0,
+        record=lambda record: None, interval_seconds=1e9, seed=0,
     )  # fmt: skip
     trainer.run()
     after = evaluate(evaluation_env, learner.policy(), seed=5)

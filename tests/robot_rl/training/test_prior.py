@@ -220,8 +220,8 @@ def test_normalisers_see_stored_observations_before_the_first_update_without_an_
     """They saw them with an offline phase only: the first updates were of clipped observations."""
     loop = Loop(tmp_path / "run", prior=PriorConfig(run=str(before), share=0.25))
     loop.trainer.begin()
-    assert loop.trainer.prior is not None
-    stored = loop.trainer.prior.replay.strided_sample(65_536).obs
+    assert loop.trainer.stored["prior"] is not None
+    stored = loop.trainer.stored["prior"].replay.strided_sample(65_536).obs
     networks: list[tuple[Any, str]] = [
         (loop.learner.actor, "actor"), (loop.learner.critic, "critic")
     ]  # fmt: skip

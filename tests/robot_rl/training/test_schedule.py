@@ -156,7 +156,7 @@ def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path: Path, be
 
 def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -> None:
     loop = Loop(tmp_path / "run", **settings(before))
-    prior = loop.trainer.prior
+    prior = loop.trainer.stored["prior"]
     assert prior is not None
     assert prior.held_out is not None
     kept, apart = (replay.strided_sample(999).action for replay in (prior.replay, prior.held_out))

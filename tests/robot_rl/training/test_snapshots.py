@@ -96,7 +96,7 @@ def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> N
     folder = write(tmp_path / "set", told(1, [0.0, 1.0]), spec=SPEC)
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
     env = worlds()
-    found = snapshot_resets(config, env)
+    found = snapshot_resets(config, env.spec, env)
     assert found is not None
     assert env.source is found
     assert (found.until, found.episode_steps) == (1000, 7)
@@ -130,6 +130,6 @@ def test_what_cannot_be_begun_in_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "nowhere")
     named = SnapshotConfig(data=str(tmp_path / "bare"))
     with pytest.raises(ConfigError, match="cannot begin episodes in given states"):
-        snapshot_resets(named, ToyEnv(LinearWorld(), 2))
+        snapshot_resets(named, worlds().spec, None)
     with pytest.raises(ConfigError, match=r"snapshots\.clusters must be at least 1"):
         SnapshotConfig(clusters=0)

@@ -6,7 +6,7 @@ import torch
 
 from policies.history.encoder import EncoderConfig, EncoderKind
 from robot_rl.core.env import GroupSpec, TermSpec
-from robot_rl.core.learner import OfflineLearner, Phase
+from robot_rl.core.learner import Phase
 from robot_rl.learners.estimation import EstimationConfig
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 from tests.robot_rl.learners.offline.small import ROWS, small_cql
@@ -24,7 +24,6 @@ def test_calibrated_values_get_their_returns_and_normalisers_see_the_data() -> N
         spec, conservatism={"calibrated": True}, actor={"encoder": PAST},
         estimation=EstimationConfig(next_obs=True),
     )  # fmt: skip
-    assert isinstance(learner, OfflineLearner)
     assert learner.learns_offline
     assert learner.monte_carlo_returns is not None
     learner.begin_phase(Phase.offline)

@@ -8,13 +8,13 @@ import torch
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
+from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.cluster.async_collector import ORDERS, AsyncCollector
 from robot_rl.training.cluster.fleet import remote_env
 from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
 from robot_rl.training.config import ClusterConfig, TrainerConfig
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from robot_rl.training.trainer import Trainer
 from tests.fakes import LinearWorld, ToyEnv, small_sac
 from tests.robot_rl.training.cluster.local_fleet import LocalFleet
 
@@ -52,7 +52,7 @@ def rows_of(replay):
 
 def test_rows_of_a_world_follow_each_other_in_time(fleet):
     collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE * COLLECTORS).spec))
-    collector.start(0)
+    collector.start()
     for _ in range(12):
         collector.collect()
     assert (replay.total_steps, collector.world_steps) == (12, 48)
@@ -73,7 +73,7 @@ def test_rows_of_a_world_follow_each_other_in_time(fleet):
 
 def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
     collector, _ = gathered(fleet, learner)
-    collector.start(0)
+    collector.start()
     assert fleet.given == [], "nobody works before the first step is asked for"
     for steps in range(1, 20):
         collector.collect()
@@ -84,7 +84,7 @@ def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
 
 def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
     collector, _ = gathered(fleet, learner, random_steps=2 * STEPS * SHARE * COLLECTORS)
-    collector.start(0)
+    collector.start()
     for _ in range(4 * STEPS):
         collector.collect()
     at_random = [order.at_random for _, order in fleet.given]
@@ -101,10 +101,12 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
 
     def build(number):
         env = Told(WORLD, SHARE, seed=number)
-        return RemoteCollector(env, lambda seed: small_sac(env.spec, seed=seed))
+        return RemoteCollector(
+            env, lambda seed: small_sac(env.spec, seed=seed), env.set_global_step
+        )
 
     collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
-    collector.start(0)
+    collector.start()
     for _ in range(4 * STEPS):
         collector.collect()
     block = STEPS * SHARE * COLLECTORS
@@ -114,7 +116,7 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
 
 def test_newer_weights_act_and_are_named(fleet, learner):
     collector, replay = gathered(fleet, learner)
-    collector.start(0)
+    collector.start()
     for version in range(12):
         collector.policy_version = version
         with torch.no_grad():
@@ -144,7 +146,7 @@ def test_weights_that_are_sent_do_not_change_with_the_learner(learner):
 
 def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
     collector, replay = gathered(fleet, learner)
-    collector.start(0)
+    collector.start()
     for _ in range(5):
         collector.collect()
     before = replay.total_steps
@@ -184,7 +186,7 @@ def test_a_collector_that_begins_anew_explores_in_another_way(learner):
 def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner):
     fleet = LocalFleet(remote_collector, 1)
     collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE).spec))
-    collector.start(0)
+    collector.start()
     for _ in range(STEPS):
         collector.collect()
     fleet.lose(0, looks=2)
@@ -207,11 +209,11 @@ class TestWithTheTrainer:
         segments = SegmentStore(folder / "segments")
         self.records = []
         self.learner = small_sac(worlds.spec, n_step=3)
-        return Trainer(
+        return assemble_trainer(
             TrainerConfig(**{**SETTINGS, **settings}), env=worlds,
             evaluation_env=ToyEnv(WORLD, 4, limit=7, seed=1), learner=self.learner,
             checkpoints=CheckpointStore(folder / "checkpoints", keep_last=9, segments=segments),
-            segments=segments, record=self.records.append, interval_seconds=1e9, seed=0,
+            record=self.records.append, interval_seconds=1e9, seed=0,
             make_collector=partial(AsyncCollector, block_steps=STEPS),
         )  # fmt: skip
 

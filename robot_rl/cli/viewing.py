@@ -20,7 +20,7 @@ from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
 from sim.experts.catalog import scripted_expert
-from sim.viewing.player import Agent, Player
+from sim.rendering.player import Agent, Player
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
 SIMPLE = ("zero", "random", "scripted")
@@ -109,14 +109,14 @@ def film(
         RenderUnavailableError: Nothing can be drawn on this machine.
         StorageError: A file cannot be written.
     """
-    from sim.film.recording import record_worlds  # drawing is not for all
-    from sim.film.worlds_film import contact_sheet, render_film
+    from sim.rendering.recording import record_envs  # drawing is not for all
+    from sim.rendering.video import contact_sheet, render_video
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
     seen = min(worlds, player.env.spec.num_envs)
-    recording = record_worlds(player, worlds=seen, seconds=length)
+    recording = record_envs(player, envs=seen, seconds=length)
     return {
-        "video": str(render_film(recording, path, title=title)),
+        "video": str(render_video(recording, path, title=title)),
         "contact sheet": str(contact_sheet(recording, path.with_suffix(".png"), title=title)),
     }
 
@@ -176,7 +176,7 @@ def show(player: Player, title: str, port: int) -> None:
     Raises:
         ConfigError: The port is taken.
     """
-    from sim.browser.viewer import BrowserViewer
+    from sim.rendering.browser import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored

@@ -16,7 +16,7 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder
 from sim.env import SimEnv
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 SIMPLE = ("scripted", "random", "zero")
 """Experts that need no folder."""

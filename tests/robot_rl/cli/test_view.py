@@ -14,7 +14,7 @@ from configs.catalog import choices
 from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.test_bad_input import WITHOUT, shell
 from tests.robot_rl.cli.tiny_run import ROOT
-from tests.sim.viewing.shown import ROBOTS
+from tests.sim.rendering.shown import ROBOTS
 
 SHOWN = (("gates", "random"), ("reach", "zero"), ("velocity", "random"))
 """A flight, an arm and a walk that are filmed by default."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.learner import Learner
@@ -89,7 +89,7 @@ def learned(folder: Path, env: BatchEnv, evaluation_env: BatchEnv, learner: Lear
         ),
         env=env, evaluation_env=evaluation_env, learner=learner,
         checkpoints=CheckpointStore(folder / "checkpoints", segments=segments),
-        segments=segments, record=lambda record: None, interval_seconds=1e9, seed=0,
+        record=lambda record: None, interval_seconds=1e9, seed=0,
     ).run()  # fmt: skip
     return evaluate(evaluation_env, learner.policy(), seed=5)
 

@@ -22,7 +22,7 @@ from tests.compositions import composed
 from tests.equality import assert_same
 from tests.matrices import some
 from tests.sim.arms import arm_worlds
-from tests.sim.physics.mujoco_engine.test_batch import PENDULUMS, WORLDS, picked
+from tests.sim.physics.test_mujoco_engine import PENDULUMS, WORLDS, picked
 
 BALLS = """
 <mujoco>

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sim.physics.multirotor_model import ANGULAR_VELOCITY, ORIENTATION, ROTOR_SPEED, MultirotorModel
 from tests.matrices import some
-from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
+from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")
 

@@ -34,6 +34,8 @@ from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from sim.env import SimEnv
 
+_ENV_BYTES = 2000
+"""Memory of one env, at least: measured with hover, the smallest [B]."""
 Record = Callable[[Mapping[str, float]], None]
 """Takes one record of metrics per interval."""
 
@@ -120,6 +122,10 @@ def make_training_env(
 ) -> tuple[BatchEnv, Callable[..., Collector]]:
     """This process's share of the envs, and what steps them for the replay."""
     count = share_of(config.num_envs, ranks, "num_envs")
+    check_memory(
+        count * _ENV_BYTES, device, copies=ranks.local_count,
+        what=f"{format_count(count)} envs", remedy=f"lower num_envs ({config.num_envs})",
+    )  # fmt: skip
     with log_to_stdout("sim.physics.warp_memory"):
         env = make_env(
             config, num_envs=count, device=device, seed=seed_of(config.seed, ranks),
@@ -203,7 +209,7 @@ def check_success_is_judged(config: RunConfig, learner: Learner, env: BatchEnv) 
 def replay_notes(
     config: RunConfig, env: BatchEnv, learner: Learner, ranks: Ranks
 ) -> tuple[str, ...]:
-    """Lines about the replay's memory and the envs' state, before the memory is taken.
+    """Lines about the replay's memory and the run's length, before the memory is taken.
 
     Raises:
         ConfigError: The machine does not have it.
@@ -220,9 +226,12 @@ def replay_notes(
     text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
-    if config.training.save_replay:
-        return (text,)
-    return text, "it is not saved: a resumed run will begin with an empty one"
+    notes = [text]
+    if not config.training.save_replay:
+        notes.append("it is not saved: a resumed run will begin with an empty one")
+    if unlearned := config.training.unlearned:
+        notes.append(f"warning: {unlearned}")
+    return tuple(notes)
 
 
 def _where(config: RunConfig, device: torch.device, ranks: Ranks) -> str:

@@ -123,6 +123,7 @@ class _Session:
             run.checkpoints, keep_last=config.training.keep_checkpoints,
             segments=SegmentStore(run.replay),
         )  # fmt: skip
+        self._store = store
         self._trainer = parts.make_trainer(store, self._record)
         for note in self._trainer.notes:
             self._console.message(note)
@@ -180,6 +181,7 @@ class _Session:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)
+            self._store.keep_one_replay()
             self._console.close()
             return 0
         number = caught[0] if caught else signal.SIGTERM  # it reached another rank only

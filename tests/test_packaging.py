@@ -14,6 +14,7 @@ import pytest
 
 import robot_rl
 from robot_rl.core.process import PACKAGES, clean_environ
+from tests.robot_rl.cli.tiny_run import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -67,33 +68,57 @@ def test_every_package_is_typed():
     assert [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()] == []
 
 
-@pytest.mark.slow
-def test_wheel_ships_the_five_packages_with_their_files_and_nothing_else(tmp_path):
-    # A copy, so that setuptools leaves its build folder there and two workers never share one.
-    source = tmp_path / "source"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy of what it is made of."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"  # setuptools leaves its build folder there
     source.mkdir()
     for name in (*PACKAGES, "scripts", "tests"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder]
     reply = subprocess.run(
         [*command, source], env=clean_environ(), capture_output=True, text=True, timeout=120
     )
     assert reply.returncode == 0, reply.stdout + reply.stderr
+    (path,) = folder.glob("robot_rl-*.whl")
+    return path
 
-    (wheel,) = tmp_path.glob("robot_rl-*.whl")
+
+@pytest.mark.slow
+def test_wheel_ships_the_five_packages_with_their_files_and_nothing_else(wheel):
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in shipped} == set(PACKAGES)
     wanted = {
-        path.relative_to(source).as_posix()
+        path.relative_to(ROOT).as_posix()
         for package in PACKAGES
-        for path in (source / package).rglob("*")
+        for path in (ROOT / package).rglob("*")
         if path.suffix in {".py", ".yaml", ".xml"} or path.name in {"py.typed", "README.md"}
     }
     assert wanted - shipped == set()
     assert shipped - wanted == set()
+
+
+@pytest.mark.slow
+def test_wheel_trains_from_any_folder_without_the_repository(wheel, tmp_path):
+    """Unpacked instead of installed: the packages it needs are those of this environment."""
+    installed, here = tmp_path / "installed", tmp_path / "here"
+    zipfile.ZipFile(wheel).extractall(installed)
+    here.mkdir()
+    (dist_info,) = installed.glob("*.dist-info")
+    assert "robot-rl = robot_rl.cli.main:main" in (dist_info / "entry_points.txt").read_text()
+    run = "import robot_rl; print(robot_rl.__file__); from robot_rl.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", run, "train", *TINY], cwd=here, capture_output=True,
+        text=True, timeout=240, env=clean_environ({"PYTHONPATH": str(installed)}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(installed))
+    (path,) = (here / "runs").iterdir()
+    assert (path / "bundle" / "spec.json").is_file()
+    assert f"robot-rl evaluate run=runs/{path.name}" in done.stdout
 
 
 REPOSITORY_ONLY = re.compile(

@@ -1,1 +1,1 @@
-"""Where collected experience waits to be learned from."""
+"""Replay of collected experience."""

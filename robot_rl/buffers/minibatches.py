@@ -185,7 +185,7 @@ def _of_mean_one(batch: Batch) -> Batch:
 
 @lru_cache(maxsize=8)
 def _places(size: int, before: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """How own rows, followed by rows of before, are interleaved.
+    """Interleave own rows with prior rows that follow them.
 
     Returns:
         For every place of `count` minibatches its row, (count * size,); and the places of own rows.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
 
-_BLOCK = 64
+_BLOCK_ROWS = 64
 """Rows per block: the sums of 1M rows are 16k numbers, and a draw looks at 64 rows more."""
 _EPSILON = 1e-6
 """Added to every error, so that no row is lost for ever (section 3.3 of the paper)."""
@@ -23,7 +23,7 @@ _EPSILON = 1e-6
 
 @dataclass(kw_only=True)
 class ReplayConfig:
-    """Which transitions are drawn how often."""
+    """Frequency at which transitions are drawn."""
 
     priority: float = 0.0
     """Exponent alpha of the error that a transition is drawn by; 0 draws all equally often. The
@@ -42,7 +42,7 @@ class ReplayConfig:
 
 
 class Priorities:
-    """How often each of a ring's rows is drawn. A chance of 0 is never drawn."""
+    """Chance of each of a ring's rows to be drawn. A chance of 0 is never drawn."""
 
     def __init__(self, capacity: int, exponent: float, device: torch.device, seed: int) -> None:
         """Begin with rows that are never drawn.
@@ -53,9 +53,9 @@ class Priorities:
             device: Where the ring lives.
             seed: Seed of the draws.
         """
-        blocks = -(-capacity // _BLOCK)
+        blocks = -(-capacity // _BLOCK_ROWS)
         self._capacity, self._exponent = capacity, exponent
-        self._chance = torch.zeros(blocks, _BLOCK, device=device)
+        self._chance = torch.zeros(blocks, _BLOCK_ROWS, device=device)
         self._sums = torch.zeros(blocks, dtype=torch.float64, device=device)
         self._largest = torch.ones((), device=device)  # error, epsilon included
         self._generator = torch.Generator(device=device).manual_seed(seed)
@@ -69,7 +69,7 @@ class Priorities:
         """
         stop = first + len(valid)
         self._chance.view(-1)[first:stop] = self._largest**self._exponent * valid
-        touched = slice(first // _BLOCK, (stop - 1) // _BLOCK + 1)
+        touched = slice(first // _BLOCK_ROWS, (stop - 1) // _BLOCK_ROWS + 1)
         self._sums[touched] = self._chance[touched].sum(-1, dtype=torch.float64)
 
     def draw(self, count: int) -> Tensor:
@@ -83,10 +83,10 @@ class Priorities:
         # Never at the very end, behind which rows that are not filled yet would begin.
         place = torch.minimum(place, torch.nextafter(ends[-1], torch.zeros_like(ends[-1])))
         block = torch.searchsorted(ends, place, right=True).clamp_(max=len(ends) - 1)
-        inside = self._chance[block].double().cumsum(-1)  # (count, _BLOCK)
+        inside = self._chance[block].double().cumsum(-1)  # (count, _BLOCK_ROWS)
         place = unit[1] * inside[:, -1]
         # The first row whose end lies beyond the place: its own chance is not 0.
-        row = block * _BLOCK + (inside <= place[:, None]).sum(-1)
+        row = block * _BLOCK_ROWS + (inside <= place[:, None]).sum(-1)
         return row.clamp_(max=self._capacity - 1)  # where no row can be drawn at all
 
     def weight(self, rows: Tensor, correction: float) -> Tensor:
@@ -111,7 +111,7 @@ class Priorities:
         chance = self._chance.view(-1)
         chance[rows] = 0.0
         chance.scatter_reduce_(0, rows, error**self._exponent, "amax")
-        block = rows // _BLOCK
+        block = rows // _BLOCK_ROWS
         self._sums[block] = self._chance[block].sum(-1, dtype=torch.float64)
 
     def clear(self) -> None:

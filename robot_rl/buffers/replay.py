@@ -1,4 +1,4 @@
-"""Replay ring: packed rows of all worlds, drawn uniformly or by priority."""
+"""Replay ring: packed rows of all envs, drawn uniformly or by priority."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from robot_rl.core.transition import Batch
 
 
 class ReplayBuffer:
-    """Ring of T steps x N worlds. Row (t, n) is followed in time by row (t + 1, n).
+    """Ring of T steps x N envs. Row (t, n) is followed in time by row (t + 1, n).
 
     How episodes end is decided in `returns.py`.
     """
@@ -43,7 +43,7 @@ class ReplayBuffer:
         Args:
             spec: Environment whose transitions are stored.
             groups: Observation groups to store.
-            capacity: Transitions kept, rounded down to whole steps of N worlds.
+            capacity: Transitions kept, rounded down to whole steps of N envs.
             gamma: Discount per step.
             n_step: Steps per sampled transition.
             chunks: Hand out with every row the n actions from it on.
@@ -55,11 +55,11 @@ class ReplayBuffer:
         if self.num_steps < n_step or n_step < 1:
             raise ConfigError(
                 f"replay: capacity {capacity} holds {self.num_steps} steps of {spec.num_envs} "
-                f"worlds; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
+                f"envs; n_step {n_step} needs at least {max(1, n_step)}; raise the capacity"
             )
         self.layout = RowLayout(spec, groups)
         self.description = describe_rows(self.layout, spec)
-        """What the rows hold, in plain values."""
+        """Content of the rows, in plain values."""
         self.gamma = gamma
         self.n_step, self.chunks = n_step, chunks
         self.total_steps = 0
@@ -104,11 +104,11 @@ class ReplayBuffer:
 
     @property
     def prioritized(self) -> bool:
-        """Whether rows are drawn by priority."""
+        """True where rows are drawn by priority."""
         return self._priorities is not None
 
     def add(self, obs: Obs, step: EnvStep, *, stamp_ns: int = 0, policy_version: int = 0) -> None:
-        """Store one step of N worlds; copies everything.
+        """Store one step of N envs; copies everything.
 
         Args:
             obs: What was acted on, groups (N, ...).
@@ -137,7 +137,7 @@ class ReplayBuffer:
                 all that priorities favour.
 
         Returns:
-            B transitions of up to n steps; `extra` names their `index` (slot * N + world).
+            B transitions of up to n steps; `extra` names their `index` (slot * N + env).
         """
         if self.total_steps == 0:
             raise ConfigError("replay: nothing can be sampled before the first step is added")
@@ -160,7 +160,7 @@ class ReplayBuffer:
         return self._transitions(drawn, held)
 
     def strided_sample(self, count: int) -> Batch:
-        """Up to `count` transitions, evenly spread over time and worlds; draws nothing."""
+        """Up to `count` transitions, evenly spread over time and envs; draws nothing."""
         place = torch.linspace(
             0, len(self) - 1, min(count, len(self)), dtype=torch.float64, device=self._rows.device
         )
@@ -310,7 +310,7 @@ class ReplayBuffer:
         """
         if list(state["shape"]) != list(self._rows.shape):
             raise CheckpointError(
-                f"the saved replay has (steps, worlds, floats) {list(state['shape'])}, this run "
+                f"the saved replay has (steps, envs, floats) {list(state['shape'])}, this run "
                 f"makes {list(self._rows.shape)}; resume with the settings it was saved with"
             )
         self.generator.set_state(state["generator"])

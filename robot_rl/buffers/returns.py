@@ -1,4 +1,4 @@
-"""Where episodes end: the one place that turns stored rows into rewards and discounts.
+"""Ends of episodes: the one place that turns stored rows into rewards and discounts.
 
 - A termination ends the sum and the future: discount 0.
 - A truncation ends the sum; the future counts from the true successor: discount gamma^k.
@@ -67,7 +67,7 @@ class Returns:
         Args:
             rows: All rows, (M, W).
             index: Where transitions begin, (B,).
-            later: For k steps later the places in the same worlds, (B,), and whether these are
+            later: For k steps later the places in the same envs, (B,), and whether these are
                 not beyond the newest step, (B,) bool.
 
         Returns:

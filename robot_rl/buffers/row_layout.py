@@ -1,4 +1,4 @@
-"""One stored transition of one world as one row of float32: which column is what."""
+"""One stored transition of one env as one row of float32: which column is what."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,7 +55,7 @@ class RowLayout:
         """Of a row in float32."""
 
     def pack(self, obs: Obs, step: EnvStep, out: Tensor) -> None:
-        """Write one step of N worlds.
+        """Write one step of N envs.
 
         Args:
             obs: What was acted on, groups (N, ...).
@@ -81,7 +81,7 @@ class RowLayout:
                 f"expected the columns {list(self.columns)} of the environment's spec"
             )
         torch.cat(parts, dim=-1, out=out)
-        # A faulted world may hold NaN, which no weight of zero would silence.
+        # A faulted env may hold NaN, which no weight of zero would silence.
         if out.device.type != "cpu" or not bool(step.valid.all()):
             keep = step.valid[:, None]
             out.copy_(torch.where(keep, out, torch.zeros((), device=out.device)))

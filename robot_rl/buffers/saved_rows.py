@@ -23,7 +23,7 @@ class Segments(Protocol):
 
 
 class SavedRows:
-    """Which steps of a ring are on disk, and where."""
+    """Steps of a ring that are on disk, and their files."""
 
     def __init__(self) -> None:
         """Nothing is saved."""
@@ -72,7 +72,7 @@ class SavedRows:
 def read_steps(
     entries: Sequence[Mapping[str, Any]], segments: Segments
 ) -> Iterator[tuple[int, Tensor]]:
-    """Saved steps in order of time: number of the step, rows of all worlds (N, W)."""
+    """Saved steps in order of time: number of the step, rows of all envs (N, W)."""
     for entry in entries:
         rows = segments.read(entry)["rows"]
         for offset in range(rows.shape[0]):

@@ -1,4 +1,4 @@
-"""What rows of a ring say about the episodes that they are of: returns, and which succeeded.
+"""Returns and successes of the episodes that rows of a ring belong to.
 
 All of it in whole tensors: a sum along an episode is made by doubling, T steps in log2(T) passes.
 """
@@ -16,7 +16,7 @@ from robot_rl.core.learner import MonteCarloReturns
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectories:
-    """Rows of N worlds in order of time, (T, N) each."""
+    """Rows of N envs in order of time, (T, N) each."""
 
     reward: Tensor
     """As it is valued now."""
@@ -36,7 +36,7 @@ class Trajectories:
         return cls(reward=reward, valid=valid, ended=ended & valid, goes_on=goes_on)
 
     def numbers(self) -> Tensor:
-        """Number of every row's episode, (T, N) int64, counted world by world."""
+        """Number of every row's episode, (T, N) int64, counted env by env."""
         begins = torch.ones_like(self.goes_on)
         begins[1:] = ~self.goes_on[:-1]
         return (begins.T.reshape(-1).cumsum(0) - 1).view(begins.shape[1], -1).T
@@ -50,7 +50,7 @@ class Trajectories:
         return sums[numbers].float()
 
     def any_in_episode(self, flag: Tensor) -> Tensor:
-        """Whether a flag (T, N) is set somewhere in every row's episode, (T, N) bool."""
+        """True where a flag (T, N) is set somewhere in the row's episode, (T, N) bool."""
         numbers = self.numbers()
         counts = torch.zeros(numbers.numel(), dtype=torch.int64, device=flag.device)
         counts.index_add_(0, numbers.flatten(), (flag & self.valid).flatten().long())
@@ -81,13 +81,18 @@ class MonteCarlo:
     """The return that was reached from every row of a ring, found anew as the ring moves on."""
 
     def __init__(
-        self, steps: int, worlds: int, wanted: MonteCarloReturns, gamma: float, device: torch.device
+        self,
+        steps: int,
+        num_envs: int,
+        wanted: MonteCarloReturns,
+        gamma: float,
+        device: torch.device,
     ) -> None:
         """Begin with nothing known.
 
         Args:
             steps: T of the ring.
-            worlds: N.
+            num_envs: N.
             wanted: How failures count.
             gamma: Discount per step.
             device: Of the ring.
@@ -101,9 +106,9 @@ class MonteCarlo:
                 "of failing for ever, which with learner.gamma=1 is infinite; take a gamma below 1"
             )
         self._wanted, self._gamma = wanted, gamma
-        self.success = torch.zeros(steps, worlds, dtype=torch.bool, device=device)
+        self.success = torch.zeros(steps, num_envs, dtype=torch.bool, device=device)
         """By slot."""
-        self.value = torch.full((steps, worlds), -torch.inf, device=device)
+        self.value = torch.full((steps, num_envs), -torch.inf, device=device)
         """By slot."""
         self._weights: Tensor | None = None
         self._found_at = 0
@@ -114,7 +119,7 @@ class MonteCarlo:
         self.value[slot] = -torch.inf
 
     def due(self, total_steps: int, held: int, weights: Tensor) -> bool:
-        """Whether so much was added, or rewards are so valued, that returns are out of date."""
+        """True if returns are out of date: much was added, or rewards are weighted anew."""
         late = total_steps - self._found_at > held // 256
         stale = self._weights is None or not torch.equal(self._weights, weights)
         return (late and total_steps > self._found_at) or stale

@@ -78,6 +78,7 @@ def _options(command: str) -> Iterator[str]:
     text = str(import_module(f"robot_rl.cli.{command}").HELP)
     if any(f"{{{name}}}" in text for name in ("choices", "tasks")):
         yield from (f"{group}=" for group in GROUPS)
+    yield from re.findall(rf"^(?:usage:|      ) robot-rl {command} ([a-z]+)\b", text, re.MULTILINE)
     for line in text.splitlines():
         if re.match(r"  \S", line):
             yield from (f"{name}=" for name in re.findall(r"(?<!\S)([a-z_]\w*(?:[./]\w+)*)=", line))

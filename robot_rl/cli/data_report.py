@@ -89,7 +89,7 @@ def _print_contents(dataset: EpisodeDataset) -> None:
 
 
 def _who(source: str) -> str:
-    """Who acted, without the number of the episode that `collect.py` puts behind it."""
+    """Source without the number of the episode that `robot-rl collect` puts behind it."""
     return re.sub(r"/\d+$", "", source)
 
 

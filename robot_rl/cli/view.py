@@ -43,7 +43,7 @@ _FILMED, _LONGEST_FILM = 4, 10.0
 
 @dataclass(kw_only=True)
 class ViewOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     agent: str = "zero"
     """zero, random, scripted, or the folder of a bundle."""

@@ -42,12 +42,12 @@ class ActionMap:
     damping: list[float] = field(default_factory=list[float])
     """Derivative gains that go with joint positions, (A), [N m s/rad]."""
     gripper: bool = False
-    """Whether one more entry, the last, is the gripper's opening; gains are the joints' only."""
+    """True if one more entry, the last, is the gripper's opening; gains are the joints' only."""
 
     def __post_init__(self) -> None:
         """Refuse ranges without extent and kinds that no map makes yet."""
-        if self.kind not in _MAKERS:
-            known = ", ".join(kind.value for kind in _MAKERS)
+        if self.kind not in _COMMAND_MAKERS:
+            known = ", ".join(kind.value for kind in _COMMAND_MAKERS)
             raise ConfigError(f"no action map makes '{self.kind.value}' commands; known: {known}")
         if len(self.low) != len(self.high) or not self.low:
             raise ConfigError(
@@ -136,7 +136,7 @@ class ActionMap:
         values = constants.middle + constants.half * action
         # The method, which numpy and torch share: `xp.clip` is slow.
         values = values.clip(constants.lowest, constants.highest)
-        return _MAKERS[self.kind](constants, values)
+        return _COMMAND_MAKERS[self.kind](constants, values)
 
     def from_command(self, command: RobotCommand) -> Array:
         """Action of a command, (N, A); outside [-1, 1] where the command is out of range."""
@@ -145,7 +145,7 @@ class ActionMap:
         return (values - constants.middle) / constants.half
 
     def makes(self, command: RobotCommand) -> bool:
-        """Whether it is of the kind that is made here."""
+        """True if it is of the kind that is made here."""
         return isinstance(command, COMMANDS[self.kind])
 
     def out_of_range(self, action: Array) -> Array:
@@ -176,18 +176,18 @@ class ActionMap:
 
 @dataclass(frozen=True, kw_only=True)
 class _Constants:
-    """Numbers of a map as arrays of one type, on one device, for one number of worlds."""
+    """Numbers of a map as arrays of one type, on one device, for one number of envs."""
 
     middle: Array
     """Command entry at action 0, (A,)."""
     half: Array
-    """What an action of 1 adds to it, (A,)."""
+    """Offset that an action of 1 adds to it, (A,)."""
     lowest: Array
     """Command entry at action -1, clipped, (A,)."""
     highest: Array
     """Command entry at action 1, clipped, (A,)."""
     gripper: bool
-    """Whether the last entry is the gripper's."""
+    """True if the last entry is the gripper's."""
     still: Array
     """Zeros, (N, J)."""
     stiffness: Array
@@ -263,7 +263,7 @@ def _read_joint(action_map: ActionMap, command: RobotCommand) -> Array:
     return array_namespace(command.q).concat([command.q, command.gripper], axis=-1)
 
 
-_MAKERS = {
+_COMMAND_MAKERS = {
     CommandKind.rotors: _rotors,
     CommandKind.body_rates: _body_rates,
     CommandKind.joint: _joint,

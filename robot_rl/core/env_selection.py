@@ -22,18 +22,18 @@ return the type they were given. The array standard has no static type that both
 
 
 def counting_is_free(array: Array) -> bool:
-    """Whether the host can look into an array without waiting: not on an accelerator."""
+    """True if the host can read an array without waiting: not on an accelerator."""
     return not is_torch_array(array) or array.device.type == "cpu"
 
 
 class EnvSelection:
-    """The worlds whose mask is set; made once a step and handed to everything that resets."""
+    """The envs whose mask is set; made once a step and handed to everything that resets."""
 
     def __init__(self, mask: Array) -> None:
         """Pick rows.
 
         Args:
-            mask: (N,) bool, the worlds picked.
+            mask: (N,) bool, the envs picked.
         """
         self.mask = mask
         self._ids: Array | None = None

@@ -25,18 +25,18 @@ class EpisodicPolicy(Protocol):
         ...
 
     def begin(self, mask: Array) -> None:
-        """Episodes start in the masked worlds, (N,) bool."""
+        """Episodes start in the masked envs, (N,) bool."""
         ...
 
 
 def begin_episodes(act: object, mask: Array) -> None:
-    """Tell a policy that episodes start in the masked worlds, (N,) bool, if it wants to know."""
+    """Tell a policy that episodes start in the masked envs, (N,) bool, if it wants to know."""
     if isinstance(act, EpisodicPolicy):
         act.begin(mask)
 
 
 class ChunkQueue:
-    """Plans of N robots or worlds; each begins its episodes and runs out of actions on its own."""
+    """Plans of N robots or envs; each begins its episodes and runs out of actions on its own."""
 
     def __init__(
         self, zeros: Array, length: int, interval: int, decay: float | None = None
@@ -178,7 +178,7 @@ class GoalClock:
         self._phase = (self._phase + self._step) % 1.0
 
     def value(self, goal: Mapping[str, np.ndarray]) -> np.ndarray:
-        """What a policy sees now: sine and cosine, (1, 2).
+        """Goal that a policy sees now: sine and cosine, (1, 2).
 
         Args:
             goal: Every goal, each (1, width); an unknown one is NaN and asks nobody to move.

@@ -71,7 +71,7 @@ class SignedPermutation:
 
 
 class RobotMirror:
-    """What a robot's description says of its left and right."""
+    """Left and right of a robot, as its description says."""
 
     def __init__(self, robot: RobotSpec) -> None:
         """Find the counterparts of joints, feet and rotors.
@@ -176,7 +176,7 @@ class RobotMirror:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvMirror:
-    """How an environment's observations and actions look in the mirror."""
+    """Mirror image of an environment's observations and actions."""
 
     groups: Mapping[str, SignedPermutation]
     """By observation group."""
@@ -188,7 +188,7 @@ class Mirrorable(Protocol):
     """An environment that knows its mirror image."""
 
     def mirror(self) -> EnvMirror:
-        """How its observations and actions look in the mirror.
+        """Mirror image of its observations and actions.
 
         Raises:
             ConfigError: The robot or a term of an observation has no mirror; the message names it.

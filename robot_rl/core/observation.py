@@ -26,16 +26,16 @@ class ObservationInputs:
     """Everything that an actor's term may read: only what a robot has too."""
 
     state: RobotState
-    """What the robot measured."""
+    """Measured state of the robot."""
     goal: Mapping[str, Array]
-    """What the task asks for, by name, each (N, width), world frame unless named otherwise."""
+    """Goals of the task by name, each (N, width), world frame unless named otherwise."""
     last_action: Array
     """Action accepted in the previous step, (N, A), in [-1, 1]."""
     sensed: Mapping[str, Array] = field(default_factory=dict[str, Array])
     """Further inputs by name, each (N, width): an object's pose, a height scan, a base action."""
 
     def take(self, rows: EnvSelection) -> "ObservationInputs":
-        """The same inputs for the picked worlds only."""
+        """The same inputs for the picked envs only."""
         return ObservationInputs(
             state=RobotState(SelectedRows(rows, self.state.fields)),
             goal=SelectedRows(rows, self.goal),
@@ -88,7 +88,7 @@ class TermConfig:
 
 
 class ObservationMap:
-    """Builds the observation of N worlds, or of one robot, and keeps its histories.
+    """Builds the observation of N envs, or of one robot, and keeps its histories.
 
     Real-time: after construction `update` allocates only the arrays it returns and never blocks.
     """
@@ -98,7 +98,7 @@ class ObservationMap:
 
         Args:
             terms: What to observe, in order.
-            example: Inputs of N worlds; only shapes, type and device matter.
+            example: Inputs of N envs; only shapes, type and device matter.
 
         Raises:
             ConfigError: A term is unknown.
@@ -129,10 +129,10 @@ class ObservationMap:
         return [t.to_dict(w) for w, t in zip(self.widths, self.terms, strict=True)]
 
     def update(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Push one frame into every history and observe all worlds.
+        """Push one frame into every history and observe all envs.
 
         Args:
-            inputs: Inputs of all N worlds.
+            inputs: Inputs of all N envs.
             out: Where to write, (N, D); None makes a new array.
 
         Returns:
@@ -148,7 +148,7 @@ class ObservationMap:
         return self._join(parts, out)
 
     def look(self, inputs: ObservationInputs, out: Array | None = None) -> Array:
-        """Observe all worlds again without pushing a frame, as `update` otherwise.
+        """Observe all envs again without pushing a frame, as `update` otherwise.
 
         Terms with a history show the frames they hold.
         """
@@ -159,21 +159,21 @@ class ObservationMap:
         return self._join(parts, out)
 
     def begin(self, rows: EnvSelection, inputs: ObservationInputs) -> None:
-        """Start an episode in the picked worlds, as `reset`; `look` then shows it."""
+        """Start an episode in the picked envs, as `reset`; `look` then shows it."""
         picked = inputs.take(rows) if any(self._histories) else inputs
         for config, function, history in self._each():
             if history is not None:
                 history.fill(rows, _scaled(function(picked), config))
 
     def reset(self, rows: EnvSelection, inputs: ObservationInputs) -> Array:
-        """Start an episode in the picked worlds: fill their histories with the current frame.
+        """Start an episode in the picked envs: fill their histories with the current frame.
 
         Args:
             rows: Worlds that start anew.
-            inputs: Inputs of all N worlds, after the reset.
+            inputs: Inputs of all N envs, after the reset.
 
         Returns:
-            Observation of the picked worlds, (count, D), a new array.
+            Observation of the picked envs, (count, D), a new array.
         """
         picked = inputs.take(rows)
         parts: list[Array] = []
@@ -250,7 +250,7 @@ class _History:
 
 
 def is_term(name: str) -> bool:
-    """Whether a term of this name can be in an observation."""
+    """True if a term of this name can be in an observation."""
     return name in TERMS or name.startswith(_PREFIXES)
 
 
@@ -276,7 +276,7 @@ def _scaled(value: Array, config: TermConfig) -> Array:
 
 
 TERM_KINDS: dict[str, Mirrored] = {}
-"""What a mirror does to observation terms, by name; those that are not here have no mirror."""
+"""Kinds of observation terms under a mirror, by name; those not listed have no mirror image."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 

@@ -2,7 +2,7 @@
 
 MKL leaves half of the vector units of an AMD processor idle. torch hands float32 to oneDNN only if
 oneDNN may round to bf16 on the way; without AMX units oneDNN does not know how, and computes in
-float32 all the same. Whether that is so is not believed but tried, once per process.
+float32 all the same. That this is so is tried once per process.
 """
 
 import functools
@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-_SHAPES = ((256, 17, 256), (256, 256, 256), (256, 256, 12))
+_TRIED_SHAPES = ((256, 17, 256), (256, 256, 256), (256, 256, 12))
 """Rows, inputs, outputs of the products that are tried: layers of a usual network."""
-_FLOAT32 = 1e-5
+_MAX_ERROR = 1e-5
 """Relative error that float32 stays below; bf16 has a hundred times as much."""
-_WORTH = 1 << 22
+_MIN_PRODUCTS = 1 << 22
 """Multiplications of the largest product from which on oneDNN pays: small ones it takes longer to
 prepare than MKL to compute. Measured with SAC on one thread of a Zen 5, 256 rows: a seventh longer
 at width 64, a seventh shorter at 128, 40 % shorter at 256."""
@@ -43,18 +43,18 @@ class OneDnnMatmul:
 
 
 def is_faster(rows: int, weight_size: int) -> bool:
-    """Whether so many rows through a largest weight of so many entries are faster by oneDNN."""
-    return rows * weight_size >= _WORTH
+    """True if so many rows through a largest weight of so many entries are faster by oneDNN."""
+    return rows * weight_size >= _MIN_PRODUCTS
 
 
 @functools.cache
 def is_exact() -> bool:
-    """Whether oneDNN computes in float32 where it is permitted to round to bf16."""
+    """True if oneDNN computes in float32 where it is permitted to round to bf16."""
     if not torch.backends.mkldnn.is_available():
         return False
     before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
     try:
-        return all(_error(*shape) < _FLOAT32 for shape in _SHAPES)
+        return all(_error(*shape) < _MAX_ERROR for shape in _TRIED_SHAPES)
     finally:
         _settings().fp32_precision = before
 

@@ -1,4 +1,4 @@
-"""What holds for a whole process: where the packages come from, and what its children inherit.
+"""Settings of a whole process: origin of its packages, environment of its children, allocator.
 
 Needs the standard library only, so that it can speak before anything else is imported.
 """
@@ -92,7 +92,7 @@ def keep_freed_memory() -> None:
     """Make the allocator keep what tensors give back, instead of returning it to the system.
 
     glibc maps every block above 128 KiB anew, and the kernel zeroes its pages at first touch: for
-    networks over thousands of worlds that costs as much as the arithmetic. Does nothing elsewhere.
+    networks over thousands of envs that costs as much as the arithmetic. Does nothing elsewhere.
     """
     try:
         allocator = ctypes.CDLL("libc.so.6")

@@ -84,7 +84,7 @@ def tilt(q: Array) -> Array:
 
 
 def heading(rotation: Array) -> Array:
-    """Where the body's x axis points on the ground: unit vectors (x, y) in the world.
+    """Direction of the body's x axis on the ground: unit vectors (x, y) in the world.
 
     Args:
         rotation: Rotation matrices, row-major, (..., 9).

@@ -1,4 +1,4 @@
-"""What a robot is (`RobotSpec`): the only description of it.
+"""Description of a robot, its only one: `RobotSpec`.
 
 It is written once, in `configs/robot/*.yaml`; simulation, training, the policy bundle and the
 robot's driver all read it. What it measures is in `robot_state`, what it accepts in
@@ -17,7 +17,7 @@ from robot_rl.core.robot_state import STATE_FIELDS
 
 @dataclass(kw_only=True)
 class SensorSpec:
-    """How one field of `RobotState` is measured."""
+    """Measurement of one field of `RobotState`."""
 
     rate_hz: float = 100.0
     """Rate at which new samples arrive [Hz]."""
@@ -114,7 +114,7 @@ class JointSpec:
 
     @property
     def has_speed_line(self) -> bool:
-        """Whether the available torque depends on the speed."""
+        """True if the available torque depends on the speed."""
         return self.no_load_speed < math.inf
 
     @property
@@ -160,7 +160,7 @@ class GripperSpec:
 
 @dataclass(kw_only=True)
 class MirrorSpec:
-    """What is left and right of a robot that looks along x; its plane is that of x and z."""
+    """Left and right of a robot that looks along x; the mirror's plane is that of x and z."""
 
     swap: dict[str, str] = field(default_factory=dict[str, str])
     """Parts of names that exchange each other, such as FL: FR; a name's parts are joined by `_`.
@@ -198,11 +198,11 @@ class RobotSpec:
     gripper: GripperSpec | None = None
     """Its gripper; None for a robot without one."""
     sensors: dict[str, SensorSpec] = field(default_factory=dict[str, SensorSpec])
-    """What the robot measures: a field of `RobotState` -> how."""
+    """Measured fields of `RobotState` -> how each is measured."""
     command: CommandKind = CommandKind.rotors
     """The command that the robot's driver accepts."""
     mirror: MirrorSpec | None = None
-    """What is left and right of it; None for a robot without symmetry."""
+    """Its left and right; None for a robot without symmetry."""
 
     def __post_init__(self) -> None:
         """Refuse an unnamed robot, unknown sensors and repeated names."""
@@ -267,7 +267,7 @@ class RobotSpec:
         return cls(**plain)
 
     def identity(self) -> dict[str, Any]:
-        """What of a robot must be the same wherever experience is mixed; plain values."""
+        """Properties that must be the same wherever experience is mixed; plain values."""
         return {
             "name": self.name,
             "version": self.version,

@@ -1,4 +1,4 @@
-"""What a robot can be told to do: the kinds of command and the commands, batch-first."""
+"""Commands that robots accept, batch-first, and their kinds."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -15,14 +15,14 @@ from robot_rl.datasets.writer import write_new
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """What is told anew of episodes; what is None stays."""
+    """Labels that replace those of episodes; None keeps the old one."""
 
     task: str | None = None
-    """What was to be done, in words."""
+    """Task in words."""
     success: bool | None = None
-    """Whether they met the task's success rule at their end."""
+    """True if they met the task's success rule at their end."""
     valid: bool | None = None
-    """Whether their steps may be learned from."""
+    """True if their steps may be learned from."""
     weights: Mapping[str, float] = field(default_factory=dict[str, float])
     """Reward term -> weight; the reward becomes their weighted sum. Terms that are not named count
     as 0; empty leaves the reward as it is."""

@@ -15,15 +15,15 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
-_WORDS = ("obs", "task", "source", "images", "states")
+_OTHER_FIELDS = ("obs", "task", "source", "images", "states")
 """Fields that are not one array of numbers."""
-_SLACK = 1e-5
+_ACTION_TOLERANCE = 1e-5
 """Actions may lie this far beyond [-1, 1]: float64 of others, rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """What happened from a reset to its end. Frame t is acted on in step t; frame T is the end."""
+    """Experience from a reset to its end. Frame t is acted on in step t; frame T is the end."""
 
     obs: Mapping[str, Floats]
     """Groups, each (T + 1, D)."""
@@ -48,9 +48,9 @@ class Episode:
     stamp_ns: Whole
     """(T + 1,): when the frame was measured [ns]; 0 in simulation."""
     task: str = ""
-    """What was to be done, in words."""
+    """Task in words."""
     source: str = ""
-    """Where it comes from, in words: who acted, and what else its recorder knows."""
+    """Origin in words: who acted, and what else its recorder knows."""
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict[str, NDArray[np.uint8]])
     """Camera -> frames, (T + 1, height, width, 3); read back as the video codec left them."""
     states: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
@@ -93,7 +93,7 @@ class Episode:
             if value is not None:
                 changed[name] = _finite(value, self.valid, name, where)
         changed["states"] = {k: _finite(v, self.valid, k, where) for k, v in self.states.items()}
-        beyond = np.abs(changed["action"]).max(axis=1) > 1 + _SLACK
+        beyond = np.abs(changed["action"]).max(axis=1) > 1 + _ACTION_TOLERANCE
         if (beyond & self.valid).any():
             step = int(np.argmax(beyond & self.valid))
             raise DatasetError(
@@ -104,7 +104,7 @@ class Episode:
         return replace(self, **changed)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        names = [one.name for one in fields(self) if one.name not in _WORDS]
+        names = [one.name for one in fields(self) if one.name not in _OTHER_FIELDS]
         own = {name: getattr(self, name) for name in names}
         groups = {OBSERVATION + name: self.obs[name] for name in sorted(self.obs)}
         states = {STATES + name: self.states[name] for name in sorted(self.states)}

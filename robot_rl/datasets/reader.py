@@ -40,7 +40,7 @@ class EpisodeDataset:
         """
         self.folder = Path(folder)
         self.manifest = read_settled(self.folder)
-        """What belongs to it."""
+        """Its manifest."""
         self._places = [
             _Place(addition=one, row_group=i)
             for one in self.manifest.additions
@@ -52,7 +52,7 @@ class EpisodeDataset:
 
     @property
     def spec(self) -> DatasetSpec:
-        """What every episode holds."""
+        """Content of every episode."""
         return self.manifest.spec
 
     @property

@@ -1,8 +1,8 @@
-"""Episodes out of a live environment: takes the steps of N worlds, gives each episode at its end.
+"""Episodes out of a live environment: takes the steps of N envs, gives each episode at its end.
 
 Worlds may end at different times. What is kept are the frames that were acted on and, of an
 episode's end, the true successor: no frame of the next episode gets into it. An invalid step (a
-world that the engine gave up, a lost sensor) stays in its episode as one that must not be learned
+env that the engine gave up, a lost sensor) stays in its episode as one that must not be learned
 from; invalid rows before the first valid one, as foreign resets make them, belong to none.
 """
 
@@ -21,7 +21,7 @@ from robot_rl.datasets.episode import Episode, Flags
 from robot_rl.datasets.spec import DatasetSpec
 
 Array = NDArray[Any]
-_CAMERA = "image/"
+_CAMERA_PREFIX = "image/"
 """Before the name of a camera in an environment's groups."""
 
 
@@ -30,13 +30,13 @@ class Recorded:
     """An episode that has ended."""
 
     world: int
-    """Where it happened."""
+    """Index of the env."""
     episode: Episode
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """One step of all worlds."""
+    """One step of all envs."""
 
     obs: dict[str, Array]
     """Acted on, (N, D) each."""
@@ -44,7 +44,7 @@ class _Row:
     """Fields of `Episode`, (N, ...) each."""
     policy_version: int
     stamp_ns: int
-    """When `obs` was measured."""
+    """Time at which `obs` was measured."""
     states: dict[str, Array]
     """Of the simulation, (N, W) each."""
 
@@ -63,7 +63,7 @@ class EpisodeRecorder:
         self._spec, self._task, self._source = spec, task, source
         self._rows: list[_Row] = []
         self._first: NDArray[np.int64] = np.zeros(0, np.int64)
-        """Row in which each world's episode began."""
+        """Row in which each env's episode began."""
         self._obs: dict[str, Array] = {}
         self._states: dict[str, Array] = {}
         self._stamp_ns = 0
@@ -71,7 +71,7 @@ class EpisodeRecorder:
     def begin(
         self, obs: Obs, *, stamp_ns: int = 0, states: Mapping[str, Tensor] | None = None
     ) -> None:  # fmt: skip
-        """New episodes begin in all worlds; those that did not end are forgotten.
+        """New episodes begin in all envs; those that did not end are forgotten.
 
         Args:
             obs: What is acted on first.
@@ -89,13 +89,13 @@ class EpisodeRecorder:
         """Keep a step, which followed the observations of the one before; all of it is copied.
 
         Args:
-            step: Of all worlds.
+            step: Of all envs.
             stamp_ns: When its observations were measured [ns]; 0 in simulation.
             policy_version: Which policy acted.
             states: Which the simulation is in now, resets included.
 
         Returns:
-            The episodes that ended in it, by world.
+            The episodes that ended in it, by env.
 
         Raises:
             DatasetError: `begin` was not called.
@@ -119,7 +119,7 @@ class EpisodeRecorder:
         """End the recording: episodes that are not over are truncated where they are.
 
         Returns:
-            Those that have a step, by world; a new `begin` must come before the next `add`.
+            Those that have a step, by env; a new `begin` must come before the next `add`.
         """
         if self._rows:
             last = self._rows[-1].columns
@@ -130,7 +130,7 @@ class EpisodeRecorder:
         return found
 
     def _cut(self, worlds: Array, after: dict[str, Array], stamp_ns: int) -> list[Recorded]:
-        """Episodes of worlds whose last step was the newest one."""
+        """Episodes of envs whose last step was the newest one."""
         cut = [(int(world), self._episode(int(world), after, stamp_ns)) for world in worlds]
         return [Recorded(world=world, episode=one) for world, one in cut if one is not None]
 
@@ -149,7 +149,7 @@ class EpisodeRecorder:
         }
         return Episode(
             obs={name: frames[name] for name in self._spec.groups},
-            images={name: frames[_CAMERA + name] for name in self._spec.images},
+            images={name: frames[_CAMERA_PREFIX + name] for name in self._spec.images},
             states={
                 name: np.stack([row.states[name][world] for row in rows])
                 for name in self._spec.states
@@ -172,7 +172,7 @@ class EpisodeRecorder:
         self._states = {name: _copied(state) for name, state in given.items()}
 
     def _groups(self, obs: Obs) -> dict[str, Array]:
-        cameras = [_CAMERA + name for name in self._spec.images]
+        cameras = [_CAMERA_PREFIX + name for name in self._spec.images]
         return {name: _copied(obs[name]) for name in [*self._spec.groups, *cameras]}
 
     def _forget(self) -> None:
@@ -183,7 +183,7 @@ class EpisodeRecorder:
 
 
 def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpec:
-    """What a data set of an environment's episodes holds: its groups of vectors, and its cameras.
+    """Spec of a data set of an environment's episodes: its groups of vectors, and its cameras.
 
     Args:
         env: The environment.
@@ -201,7 +201,7 @@ def spec_of(env: EnvSpec, states: Mapping[str, int] | None = None) -> DatasetSpe
         judges_success=env.judges_success,
         states=dict(states or {}),
         images={
-            name.removeprefix(_CAMERA): group.shape
+            name.removeprefix(_CAMERA_PREFIX): group.shape
             for name, group in env.groups.items()
             if _is_camera(name, group)
         },
@@ -228,7 +228,7 @@ def _is_camera(name: str, group: GroupSpec) -> bool:
     """RGB of an even size: a video's colours have half its resolution."""
     *size, colours = group.shape
     even = len(size) == 2 and not any(n % 2 for n in size)
-    return name.startswith(_CAMERA) and group.dtype is torch.uint8 and even and colours == 3
+    return name.startswith(_CAMERA_PREFIX) and group.dtype is torch.uint8 and even and colours == 3
 
 
 def _columns(step: EnvStep, *, with_terms: bool) -> dict[str, Array]:

@@ -25,21 +25,21 @@ COLLECTED = "collected_{}.json"
 
 @dataclass(kw_only=True)
 class Repaired:
-    """What was done."""
+    """Result of a repair."""
 
     folder: Path
     """Of the data set that is whole now."""
     episodes: int = 0
     """In it."""
     mended: list[str] = field(default_factory=list)
-    """What was wrong, in sentences; nothing if the data set was whole."""
+    """Faults found, in sentences; none if the data set was whole."""
     lost: list[str] = field(default_factory=list)
-    """What could not be saved, in sentences."""
+    """Losses, in sentences."""
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What is known of the episodes of a file."""
+    """Known facts about the episodes of a file."""
 
     tasks: list[str]
     sources: list[str]

@@ -1,4 +1,4 @@
-"""What the episodes of a data set hold, and in which columns of a table.
+"""Content of the episodes of a data set, and its columns in a table.
 
 The columns follow LeRobotDataset v3.0: names, types, and a scalar instead of a list of one number.
 A LeRobot reader finds observations, actions, rewards and ends of episodes under its own names.
@@ -19,7 +19,7 @@ IMAGES = "observation.images."
 """Before the name of a camera."""
 STATES = "complementary_info.state."
 """Before the name of a part of the simulation's state."""
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_STORABLE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,12 @@ FLAGS = {
 }
 """Field of an `Episode` -> its column."""
 INDEX_COLUMNS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
-"""What LeRobot counts; none of it is experience."""
+"""Counters of LeRobot; none of it is experience."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What every episode of a data set holds: the same for all of them."""
+    """Content of every episode of a data set: the same for all of them."""
 
     groups: Mapping[str, int]
     """Observation groups -> width D; float32 vectors."""
@@ -59,7 +59,7 @@ class DatasetSpec:
     reward_names: tuple[str, ...] = ()
     """Names of the K reward terms; empty where there is only their sum."""
     robot: Mapping[str, Any] | None = field(default=None)
-    """Whose it is, as `RobotSpec.identity` tells it; None where no robot is described."""
+    """Robot, as of `RobotSpec.identity`; None where no robot is described."""
     judges_success: bool = True
     """False where nothing said whether an episode succeeded."""
     images: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
@@ -74,7 +74,7 @@ class DatasetSpec:
             raise DatasetError("a data set needs an observation group, got none")
         widths = {**self.groups, **self.states, "action": self.action_size}
         for name, width in widths.items():
-            if not _NAME.fullmatch(name) or name.startswith("images."):
+            if not _STORABLE_NAME.fullmatch(name) or name.startswith("images."):
                 raise DatasetError(
                     f"observation group '{name}' cannot be stored; expected a vector whose name "
                     "has letters, digits, _ . or -"
@@ -83,7 +83,7 @@ class DatasetSpec:
                 raise DatasetError(f"'{name}' has the width {width}; expected at least 1")
         for name, shape in self.images.items():
             even = len(shape) == 3 and shape[2] == 3 and not any(n < 2 or n % 2 for n in shape[:2])
-            if not _NAME.fullmatch(name) or not even:
+            if not _STORABLE_NAME.fullmatch(name) or not even:
                 raise DatasetError(
                     f"images of camera '{name}' of shape {tuple(shape)} cannot be stored; expected "
                     "an even height and an even width, and 3 colours"
@@ -169,12 +169,12 @@ class DatasetSpec:
         for name, value in mine.items():
             if theirs[name] != value:
                 raise DatasetError(
-                    f"{one} and {two} do not go together: {_FIELDS[name]} {value} there, and "
+                    f"{one} and {two} do not go together: {_FIELD_TITLES[name]} {value} there, and "
                     f"{theirs[name]} here; expected the same"
                 )
 
 
-_FIELDS = {
+_FIELD_TITLES = {
     "groups": "observation groups",
     "action_size": "action size",
     "control_dt": "time step [s]",

@@ -184,7 +184,7 @@ class DatasetWriter:
 
     @property
     def spec(self) -> DatasetSpec:
-        """What the episodes must hold."""
+        """Content that the episodes must have."""
         return self._manifest.spec
 
     @property

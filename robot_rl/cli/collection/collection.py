@@ -42,12 +42,12 @@ from robot_rl.training.runs.provenance import config_hash, git_state, package_ve
 from robot_rl.training.storage.durable import replace_file, storage_errors
 
 _DEFAULTS = ("num_envs=16", "device=cpu")
-_OWN = ("seed", "num_envs", "device", "threads")
+_RUN_FIELDS = ("seed", "num_envs", "device", "threads")
 """Fields of a run that a collection follows, beside its task, robot and environment."""
-_INTERVAL = 5.0
+_PROGRESS_INTERVAL = 5.0
 """Between two lines of progress [s]."""
 _DIGEST_LETTERS = 8
-_DECIDES = ("noise", "bursts", "burst_steps", "noise_seconds", "starts", "words")
+_DECIDING_OPTIONS = ("noise", "bursts", "burst_steps", "noise_seconds", "starts", "words")
 """Options that change what an episode is."""
 
 
@@ -56,7 +56,7 @@ class Stream:
     """Episodes of one command, numbered from 0."""
 
     content: dict[str, Any]
-    """What decides them."""
+    """Settings that decide them."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Stream:
         return config_hash(self.content)[:_DIGEST_LETTERS]
 
     def source(self, expert: str, number: int) -> str:
-        """What is stored with an episode."""
+        """Source that is stored with an episode."""
         return f"{expert} {self.name}/{number}"
 
     def numbers(self, sources: Sequence[str]) -> set[int]:
@@ -110,7 +110,7 @@ def stream_of(
     worlds["schemas"] = {k: v for k, v in worlds["schemas"].items() if k != "learner"}
     return Stream(content={
         "experts": played,
-        **{name: str(getattr(options, name)) for name in _DECIDES},
+        **{name: str(getattr(options, name)) for name in _DECIDING_OPTIONS},
         "seed": config.seed,
         "num_envs": config.num_envs,
         "worlds": worlds,
@@ -138,7 +138,7 @@ class Tally:
         self.lengths.append(episode.num_steps)
 
     def line(self, width: int, *, control_dt: float, judged: bool) -> str:
-        """What came of it."""
+        """Summary of its episodes."""
         if not self.count:
             return f"{self.name:<{width}} played none"
         low, high = wilson_interval(self.successes, self.count)
@@ -192,7 +192,7 @@ class Tallies:
             self.each[attempt.expert].add(attempt.episode)
 
     def lines(self, *, control_dt: float, judged: bool) -> list[str]:
-        """What a person reads in the end."""
+        """Summary of the collection."""
         width = max(8, *(len(one.name) for one in self.each))
         lines = [one.line(width, control_dt=control_dt, judged=judged) for one in self.each]
         if self.given_up:
@@ -208,11 +208,11 @@ def configure(options: CollectOptions, overrides: Sequence[str]) -> RunConfig:
     """
     keys = changed_keys(overrides)
     for key in keys:
-        if key not in (*GROUPS, *_OWN) and not key.startswith(("env.", "task.", "robot.")):
+        if key not in (*GROUPS, *_RUN_FIELDS) and not key.startswith(("env.", "task.", "robot.")):
             raise ConfigError(
                 f"'{key}' changes nothing in a collection; what can be changed are its options "
-                f"({', '.join(vars(options))}), {', '.join(_OWN)}, and fields of task, robot and "
-                "env (task.<field>)"
+                f"({', '.join(vars(options))}), {', '.join(_RUN_FIELDS)}, and fields of task, "
+                "robot and env (task.<field>)"
             )
     found = [config_of(one.expert) for one in read_shares(options.expert)]
     trained = next((one for one in found if one is not None), None)
@@ -319,7 +319,7 @@ class _Collection:
 
     def _progress(self) -> None:
         now = time.monotonic()
-        if now - self._told < _INTERVAL:
+        if now - self._told < _PROGRESS_INTERVAL:
             return
         self._told = now
         tallies = self._tallies
@@ -360,7 +360,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _place(options: CollectOptions) -> Path:
-    """Where the data set goes, or lies."""
+    """Folder of the data set."""
     if not options.out:
         raise ConfigError("out is empty; say where the data set goes, as out=datasets/peg")
     folder = Path(options.out)

@@ -1,4 +1,4 @@
-"""What `collect.py` can be told; loads neither torch nor a simulator."""
+"""Options of `robot-rl collect`; loads neither torch nor a simulator."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from robot_rl.core.errors import ConfigError
 
 @dataclass(kw_only=True)
 class CollectOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     out: str = ""
     """Folder of the data set."""
@@ -36,7 +36,7 @@ class CollectOptions:
     states: bool = False
     """Store the states of the simulation too, for training.snapshots."""
     words: str = ""
-    """What is to be done, in words, stored with every episode; the task's name if empty."""
+    """Task in words, stored with every episode; the task's name if empty."""
     append: bool = False
     """Go on with the data set if it exists."""
 
@@ -66,12 +66,12 @@ class Share:
     """A part of the episodes."""
 
     expert: str
-    """Who plays them."""
+    """Expert that plays them."""
     share: float
 
 
 def read_shares(text: str) -> list[Share]:
-    """Who plays which share of the episodes.
+    """Experts and the share of the episodes that each plays.
 
     Args:
         text: A single name, or names with shares: `scripted:0.5,random:0.5`.

@@ -19,7 +19,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.recorder import EpisodeRecorder, spec_of
 from sim.env import SimEnv
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 _MAX_SEED = 2**31
 """Foreign environments take no larger seeds."""
@@ -78,7 +78,7 @@ class Disturbance:
 
 
 def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | None:
-    """Who tells the states of the worlds; None where none were asked for.
+    """Source of the states of the envs; None where none were asked for.
 
     Raises:
         ConfigError: They were, and this environment does not tell them.
@@ -105,7 +105,7 @@ class Attempt:
     number: int
     """Counted from 0 over all rounds."""
     expert: int
-    """Who played it."""
+    """Index of the expert that played it."""
     episode: Episode | None
     """None where the engine gave the world up."""
 

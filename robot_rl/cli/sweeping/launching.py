@@ -34,19 +34,19 @@ from robot_rl.core.errors import ConfigError, MissingExtraError, unknown_name
 
 SERIAL = "basic"
 """Hydra's name for one job after another in this process."""
-_SLURM = "submitit_slurm"
+_SLURM_LAUNCHER = "submitit_slurm"
 _PACKAGES = {
     "joblib": "hydra-joblib-launcher",
     "submitit_local": "hydra-submitit-launcher",
-    _SLURM: "hydra-submitit-launcher",
+    _SLURM_LAUNCHER: "hydra-submitit-launcher",
 }
-_SESSIONS = 1000
-"""How often a job may be queued again because its time was up; submitit's default is never."""
+_MAX_SESSIONS = 1000
+"""Times a job may be queued again because its time was up; submitit's default is never."""
 _EARLY_SECONDS = 60
 """Slurm's warnings come so much too early at most (sbatch(1), --signal)."""
 _BEGINNING_SECONDS = 60
 """Of a job, in which there may be nothing to save yet."""
-_QUIET = (
+_SILENT_OVERRIDES = (
     "hydra.output_subdir=null",  # a run says by itself what it was told
     "hydra.job.chdir=false",
     "hydra.sweep.subdir=.",
@@ -114,7 +114,7 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
     """
     ConfigStore.instance().store(name="sweep_job", node={"job": 0})
     place = str(folder.absolute()).replace("'", "\\'")
-    lines = [*_defaults(wishes), *wishes, *_QUIET, f"hydra.sweep.dir='{place}'"]
+    lines = [*_defaults(wishes), *wishes, *_SILENT_OVERRIDES, f"hydra.sweep.dir='{place}'"]
     with (
         _saving_on_interrupt(),
         initialize_config_dir(str(CONFIGS.absolute()), version_base="1.3", job_name="train"),
@@ -142,10 +142,10 @@ def launch(worker: Worker, wishes: Sequence[str], folder: Path) -> str:
 
 
 def _defaults(wishes: Sequence[str]) -> list[str]:
-    """What we say differently from Hydra where nobody says anything."""
+    """Defaults of ours that differ from Hydra's."""
     field = "hydra.launcher.max_num_timeout="
     asked = any(text.startswith(field) for text in wishes)
-    return [] if asked or launcher_name(wishes) != _SLURM else [f"{field}{_SESSIONS}"]
+    return [] if asked or launcher_name(wishes) != _SLURM_LAUNCHER else [f"{field}{_MAX_SESSIONS}"]
 
 
 def _check_time(launcher: Mapping[str, Any]) -> None:
@@ -202,7 +202,7 @@ def _saving_on_interrupt() -> Iterator[None]:
 
 
 def _leads(process: int) -> bool:
-    """Whether a process that may have ended meanwhile leads a session of its own."""
+    """True if a process, which may have ended meanwhile, leads a session of its own."""
     try:
         return os.getsid(process) == process
     except ProcessLookupError:

@@ -27,9 +27,9 @@ class Job:
     number: int
     """Counted from 1."""
     overrides: tuple[str, ...]
-    """What `robot-rl train` is told."""
+    """Overrides for `robot-rl train`."""
     name: str
-    """What it is told and others are not, such as `seed=1 learner.n_step=3`."""
+    """Overrides that other jobs do not have, such as `seed=1 learner.n_step=3`."""
     config: RunConfig
     """The run that is asked for."""
     asked: str

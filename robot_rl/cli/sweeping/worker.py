@@ -1,4 +1,4 @@
-"""What a launcher runs wherever it places a job: the command, in a process of its own.
+"""Worker that a launcher runs wherever it places a job: the command, in a process of its own.
 
 A process of its own, because what kills one job (memory, a driver) must not take with it the worker
 that runs the next. Needs the standard library only: nothing else is imported beside the launcher.
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
-"""How queues say that a job's time is nearly over, or that it is moved."""
+_WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals by which queues say that a job's time is nearly over, or that it is moved."""
 
-_AGAIN = {"once=false": "once=true"}
-"""What a job is told in its first session alone, and what later."""
+_LATER_OVERRIDES = {"once=false": "once=true"}
+"""Overrides of a job's first session alone -> those of later sessions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class Worker:
     commands: Sequence[Sequence[str]]
     """One per job."""
     labels: Sequence[str]
-    """What is said of them, such as `[2/3] seed=1`."""
+    """Labels in messages, such as `[2/3] seed=1`."""
     logs: Sequence[str]
     """Files that take what they say."""
     folder: str
-    """Where they run."""
+    """Working directory."""
 
     def __call__(self, config: Any) -> int:
         """Run the job that `config.job` names; returns its exit code."""
@@ -44,7 +44,7 @@ class Worker:
         command = self.commands[number]
         with Path(log).open("ab") as output:
             if output.tell():  # its queue took it back: it goes on with the run that it has begun
-                command = [_AGAIN.get(word, word) for word in command]
+                command = [_LATER_OVERRIDES.get(word, word) for word in command]
             code = _wait(command, self.folder, output)
         how = "ended" if code == 0 else f"failed with exit code {code}, see {log}"
         print(f"{label}: {how}", flush=True)
@@ -84,10 +84,10 @@ def _wait(command: Sequence[str], folder: str, output: Any) -> int:
 
 @dataclass(kw_only=True)
 class _Warned:
-    """What a queue has said meanwhile."""
+    """Warnings of a queue."""
 
     listeners: dict[int, Callable[[int, Any], Any]]
-    """Who listened before, by signal."""
+    """Previous handlers, by signal."""
     number: int | None = None
     """The first signal that came."""
     job: "subprocess.Popen[bytes] | None" = None
@@ -106,7 +106,7 @@ def _heard() -> Iterator[_Warned]:
     """Warnings are taken note of meanwhile, where somebody listened to them."""
     listeners: dict[int, Callable[[int, Any], Any]] = {}
     if threading.current_thread() is threading.main_thread():
-        found = {number: signal.getsignal(number) for number in _WARNINGS}
+        found = {number: signal.getsignal(number) for number in _WARNING_SIGNALS}
         listeners = {number: one for number, one in found.items() if callable(one)}
     warned = _Warned(listeners=listeners)
     for number in listeners:

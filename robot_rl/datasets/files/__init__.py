@@ -1,1 +1,1 @@
-"""How a data set of episodes lies on the disk: tables, the manifest, and what LeRobot reads."""
+"""Files of a data set of episodes: tables, the manifest, and those that LeRobot reads."""

@@ -24,28 +24,28 @@ CHUNK_FILES = 1000
 """Files in a folder `chunk-*`."""
 DATA_MEGABYTES = 64
 """Files are closed at about this size where many episodes are written at once."""
-_DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-_EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+_EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 
 Statistics = dict[str, dict[str, list[float]]]
 """Column -> min, max, mean, std and count, as LeRobot keeps them."""
 
 
 def data_path(number: int) -> str:
-    """Where the frames of an addition lie."""
-    return _DATA.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
+    """Path of the frames of an addition."""
+    return _DATA_PATH.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
 
 
 def episodes_path(number: int) -> str:
-    """Where the table of episodes of an addition lies."""
-    return _EPISODES.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
+    """Path of the table of episodes of an addition."""
+    return _EPISODES_PATH.format(chunk_index=number // CHUNK_FILES, file_index=number % CHUNK_FILES)
 
 
 def video_path(camera: str, number: int) -> str:
-    """Where the images of a camera in an addition lie."""
+    """Path of the images of a camera in an addition."""
     chunk, file = divmod(number, CHUNK_FILES)
-    return _VIDEO.format(video_key=IMAGES + camera, chunk_index=chunk, file_index=file)
+    return _VIDEO_PATH.format(video_key=IMAGES + camera, chunk_index=chunk, file_index=file)
 
 
 def derived_files(
@@ -62,7 +62,7 @@ def derived_files(
     """
     return {
         INFO: _json(_info(spec, episodes, frames, len(tasks))),
-        TASKS: encode([{"task_index": np.arange(len(tasks)), "task": list(tasks) or _NONE}],
+        TASKS: encode([{"task_index": np.arange(len(tasks)), "task": list(tasks) or _NO_TASKS}],
                       index="task"),
         STATS: _json(statistics),
     }  # fmt: skip
@@ -122,7 +122,7 @@ def episodes_table(
 
 
 def features(spec: DatasetSpec) -> dict[str, dict[str, Any]]:
-    """What LeRobot calls features: type, shape and names of every column."""
+    """Features, as LeRobot calls them: type, shape and names of every column."""
     told: dict[str, dict[str, Any]] = {
         name: {
             "dtype": column.dtype,
@@ -160,8 +160,8 @@ def _info(spec: DatasetSpec, episodes: int, frames: int, tasks: int) -> dict[str
         "video_files_size_in_mb": DATA_MEGABYTES,
         "fps": spec.rate,
         "splits": {"train": f"0:{episodes}"},
-        "data_path": _DATA,
-        "video_path": _VIDEO if spec.images else None,
+        "data_path": _DATA_PATH,
+        "video_path": _VIDEO_PATH if spec.images else None,
         "features": features(spec),
     }
 
@@ -170,7 +170,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, indent=1).encode() + b"\n"
 
 
-_NONE = np.array([], dtype=np.str_)
+_NO_TASKS = np.array([], dtype=np.str_)
 
 
 def statistics_of(episode: Episode) -> Statistics:

@@ -22,8 +22,8 @@ MANIFEST = Path("meta/manifest.jsonl")
 FORMAT = 1
 """Of the manifest; a reader refuses later ones."""
 _READ_ATTEMPTS = 100
-"""How often a writer may be faster than a reader."""
-_BEGIN = hashlib.sha256(b"robot_rl episodes").hexdigest()
+"""Attempts of a reader while a writer is faster."""
+_FIRST_DIGEST = hashlib.sha256(b"robot_rl episodes").hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Addition:
     data: FileEntry
     """Their frames, one row group each."""
     episodes: FileEntry
-    """What LeRobot keeps of each episode."""
+    """Rows about each episode, as LeRobot keeps them."""
     lengths: list[int]
     """Steps T of each."""
     tasks: list[str]
@@ -65,7 +65,7 @@ class Addition:
 
 @dataclass
 class Manifest:
-    """What a manifest says."""
+    """Content of a manifest."""
 
     spec: DatasetSpec
     digest: str
@@ -76,7 +76,7 @@ class Manifest:
     size: int = 0
     """Bytes of its whole lines."""
     torn: bool = False
-    """Whether a line follows that was not written to its end."""
+    """True if a line follows that was not written to its end."""
 
     @property
     def num_steps(self) -> int:
@@ -109,7 +109,7 @@ def is_dataset(folder: Path) -> bool:
     return (folder / MANIFEST).exists() or (folder / "meta/info.json").exists()
 
 
-def encode_line(entry: Mapping[str, Any], before: str = _BEGIN) -> bytes:
+def encode_line(entry: Mapping[str, Any], before: str = _FIRST_DIGEST) -> bytes:
     """A line that follows the line whose digest is `before`."""
     text = json.dumps(entry, separators=(",", ":"))
     return f"{_chained(before, text)} {text}\n".encode()
@@ -131,7 +131,7 @@ def read_manifest(folder: Path) -> Manifest:
     *lines, rest = content.split(b"\n")
     if not lines:
         raise DatasetError(f"the manifest {path} is cut off in its first line; {_repair(folder)}")
-    digest, entries = _BEGIN, []
+    digest, entries = _FIRST_DIGEST, []
     for number, line in enumerate(lines, 1):
         digest, text = _checked(line, digest, f"{path}, line {number}", folder)
         entries.append(json.loads(text))

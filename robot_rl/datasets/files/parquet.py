@@ -16,8 +16,8 @@ from robot_rl.core.errors import DatasetError
 
 Table = Mapping[str, NDArray[Any] | Sequence[Any]]
 """Columns by name: (n,) or (n, width) arrays, or lists of strings or of lists."""
-_NOTE = b"robot_rl"
-_PART = 4 << 20
+_NOTE_KEY = b"robot_rl"
+_PART_BYTES = 4 << 20
 """Bytes of the rows that `ParquetTables.parts` gives at once."""
 
 
@@ -35,7 +35,7 @@ def encode(
     writer: pq.ParquetWriter | None = None
     for columns in tables:
         table = pa.table({name: _to_arrow(column) for name, column in columns.items()})
-        about = {} if note is None else {_NOTE: json.dumps(note).encode()}
+        about = {} if note is None else {_NOTE_KEY: json.dumps(note).encode()}
         if index:
             about[b"pandas"] = json.dumps(_pandas(columns, index)).encode()
         table = table.replace_schema_metadata(about or None)
@@ -86,9 +86,9 @@ class ParquetTables:
 
     @property
     def note(self) -> Any:
-        """What `encode` kept in the file; None if there is nothing."""
+        """Note that `encode` kept in the file; None if there is none."""
         try:
-            return json.loads((self._schema.metadata or {})[_NOTE])
+            return json.loads((self._schema.metadata or {})[_NOTE_KEY])
         except (KeyError, ValueError):
             return None
 
@@ -114,7 +114,7 @@ class ParquetTables:
             with _sentence(self.path):
                 each = self._file.metadata.row_group(group).total_byte_size / max(1, rows)
                 batches = self._file.iter_batches(
-                    batch_size=max(1, int(_PART / max(1.0, each))), row_groups=[group],
+                    batch_size=max(1, int(_PART_BYTES / max(1.0, each))), row_groups=[group],
                     columns=list(columns), use_threads=False,
                 )  # fmt: skip
             while True:
@@ -209,7 +209,7 @@ def _repeating(schema: pa.Schema) -> list[str]:
 
 
 def _pandas(columns: Table, index: str) -> dict[str, Any]:
-    """What pandas keeps about a frame, see "Storing pandas DataFrame objects in Apache Parquet"."""
+    """Metadata of pandas, see "Storing pandas DataFrame objects in Apache Parquet"."""
     kinds = {
         name: ("int64", "int64") if isinstance(column, np.ndarray) else ("unicode", "object")
         for name, column in columns.items()

@@ -27,7 +27,7 @@ _OPTIONS = {
 }  # fmt: skip
 """The same frames make the same file. x264's macroblock tree, of no use where every second frame is
 a key frame, made another one in 5 of 1,560 encodings; without it none of 2,400 differed."""
-_FINEST = 1_000_000
+_MAX_DENOMINATOR = 1_000_000
 """Largest denominator of a frame rate."""
 
 
@@ -39,7 +39,7 @@ def encode(parts: Iterable[Images], rate: float) -> bytes:
         rate: Frames per second.
     """
     out = io.BytesIO()
-    each = Fraction(rate).limit_denominator(_FINEST)
+    each = Fraction(rate).limit_denominator(_MAX_DENOMINATOR)
     with av.open(out, "w", format="mp4") as film:
         stream: Any = None
         for images in parts:
@@ -71,7 +71,7 @@ def decode(path: Path, rate: float, first: int, count: int) -> Images:
     with _sentence(path), av.open(str(path)) as film:
         stream = film.streams.video[0]
         assert stream.time_base is not None
-        ticks = 1 / (stream.time_base * Fraction(rate).limit_denominator(_FINEST))
+        ticks = 1 / (stream.time_base * Fraction(rate).limit_denominator(_MAX_DENOMINATOR))
         film.seek(round(first * ticks), stream=stream)  # to the key frame at it or before it
         for frame in film.decode(stream):
             if frame.pts is not None and round(frame.pts / ticks) >= first:

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class Done(StrEnum):
-    """What a `done` stands for that does not say whether the task or a time limit ended it."""
+    """Meaning of a `done` that does not say whether the task or a time limit ended it."""
 
     terminated = "terminated"
     truncated = "truncated"
@@ -26,7 +26,7 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportChoices:
-    """What the data of others do not say, or say in another way."""
+    """Settings that foreign data do not contain, or express differently."""
 
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Observation group -> keys of theirs that make it, side by side; empty takes each key as a
@@ -34,13 +34,13 @@ class ImportChoices:
     control_dt: float | None = None
     """Time between two actions [s]; None takes what the data say."""
     action_range: tuple[float, float] | None = None
-    """What -1 and 1 stand for in their actions; None if these lie in [-1, 1] already."""
+    """Values of their actions for -1 and 1; None if these lie in [-1, 1] already."""
     done: Done = Done.terminated
-    """What their `done` stands for."""
+    """Meaning of their `done`."""
     task: str = ""
-    """What was to be done, where the data do not say."""
+    """Task in words, where the data do not say."""
     robot: Mapping[str, Any] | None = None
-    """Whose the data are, as `RobotSpec.identity` tells it; None takes what the data say."""
+    """Robot, as of `RobotSpec.identity`; None takes the one that the data name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,15 @@ class RawEpisode:
     more: Mapping[str, Array] = field(default_factory=dict[str, Array])
     """Further fields of an `Episode` that the data have."""
     task: str = ""
-    """What was to be done, if the data say so."""
+    """Task in words, if the data say so."""
     digest: str = ""
     """`Episode.digest` of the one that was exported; empty for those of others."""
     digest_place: str = "the attribute 'robot_rl_sha256'"
-    """Where the data keep it, for messages."""
+    """Place in the data, for messages."""
 
 
 DIGEST = "robot_rl_sha256"
-"""Where exports keep the digest of an episode."""
+"""Key under which exports keep the digest of an episode."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Source:
     reward_names: tuple[str, ...] = ()
     """Of the reward terms, if the data have terms and name them."""
     notes: list[str] = field(default_factory=list)
-    """What is left out, in sentences; complete when the last episode was read."""
+    """Sentences about what is left out; complete when the last episode was read."""
 
 
 def imported(source: Source, choices: ImportChoices) -> tuple[DatasetSpec, Iterator[Episode]]:
@@ -120,7 +120,7 @@ def without_successor(frames: Mapping[str, Array], terminated: bool) -> dict[str
 
 
 def cut_at_done(done: Array, meaning: Done) -> tuple[int, Flags, Flags]:
-    """Where an episode of (T,) `done` ends: steps, terminated, truncated.
+    """End of an episode of (T,) `done`: steps, terminated, truncated.
 
     Some set `done` from a success on, while the demonstration goes on: as a termination, the first
     one ends the episode; as a truncation, the last step does.
@@ -282,8 +282,8 @@ def _spec(sample: Episode, source: Source, choices: ImportChoices, where: str) -
         robot=choices.robot or (own.robot if own else None),
         judges_success=own.judges_success if own else bool(sample.success.any()),
     )
-    return replace(own, **{k: getattr(spec, k) for k in _CHOSEN}) if own else spec
+    return replace(own, **{k: getattr(spec, k) for k in _CHANGEABLE}) if own else spec
 
 
-_CHOSEN = ("groups", "action_size", "control_dt", "robot")
-"""What a choice may change of a data set that was exported from one of ours."""
+_CHANGEABLE = ("groups", "action_size", "control_dt", "robot")
+"""Fields that a choice may change of a data set that was exported from one of ours."""

@@ -1,4 +1,4 @@
-"""Which format a file or folder has, and who reads and writes it."""
+"""Formats of data sets: recognise, read and write them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ from robot_rl.training.storage.durable import discard
 
 
 class Format(StrEnum):
-    """What a data set can be stored as."""
+    """Formats that a data set can be stored in."""
 
     episodes = "episodes"
     """Ours, which LeRobot reads."""

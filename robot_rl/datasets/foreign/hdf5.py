@@ -43,7 +43,7 @@ class Hdf5File:
             return [_text(name) for name, one in group.items() if isinstance(one, h5py.Group)]
 
     def has(self, path: str) -> bool:
-        """Whether something of that name is there."""
+        """True if something of that name is there."""
         with self._sentence(path):
             return path in self._file
 
@@ -86,7 +86,7 @@ class Hdf5File:
             return np.asarray(value[()])
 
     def attributes(self, path: str = "/") -> dict[str, Any]:
-        """What is noted at a group or an array; text as strings."""
+        """Attributes of a group or an array; text as strings."""
         with self._sentence(path):
             attributes = self._file[path].attrs.items()
             return {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes}
@@ -182,7 +182,7 @@ class _Disk(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self._file = path.open("w+b", buffering=0)
         self.refusal: OSError | None = None
-        """What the disk said first; nothing was written since."""
+        """First error of the disk; nothing was written since."""
 
     def write(self, content: Any) -> int:
         start, done = self._file.tell(), 0

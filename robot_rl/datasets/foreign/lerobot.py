@@ -29,20 +29,27 @@ from robot_rl.datasets.foreign.assembly import (
 )
 from robot_rl.datasets.spec import FLAGS, OBSERVATION, STATES, DatasetSpec
 
-_ACTED = "complementary_info.acted"
-"""Where it is, the data were ours: the last frame has no action, and ends are told apart."""
-_THEIRS = {"success": "next.success", "intervened": "complementary_info.is_intervention"}
-_OURS = {
+_ACTED_COLUMN = "complementary_info.acted"
+"""Column of our own data: the last frame has no action, and ends are told apart."""
+_THEIR_COLUMNS = {"success": "next.success", "intervened": "complementary_info.is_intervention"}
+_OUR_COLUMNS = {
     **FLAGS,
     "reward_terms": "next.reward_terms",
     "policy_version": "complementary_info.policy_version",
     "stamp_ns": "complementary_info.stamp_ns",
 }
-_COUNTS = ("episode_index", "frame_index")
-_WANTED = ("timestamp", "task_index", "next.reward", "next.done", _ACTED, *_OURS.values())
-_SAID = ("next.reward", "next.done", "task_index", "timestamp")
+_COUNTERS = ("episode_index", "frame_index")
+_WANTED_COLUMNS = (
+    "timestamp",
+    "task_index",
+    "next.reward",
+    "next.done",
+    _ACTED_COLUMN,
+    *_OUR_COLUMNS.values(),
+)
+_OPTIONAL_COLUMNS = ("next.reward", "next.done", "task_index", "timestamp")
 """Columns that are read where the info names them."""
-_KINDS = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|audio|language")
+_KNOWN_DTYPES = re.compile(r"(float|u?int)(8|16|32|64)|bool|image|video|string|audio|language")
 """Types of features that LeRobot knows."""
 
 
@@ -68,9 +75,9 @@ def read_lerobot(folder: Path, choices: ImportChoices) -> Source:
         left.append("there is no 'next.reward': all rewards are 0")
     files = sorted(folder.glob("data/*/*.parquet"))
     _check_files(folder, files, info)
-    wanted = [*keys, "action", *_COUNTS, *(n for n in _WANTED if n in features)]
+    wanted = [*keys, "action", *_COUNTERS, *(n for n in _WANTED_COLUMNS if n in features)]
     terms = features.get("next.reward_terms", {}).get("names") or ()
-    ours = _ACTED in features
+    ours = _ACTED_COLUMN in features
     groups = {name.removeprefix(OBSERVATION) for name in keys}
     source = Source(
         folder, control_dt=1 / float(info["fps"]), notes=left, count=_count(info),
@@ -97,7 +104,7 @@ def _episodes(
         check_frames(columns, 1 / (source.control_dt or 1), where)
         check_widths(columns, widths, where)
         task = _task(columns, tasks, where)
-        if _ACTED in columns:
+        if _ACTED_COLUMN in columns:
             yield _ours(columns, keys, where, task, digest if whole else "")
         else:
             yield _theirs(columns, keys, choices, where, task)
@@ -120,7 +127,7 @@ def _theirs(
         reward=columns.get("next.reward", np.zeros(rows))[:steps],
         terminated=terminated[:steps],
         truncated=truncated[:steps],
-        more={f: columns[n].reshape(-1)[:steps] for f, n in _THEIRS.items() if n in columns},
+        more={f: columns[n].reshape(-1)[:steps] for f, n in _THEIR_COLUMNS.items() if n in columns},
         task=task,
     )
 
@@ -129,10 +136,12 @@ def _ours(
     columns: dict[str, Array], keys: list[str], where: str, task: str, digest: str
 ) -> RawEpisode:
     """An episode of ours, whose manifest was lost on its way through the tools of others."""
-    missing = [name for name in _OURS.values() if name not in columns]
+    missing = [name for name in _OUR_COLUMNS.values() if name not in columns]
     if missing not in ([], ["next.reward_terms"]):
-        raise DatasetError(f"{where} has '{_ACTED}', but no '{missing[0]}'; expected both or none")
-    more = {field: columns[name][:-1] for field, name in _OURS.items() if name in columns}
+        raise DatasetError(
+            f"{where} has '{_ACTED_COLUMN}', but no '{missing[0]}'; expected both or none"
+        )
+    more = {field: columns[name][:-1] for field, name in _OUR_COLUMNS.items() if name in columns}
     return RawEpisode(
         where=where,
         frames={k.removeprefix(OBSERVATION): columns[k] for k in keys},
@@ -140,7 +149,7 @@ def _ours(
         reward=columns["next.reward"][:-1],
         terminated=more.pop("terminated"),
         truncated=more.pop("truncated"),
-        more={**more, "stamp_ns": columns[_OURS["stamp_ns"]]},
+        more={**more, "stamp_ns": columns[_OUR_COLUMNS["stamp_ns"]]},
         task=task, digest=digest, digest_place="the metadata 'robot_rl' of the Parquet file",
     )  # fmt: skip
 
@@ -166,7 +175,7 @@ def _info(folder: Path) -> dict[str, Any]:
         _ = 1 / float(info["fps"]), int(info["total_frames"])
         for name, one in info["features"].items():
             _ = tuple(one.get("names") or ()), [int(n) for n in one.get("shape") or ()]
-            if not _KINDS.fullmatch(one["dtype"]):
+            if not _KNOWN_DTYPES.fullmatch(one["dtype"]):
                 raise ValueError(f"'{name}' is of type '{one['dtype']}', which LeRobot has not")
         _ = int(info.get("total_episodes", 0)), int(info.get("total_tasks", 0))
     except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -188,7 +197,9 @@ def _check_files(folder: Path, files: list[Path], info: Mapping[str, Any]) -> No
     for path in files:
         with ParquetTables(path) as tables:
             found += sum(tables.rows)
-            names = (n for n in tables.columns if n in _SAID and n not in info["features"])
+            names = (
+                n for n in tables.columns if n in _OPTIONAL_COLUMNS and n not in info["features"]
+            )
             unnamed += [(name, path) for name in names]
     if found != total:
         raise DatasetError(
@@ -228,9 +239,9 @@ def _task(columns: dict[str, Array], tasks: Mapping[int, str], where: str) -> st
     return tasks[index]
 
 
-_BUFFER = 1 << 20
+_BUFFER_BYTES = 1 << 20
 """Bytes of a column that are read at once: others have row groups of whole files."""
-_SLACK = 0.5
+_MAX_JITTER = 0.5
 """Frames may be this part of a period early or late."""
 
 
@@ -239,7 +250,7 @@ def by_episode(files: list[Path], wanted: list[str]) -> Iterator[tuple[int, dict
     waiting: list[dict[str, Array]] = []
     number, digest = -1, ""
     for path in files:
-        with ParquetTables(path, buffer=_BUFFER) as tables:
+        with ParquetTables(path, buffer=_BUFFER_BYTES) as tables:
             missing = [name for name in wanted if name not in tables.columns]
             if missing:
                 raise DatasetError(
@@ -278,7 +289,7 @@ def check_frames(columns: dict[str, Array], rate: float, where: str) -> None:
             "missing or twice there"
         )
     apart = np.diff(columns.get("timestamp", np.zeros(0)).astype(np.float64).reshape(-1))
-    wrong = np.abs(apart * rate - 1) > _SLACK
+    wrong = np.abs(apart * rate - 1) > _MAX_JITTER
     if wrong.any():
         step = int(np.argmax(wrong)) + 1
         raise DatasetError(

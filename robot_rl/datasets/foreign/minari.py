@@ -20,11 +20,11 @@ from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import replace_file
 
 _MAIN, _METADATA = "main_data.hdf5", "metadata.json"
-_VERSION = "0.5.4"
-"""Whose layout is written."""
-_MORE = "infos/robot_rl"
-"""Where what Minari has no place for is kept."""
-_FIELDS = ("reward_terms", "success", "valid", "intervened", "policy_version", "stamp_ns")
+_MINARI_VERSION = "0.5.4"
+"""Version of Minari whose layout is written."""
+_OWN_GROUP = "infos/robot_rl"
+"""Group for fields that Minari has no place for."""
+_OWN_FIELDS = ("reward_terms", "success", "valid", "intervened", "policy_version", "stamp_ns")
 
 
 def is_minari(path: Path) -> bool:
@@ -61,7 +61,9 @@ def _episodes(file: Hdf5File, source: Source) -> Iterator[RawEpisode]:
                 raise DatasetError(f"{where} has no 'observations'; expected arrays of that name")
             action, about = file.array(f"{name}/actions", where), file.attributes(name)
             check_told(where, about.get("total_steps"), len(action))
-            more = {k: v for k, v in file.arrays(f"{name}/{_MORE}").items() if k in _FIELDS}
+            more = {
+                k: v for k, v in file.arrays(f"{name}/{_OWN_GROUP}").items() if k in _OWN_FIELDS
+            }
             if not more and file.has(f"{name}/infos") and not source.notes:
                 source.notes.append("the infos of the episodes are left out")
             yield RawEpisode(
@@ -112,15 +114,15 @@ def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], nam
             file.write(f"{group}/rewards", one.reward)
             file.write(f"{group}/terminations", one.terminated)
             file.write(f"{group}/truncations", one.truncated)
-            for key in _FIELDS:
+            for key in _OWN_FIELDS:
                 if getattr(one, key) is not None:
-                    file.write(f"{group}/{_MORE}/{key}", getattr(one, key))
+                    file.write(f"{group}/{_OWN_GROUP}/{key}", getattr(one, key))
             count, steps = number + 1, steps + one.num_steps
         file.note("/", {"robot_rl_episodes": count})
     spaces = {key: _box(width, -np.inf, np.inf) for key, width in sorted(spec.groups.items())}
     metadata = {
         "dataset_id": name if re.search(r"-v\d+$", name) else f"{name}-v0",
-        "minari_version": _VERSION,
+        "minari_version": _MINARI_VERSION,
         "data_format": "hdf5",
         "total_episodes": count,
         "total_steps": steps,

@@ -27,32 +27,33 @@ from robot_rl.datasets.foreign.assembly import Array, RawEpisode, Source, withou
 from robot_rl.datasets.spec import DatasetSpec
 from robot_rl.training.storage.durable import discard, storage_errors
 
-_PART = 4 << 20
+_PART_BYTES = 4 << 20
 """Bytes of all arrays that are read at once."""
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_DAMAGE = (
+_DAMAGE_ERRORS = (
     OSError, ValueError, EOFError, LookupError, RuntimeError, MemoryError, OverflowError, TypeError,
     SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error,
 )  # fmt: skip
-"""What numpy and zipfile raise at damaged files; NotImplementedError is a RuntimeError."""
+"""Errors of numpy and zipfile at damaged files; NotImplementedError is a RuntimeError."""
 _OBS, _NEXT = "observations", "next_observations"
-_MORE = ("reward_terms", "success", "valid", "intervened", "policy_version")
-_ROWS = (
-    "actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", "task_index", *_MORE
-)  # fmt: skip
-_NAMES = {"terminations": "terminals", "truncations": "timeouts", "next_obs": _NEXT, "obs": _OBS}
+_OWN_ARRAYS = ("reward_terms", "success", "valid", "intervened", "policy_version")
+_ROW_ARRAYS = (
+    *("actions", "rewards", "terminals", "timeouts", "stamp_ns", "next_stamp_ns", "task_index"),
+    *_OWN_ARRAYS,
+)
+_ALIASES = {"terminations": "terminals", "truncations": "timeouts", "next_obs": _NEXT, "obs": _OBS}
 """Other names that are in use for the same."""
 _Rows = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file says about one of its arrays."""
+    """Header of one of a file's arrays."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
-    """Whether columns lie behind one another instead of rows."""
+    """True if columns lie behind one another instead of rows."""
 
 
 class NpzFile:
@@ -73,7 +74,7 @@ class NpzFile:
                     )
             self._zip = zipfile.ZipFile(path)
             self.arrays: dict[str, Stored] = {}
-            """What is in it, by name."""
+            """Arrays of the file, by name."""
             for entry in self._zip.namelist():
                 name, ending, rest = entry.partition(".npy")
                 if not ending or rest:
@@ -104,7 +105,7 @@ class NpzFile:
         held = {n: self.whole(n) for n, one in told.items() if one.fortran and len(one.shape) > 1}
         widths = {name: math.prod(one.shape[1:]) for name, one in told.items()}
         each = sum(widths[name] * one.dtype.itemsize for name, one in told.items())
-        step = max(1, _PART // max(1, each))
+        step = max(1, _PART_BYTES // max(1, each))
         with ExitStack() as stack:
             with self._sentence():
                 members = {n: stack.enter_context(self._member(n)) for n in names if n not in held}
@@ -154,7 +155,7 @@ class NpzFile:
             yield
         except FileNotFoundError:
             raise DatasetError(f"the file {self.path} is missing") from None
-        except _DAMAGE as error:
+        except _DAMAGE_ERRORS as error:
             if isinstance(error, DatasetError):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -245,13 +246,13 @@ def read_arrays(path: Path) -> Source:
         DatasetError: It is missing, damaged, holds Python objects, or an array is missing.
     """
     file = NpzFile(path)
-    named = {_NAMES.get(name, name): name for name in file.arrays}
+    named = {_ALIASES.get(name, name): name for name in file.arrays}
     note = str(file.whole("robot_rl")) if "robot_rl" in named else None
     own = DatasetSpec.from_note(note, path)
     rows = {
         name: theirs
         for name, theirs in named.items()
-        if _is(name, _OBS) or _is(name, _NEXT) or name in _ROWS
+        if _is(name, _OBS) or _is(name, _NEXT) or name in _ROW_ARRAYS
     }
     for needed in (_OBS, "actions", "rewards", "terminals"):
         if not any(_is(name, needed) for name in rows):
@@ -331,7 +332,7 @@ def _flag(rows: _Rows, name: str) -> Array:
 
 
 def _parted(before: _Rows, after: _Rows) -> Array:
-    """Which rows do not follow those before them: there an episode ends, whatever the file says."""
+    """Rows that do not follow those before them: there an episode ends, whatever the file says."""
     parted = np.zeros(len(after["actions"]), bool)
     for name, value in after.items():
         successor = name.replace(_OBS, _NEXT, 1)
@@ -350,7 +351,7 @@ def _episode(where: str, rows: _Rows, tasks: Sequence[str], single: str) -> RawE
         frames = without_successor(frames, terminated)
     steps = len(next(iter(frames.values()))) - 1
     last = np.arange(steps) == steps - 1
-    more = {name: rows[name][:steps] for name in _MORE if name in rows}
+    more = {name: rows[name][:steps] for name in _OWN_ARRAYS if name in rows}
     if "stamp_ns" in rows and "next_stamp_ns" in rows and steps:
         more["stamp_ns"] = np.append(rows["stamp_ns"][:steps], rows["next_stamp_ns"][steps - 1])
     return RawEpisode(
@@ -394,7 +395,7 @@ def write_arrays(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) -> 
 
 def _columns(one: Episode, task: int, single: bool) -> dict[str, Array]:
     named = {"" if single else f".{name}": value for name, value in one.obs.items()}
-    more = {name: getattr(one, name) for name in _MORE if getattr(one, name) is not None}
+    more = {name: getattr(one, name) for name in _OWN_ARRAYS if getattr(one, name) is not None}
     return {
         **{_OBS + name: value[:-1] for name, value in named.items()},
         **{_NEXT + name: value[1:] for name, value in named.items()},

@@ -28,8 +28,8 @@ from robot_rl.datasets.foreign.assembly import (
 from robot_rl.datasets.foreign.hdf5 import Hdf5File, Hdf5Writer
 from robot_rl.datasets.spec import FLAGS, DatasetSpec
 
-_FIELDS = ("reward_terms", *FLAGS, "policy_version", "stamp_ns")
-"""What our own exports hold beside what robomimic reads."""
+_OWN_FIELDS = ("reward_terms", *FLAGS, "policy_version", "stamp_ns")
+"""Fields of our own exports beside those that robomimic reads."""
 
 
 def read_robomimic(path: Path, choices: ImportChoices) -> Source:
@@ -70,7 +70,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
     after = _vectors(file.arrays(f"{group}/next_obs"), source)
     arrays = {
         key: file.array(f"{group}/{key}", where)
-        for key in ("rewards", "dones", *_FIELDS)
+        for key in ("rewards", "dones", *_OWN_FIELDS)
         if key in ("rewards", "dones") or file.has(f"{group}/{key}")
     }
     stamps = arrays.pop("stamp_ns", None)
@@ -86,7 +86,7 @@ def _demonstration(file: Hdf5File, name: str, source: Source, choices: ImportCho
         obs, {k: v[:steps] for k, v in after.items()}, bool(terminated[-1:].any()), where
     )
     steps = len(next(iter(frames.values()))) - 1
-    more = {key: value[:steps] for key, value in arrays.items() if key in _FIELDS}
+    more = {key: value[:steps] for key, value in arrays.items() if key in _OWN_FIELDS}
     if stamps is not None:
         more["stamp_ns"] = stamps
     return RawEpisode(
@@ -154,7 +154,7 @@ def write_robomimic(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) 
             file.write(f"{group}/actions", one.action)
             file.write(f"{group}/rewards", one.reward)
             file.write(f"{group}/dones", (one.terminated | one.truncated).astype(np.int64))
-            for key in _FIELDS:
+            for key in _OWN_FIELDS:
                 if getattr(one, key) is not None:
                     file.write(f"{group}/{key}", getattr(one, key))
             count, total = number + 1, total + one.num_steps

@@ -28,7 +28,8 @@ from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
 _logger = logging.getLogger(__name__)
-_START = "robot_rl.training.start"
+_START, _MEMORY = "robot_rl.training.start", "sim.physics.warp_memory"
+"""Loggers whose messages are shown before the run begins."""
 
 
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
@@ -46,7 +47,9 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
 
 
 def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
-    parts, asked = build_run(config, ranks), asked_hash(config)
+    asked = asked_hash(config)
+    with log_to_stdout(_MEMORY):
+        parts = build_run(config, ranks)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
     name = run_name(config, chosen)
@@ -75,7 +78,8 @@ def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, rank
     Returns:
         Exit code as of `start`.
     """
-    parts = build_run(config, ranks)
+    with log_to_stdout(_MEMORY):
+        parts = build_run(config, ranks)
     call(ranks, run, checkpoint)
     session = _Session(run, config, parts, checkpoint)
     run.write_config(to_plain(config))  # only now: what does not fit the checkpoint is refused

@@ -3,9 +3,9 @@
     python -m scripts.bench.step_trace [task=hover ...]
 
 A call is one of a function that lies in this checkout; a jump is a call whose caller among our
-functions lies in another file. A stay in a file ends when another one is entered, by a call or by a return. Rooms of
-the assembly are the files of `robot_rl/cli`, `configs` and `robot_rl/training` that it walks
-through; what it builds there (envs, learners, buffers) is counted with the files alone.
+functions lies in another file. A stay in a file ends when another one is entered, by a call or by a
+return. Rooms of the assembly are the files of `robot_rl/cli`, `configs` and `robot_rl/training`
+that it walks through; what it builds there (envs, learners, buffers) is counted with the files.
 """
 
 import contextlib

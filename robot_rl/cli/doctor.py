@@ -29,8 +29,7 @@ def run(words: Sequence[str]) -> int:
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.options import DoctorOptions
     from robot_rl.cli.deployment.plan import Deployment
-    from robot_rl.cli.diagnostics.checkup import examine
-    from robot_rl.cli.diagnostics.findings import Level
+    from robot_rl.cli.diagnostics import Level, examine
 
     options = read_only_options(DoctorOptions, words)
     worst = Level.good

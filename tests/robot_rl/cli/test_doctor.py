@@ -145,7 +145,7 @@ CONTROL = '<ros2_control><joint name="FL_hip_joint"/></ros2_control>'
     ],
 )
 def test_limits_beyond_those_of_the_urdf_are_faults(monkeypatch, text, told):
-    description = importlib.import_module("robot_rl.cli.diagnostics.description")
+    description = importlib.import_module("robot_rl.cli.diagnostics")
     robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
     found = list(description.compare_description(text, robot, "/d"))
     assert told in "\n".join(one.line for one in found)

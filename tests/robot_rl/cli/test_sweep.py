@@ -20,7 +20,7 @@ QUICK = (*TINY, "video=false")
 
 @pytest.fixture
 def launching(monkeypatch):
-    return import_module("robot_rl.cli.sweeping.launching")
+    return import_module("robot_rl.cli.sweep")
 
 
 @pytest.fixture
@@ -142,8 +142,8 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
     lines = (
         "import signal, sys",
         "from pathlib import Path",
-        "from robot_rl.cli.sweeping.launching import launch",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep import launch",
+        "from robot_rl.cli.sweep_worker import Worker",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
@@ -165,7 +165,7 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
 
 @pytest.mark.slow
 def test_submitit_places_jobs_and_one_fails_alone(here, launching):
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
+    worker = import_module("robot_rl.cli.sweep_worker").Worker(
         commands=[
             [sys.executable, "-S", "-c", f"print('job', {n}); raise SystemExit({n})"]
             for n in (0, 3)
@@ -198,7 +198,7 @@ def worker_process(job: str, listener: str) -> "subprocess.Popen[bytes]":
         "from types import SimpleNamespace as Config",
         f"def listen(number, frame): {listener}",
         "signal.signal(signal.SIGUSR2, listen)",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
         "code = worker(Config(job=0))",
@@ -258,7 +258,7 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     lines = (
         "import sys",
         "from types import SimpleNamespace as Config",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         "job = [sys.executable, '-S', '-c', 'import sys; print(sys.argv[1:])', 'once=false']",
         "Worker(commands=[job], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
     )
@@ -269,7 +269,7 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
 
 
 def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, launching):
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
+    worker = import_module("robot_rl.cli.sweep_worker").Worker(
         commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
     )
     slurm = "hydra/launcher=submitit_slurm"
@@ -295,7 +295,7 @@ def test_slurm_queues_jobs_again_when_their_time_is_up(
         return SimpleNamespace(launch=lambda *_: None)
 
     monkeypatch.setattr(launching.Plugins, "instantiate_launcher", instantiate)
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
+    worker = import_module("robot_rl.cli.sweep_worker").Worker(
         commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
     )
     assert launching.launch(worker, wishes, here / "jobs") == ""

@@ -1,21 +1,116 @@
-"""Who is on the robot's topics, and whether they fit: senders, rates, names, clocks, cameras."""
+"""Findings about a deployment, each with its remedy: installation, bundle, topics, description."""
 
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
+from hardware.control.ipc import StatusSubscriber, channel_path
+from hardware.control.realtime import release_realtime, request_realtime
 from hardware.ros.command_messages import CommandMessages
-from hardware.ros.compat import message
+from hardware.ros.compat import choose_installation, inspect_environment, message
 from hardware.ros.foreign_commands import COMMAND
 from hardware.ros.session import Newest, RosSession
 from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.cli.deployment.plan import Deployment
-from robot_rl.cli.diagnostics.description import compare_description
-from robot_rl.cli.diagnostics.findings import Finding, Level
-from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.errors import RobotRLError, SpecMismatchError
+from robot_rl.core.robot import JointSpec, RobotSpec
+
+
+class Level(Enum):
+    """How bad a finding is."""
+
+    good = "ok"
+    warning = "warning"
+    """Deployment may go on."""
+    fault = "FAULT"
+    """It may not."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    what: str
+    """What was found."""
+    remedy: str = ""
+    """What to do about it."""
+
+    @property
+    def line(self) -> str:
+        """For a terminal."""
+        return f"{self.level.value:8} {self.what}" + (
+            f"\n         -> {self.remedy}" if self.remedy else ""
+        )
+
+
+_ROUNDING = 1e-3
+"""By how much limits of both may differ, in their units."""
+
+
+def compare_description(text: str, robot: RobotSpec, topic: str) -> Iterator[Finding]:
+    """What a URDF says against a robot's YAML.
+
+    Args:
+        text: The URDF.
+        robot: The robot of bundle and YAML.
+        topic: Where the URDF comes from.
+    """
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        yield Finding(Level.warning, f"{topic} is no XML: {error}", "look at what publishes it")
+        return
+    # Only the robot's own: ros2_control and transmissions name the same joints without limits.
+    joints = {joint.get("name", ""): joint for joint in root.findall("joint")}
+    missing = [name for name in robot.joint_names if name not in joints]
+    if missing:
+        yield Finding(
+            Level.fault, f"{topic} lacks {missing}; it has {sorted(joints)}",
+            "compare the names in the robot's YAML with those of the URDF",
+        )  # fmt: skip
+    wider = [
+        words
+        for joint in robot.joints if joint.name in joints
+        for words in _wider(joints[joint.name], joint)
+    ]  # fmt: skip
+    if wider:
+        yield Finding(
+            Level.fault, f"the YAML allows more than {topic}: {'; '.join(wider)}",
+            "correct the limits in the robot's YAML, train again if they have changed much",
+        )  # fmt: skip
+    elif not missing:
+        yield Finding(Level.good, f"joints and limits of the YAML lie within {topic}")
+
+
+def _wider(theirs: ElementTree.Element, joint: JointSpec) -> Iterator[str]:
+    """Limits of ours beyond theirs."""
+    limit, name = theirs.find("limit"), theirs.get("name")
+    if limit is None:
+        return
+    low, high = joint.position_limit
+    if theirs.get("type") != "continuous":
+        bounds = (_number(limit, "lower", 0.0), _number(limit, "upper", 0.0))
+        if low < bounds[0] - _ROUNDING or high > bounds[1] + _ROUNDING:
+            yield f"{name} position [{low:g}, {high:g}] beyond [{bounds[0]:g}, {bounds[1]:g}]"
+    for attribute, wanted in (("velocity", joint.velocity_limit), ("effort", joint.effort_limit)):
+        allowed = _number(limit, attribute, math.inf)
+        if wanted > allowed + _ROUNDING:
+            yield f"{name} {attribute} {wanted:g} beyond {allowed:g}"
+
+
+def _number(limit: ElementTree.Element, attribute: str, absent: float) -> float:
+    try:
+        return float(limit.get(attribute, absent))
+    except ValueError:
+        return absent
+
 
 _SKEW_SECONDS = 0.1
 _SHARE_OF_RATE = 0.7
@@ -225,3 +320,87 @@ class Heard:
             )  # fmt: skip
         elif not self._misfit:
             yield Finding(Level.good, f"{name}: {rate:.0f} Hz, stamps within {self._skew:.3f} s")
+
+
+def examine(plan: Deployment, *, listen: float) -> Iterator[Finding]:
+    """Look at everything, cheap things first; later ones are left out where they have no ground.
+
+    Args:
+        plan: The deployment; its bundle may be empty.
+        listen: How long to listen to the robot's topics [s], beside 4 s for finding them.
+    """
+    yield (ros := _tried("ROS 2", _ros))
+    yield from _rights()
+    if not plan.options.bundle:
+        yield Finding(Level.warning, "no bundle was named: nothing is compared with one",
+                      "add bundle=runs/<run>/bundle")  # fmt: skip
+        return
+    yield (bundle := _tried("bundle", lambda: _bundle(plan)))
+    if bundle.level is Level.fault:
+        return
+    yield _process(plan)
+    if plan.options.driver == "ros2":
+        yield (wiring := _tried("topics", lambda: _wiring(plan)))
+        if wiring.level is Level.fault:
+            return
+    if ros.level is not Level.fault:
+        yield from examine_graph(plan, listen)
+
+
+def _ros() -> str:
+    found = choose_installation(inspect_environment())
+    rmw = found.rmw or (found.implementations or ["unknown"])[0]
+    return f"ROS 2 {found.distro} from {found.origin.value} in {found.rclpy.parent}, {rmw}"
+
+
+def _bundle(plan: Deployment) -> str:
+    spec = plan.runner.spec
+    return (
+        f"the bundle is for '{spec.robot.name}' at {1 / spec.control_dt:g} Hz; its recorded "
+        "sequences were replayed"
+    )
+
+
+def _wiring(plan: Deployment) -> str:
+    wiring = plan.wiring
+    return f"commands go to {wiring.topics['command']} as {wiring.form}"
+
+
+def _tried(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(Level.good, look())
+    except RobotRLError as error:
+        return Finding(Level.fault, f"{what}: {error}")
+
+
+def _rights() -> Iterator[Finding]:
+    """Rights of this process; given back at once."""
+    try:
+        for right in request_realtime():
+            if right.granted:
+                yield Finding(Level.good, f"{right.name}: {right.detail}")
+            else:
+                yield Finding(Level.warning, f"{right.name} is refused", right.detail)
+    finally:
+        release_realtime()
+
+
+def _process(plan: Deployment) -> Finding:
+    """Whether another robot process has the robot."""
+    receiver = StatusSubscriber(plan.channels.status)
+    try:
+        status = receiver.newest()
+    finally:
+        receiver.close()
+    if status is None:
+        return Finding(Level.good, "no other robot process runs this robot")
+    age = time.monotonic() - status.time
+    if age < 1.0:
+        return Finding(
+            Level.fault, f"a robot process runs this robot already, in '{status.safety.value}'",
+            "stop it, or choose another namespace= or domain=",
+        )  # fmt: skip
+    return Finding(
+        Level.warning, f"a robot process died {age:.0f} s ago without tidying up",
+        f"nothing needs to be done; the next one takes over {channel_path(plan.channels.status)}",
+    )  # fmt: skip

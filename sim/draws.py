@@ -48,10 +48,8 @@ def tilted_attitude(
     """Attitudes with a lean uniform in [0, max_tilt] to any side and a heading uniform in +-.
 
     Args:
-        count: Number of attitudes.
         max_tilt: Largest angle between the body's and the world's vertical [rad].
         max_heading: Largest turn about the vertical [rad].
-        generator: Source of randomness.
 
     Returns:
         Unit quaternions wxyz, (count, 4).

@@ -58,11 +58,8 @@ class SimEnv:
         """Join the parts; `reset` starts the first episodes.
 
         Args:
-            simulation: The worlds.
-            task: What is asked of the robot.
             actor_terms: What the policy sees.
             critic_terms: What the critic sees; empty for none.
-            action_map: From actions to commands.
             initial_action: Every entry of the "last action" at an episode's start.
             seed: Seed of starts, goals and drawn parameters.
             stagger: End the very first episodes at different times, so that the worlds do not
@@ -98,7 +95,7 @@ class SimEnv:
         )  # fmt: skip
         self._flags = FaultFlags(count, device)
         self._given_up = torch.zeros((), dtype=torch.int64, device=device)
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups=self._observer.specs,
@@ -109,11 +106,6 @@ class SimEnv:
             metric_names=(*self._reward.metric_names, *self._extra_metrics),
             robot=simulation.robot,
         )
-
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:
@@ -127,7 +119,7 @@ class SimEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
             self.simulation.reseed(seed)
@@ -141,7 +133,7 @@ class SimEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and reset the worlds whose episode ended."""
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp_(-1.0, 1.0)  # `check` tells of a NaN
         self.simulation.step(self.action_map.to_command(action))
@@ -319,7 +311,6 @@ class Observer:
 
         Args:
             simulation: The worlds; actors see what it measures, critics its true state.
-            task: Sets the goals.
             last_action: (N, A); only shape and device matter.
             actor_terms: What the policy sees.
             critic_terms: What the critic sees; empty for none.
@@ -444,10 +435,7 @@ def mirror_worlds(
     """How observations and actions look in the mirror.
 
     Args:
-        robot: Who has a left and a right.
         simulation: Its worlds, asked where they know their mirror.
-        task: What it does, asked likewise.
-        action_map: From actions to commands.
         layouts: `ObservationMap.layout` of each group.
 
     Raises:

@@ -130,9 +130,7 @@ class WorldLevels:
         """Begin all worlds at one level.
 
         Args:
-            num_worlds: N.
             levels: Number of levels.
-            device: Where the worlds live.
             start: First level, in [0, levels).
         """
         if not 0 <= start < levels:
@@ -149,12 +147,7 @@ class WorldLevels:
         self.level.copy_(level.clamp(0, self._levels - 1))
 
     def begin(self, rows: EnvSelection, generator: torch.Generator) -> None:
-        """Send those of the picked worlds that passed the last level to any level.
-
-        Args:
-            rows: Worlds that begin an episode.
-            generator: Draws the levels.
-        """
+        """Send those of the picked worlds that passed the last level to any level."""
         anywhere = self._anywhere(rows, generator)
         rows.put(self.level, torch.where(rows.take(self._passed), anywhere, rows.take(self.level)))
         rows.put(self._passed, False)
@@ -222,9 +215,7 @@ class Pushes:
 
         Args:
             config: How hard and how often.
-            num_worlds: N.
             control_dt: Time between two calls of `push` [s].
-            seed: Of times and pushes.
             device: Where the worlds live; None for the CPU.
         """
         self._config = config

@@ -45,11 +45,9 @@ class SimulatedSensors:
             widths: Number of entries of each; columns lie in this order.
             attitudes: First entries of the unit quaternions in a sensor, by its name. They are
                 turned by bias and noise about their body axes [rad], and stay of length one.
-            num_worlds: N.
             control_dt: Time between two measurements [s].
             longest_extra_latency: Largest entry of `extra_latency` [s].
             largest_jitter_factor: Largest entry of `jitter_factor`.
-            device: Where the worlds live.
             seed: Seed of all that sensors draw.
         """
         self._sensors = [sensors[name] for name in widths]
@@ -132,7 +130,6 @@ class SimulatedSensors:
         """Begin the picked worlds with samples of their start and a newly drawn bias.
 
         Args:
-            rows: Worlds that begin.
             truth: As of `measure`, of all N worlds.
         """
         if not self.columns:

@@ -83,8 +83,6 @@ class Simulation(Protocol):
         """Begin the picked worlds at given states with newly drawn physical parameters.
 
         Args:
-            rows: Worlds to reset.
-            start: True states.
             generator: Source of the drawn parameters; they may be drawn ahead, until `reseed`.
         """
         ...
@@ -139,8 +137,6 @@ class WorldStates:
         """Join the parts.
 
         Args:
-            simulation: The worlds.
-            task: Theirs.
             has_curriculum: Whether something follows successes, which episodes from the middle
                 would mislead.
         """

@@ -1,4 +1,4 @@
-"""How late a loop is beside a loop that does nothing: what is ours, and what is the machine's.
+"""Lateness of a loop beside a loop that does nothing: what is ours, and what is the machine's.
 
 On a shared machine only the ratio means something, and only where both are measured in turns.
 """

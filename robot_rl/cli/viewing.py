@@ -19,8 +19,8 @@ from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
-from sim.experts.catalog import Expert, scripted_expert
-from sim.viewing.player import Agent, Player
+from sim.experts.catalog import scripted_expert
+from sim.rendering.player import Agent, Player
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
 SIMPLE = ("zero", "random", "scripted")
@@ -36,97 +36,60 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
         SpecMismatchError: The bundle is for another robot or control period.
     """
     if name == "zero":
-        return ZeroAgent(env.spec)
+        return zero_agent(env.spec)
     if name == "random":
-        return RandomAgent(env.spec, seed)
+        return random_agent(env.spec, seed)
     if name == "scripted":
-        return ScriptedAgent(scripted_expert(env))
+        return scripted_agent(env)
     if not Path(name).is_dir():
         told = unknown_name("agent", name, SIMPLE)
         raise ConfigError(f"{told}, or the folder of a bundle that export wrote")
-    return BundleAgent(BundlePolicy.load(Path(name), env, None))
+    return policy_agent(BundlePolicy.load(Path(name), env, None))
 
 
-class ZeroAgent:
-    """The middle of every action: rotors at half speed, joints at their default pose."""
+@dataclass(frozen=True)
+class ActingAgent:
+    """An agent made of a function of the observation, groups (N, ...) -> actions (N, A)."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        """Make the action once."""
-        self._action = torch.zeros(spec.num_envs, spec.action_size, device=spec.device)
-
-    def act(self, obs: Obs) -> Tensor:
-        """Zero."""
-        return self._action
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing is remembered."""
-
-
-class RandomAgent:
-    """Uniform in [-1, 1], anew in every step."""
-
-    def __init__(self, spec: EnvSpec, seed: int) -> None:
-        """Seed the stream."""
-        self._spec = spec
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(seed, "random agent"))
-
-    def act(self, obs: Obs) -> Tensor:
-        """Anything."""
-        spec = self._spec
-        shape = (spec.num_envs, spec.action_size)
-        return 2 * torch.rand(shape, generator=self._generator, device=spec.device) - 1
-
-    def begin(self, mask: Tensor) -> None:
-        """The stream goes on."""
-
-
-class ScriptedAgent:
-    """Rules over the true state of the worlds."""
-
-    def __init__(self, expert: Expert) -> None:
-        """Hold the rules."""
-        self._expert = expert
-
-    def act(self, obs: Obs) -> Tensor:
-        """Action of the rules, which read the state of the envs themselves."""
-        return self._expert.act()
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing is remembered."""
-
-
-class PolicyAgent:
-    """A deterministic policy."""
-
-    def __init__(self, act: Callable[[Obs], Tensor]) -> None:
-        """Hold the policy, groups (N, ...) -> (N, A)."""
-        self._act = act
+    function: Callable[[Obs], Tensor]
+    start: Callable[[Tensor], None] = lambda mask: None
+    """Told where episodes begin, (N,) bool."""
 
     @torch.no_grad()
     def act(self, obs: Obs) -> Tensor:
-        """Action of the policy."""
-        return self._act(obs)
+        """Actions, (N, A)."""
+        return self.function(obs)
 
     def begin(self, mask: Tensor) -> None:
-        """Tell a policy that remembers."""
-        begin_episodes(self._act, mask)
+        """Episodes begin in the masked envs."""
+        self.start(mask)
 
 
-class BundleAgent:
-    """A bundle, fed as on a robot."""
+def zero_agent(spec: EnvSpec) -> Agent:
+    """The middle of every action: rotors at half speed, joints at their default pose."""
+    action = torch.zeros(spec.num_envs, spec.action_size, device=spec.device)
+    return ActingAgent(lambda obs: action)
 
-    def __init__(self, policy: BundlePolicy) -> None:
-        """Hold the policy."""
-        self._policy = policy
 
-    def act(self, obs: Obs) -> Tensor:
-        """Action of the bundle, given the measured values."""
-        return self._policy(obs)
+def random_agent(spec: EnvSpec, seed: int) -> Agent:
+    """Uniform in [-1, 1], anew in every step."""
+    generator = torch.Generator(device=spec.device)
+    generator.manual_seed(derive_seed(seed, "random agent"))
+    shape = (spec.num_envs, spec.action_size)
+    return ActingAgent(
+        lambda obs: 2 * torch.rand(shape, generator=generator, device=spec.device) - 1
+    )
 
-    def begin(self, mask: Tensor) -> None:
-        """Forget the episodes that ended."""
-        self._policy.begin(mask)
+
+def scripted_agent(env: SimEnv) -> Agent:
+    """Rules, which read the true state of the envs themselves."""
+    expert = scripted_expert(env)
+    return ActingAgent(lambda obs: expert.act())
+
+
+def policy_agent(act: Callable[[Obs], Tensor]) -> Agent:
+    """A deterministic policy; one that remembers is told where episodes begin."""
+    return ActingAgent(act, lambda mask: begin_episodes(act, mask))
 
 
 def film(
@@ -146,14 +109,14 @@ def film(
         RenderUnavailableError: Nothing can be drawn on this machine.
         StorageError: A file cannot be written.
     """
-    from sim.film.recording import record_worlds  # drawing is not for all
-    from sim.film.worlds_film import contact_sheet, render_film
+    from sim.rendering.recording import record_envs  # drawing is not for all
+    from sim.rendering.video import contact_sheet, render_video
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
     seen = min(worlds, player.env.spec.num_envs)
-    recording = record_worlds(player, worlds=seen, seconds=length)
+    recording = record_envs(player, envs=seen, seconds=length)
     return {
-        "video": str(render_film(recording, path, title=title)),
+        "video": str(render_video(recording, path, title=title)),
         "contact sheet": str(contact_sheet(recording, path.with_suffix(".png"), title=title)),
     }
 
@@ -213,7 +176,7 @@ def show(player: Player, title: str, port: int) -> None:
     Raises:
         ConfigError: The port is taken.
     """
-    from sim.browser.viewer import BrowserViewer
+    from sim.rendering.browser import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored

@@ -30,7 +30,6 @@ class EnvpoolWorlds(VectorEnv[Any, np.ndarray, np.ndarray]):
 
         Args:
             name: An id of envpool, such as HalfCheetah-v5.
-            num_envs: N.
             threads: CPU threads; 0 for one per core.
             kwargs: Arguments of `envpool.make`, such as max_episode_steps.
 

@@ -180,8 +180,6 @@ class GymnasiumEnv:
         Args:
             worlds: A vector environment, or a single one.
             config: How to read it; `id` and `kwargs` are the maker's business.
-            device: Where the tensors live.
-            seed: Of the worlds.
 
         Raises:
             ConfigError: Its actions or observations cannot be learned from, or have no bounds.
@@ -196,7 +194,7 @@ class GymnasiumEnv:
         self._scale = ActionScale(worlds.single_action_space, config.action_low, config.action_high)
         self._success_keys, self._metric_keys = tuple(config.success), tuple(config.metrics)
         count = worlds.num_envs
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups={name: GroupSpec(shape=(size,)) for name, size in self._layout.sizes.items()},
@@ -217,11 +215,6 @@ class GymnasiumEnv:
         self._seed, self._steps = seed, 0
         self.reset(seed=seed)
 
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
-
     def reset(
         self,
         seed: int | None = None,
@@ -229,7 +222,7 @@ class GymnasiumEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds; a state only chooses fresh starts."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if state is not None:
             self.load_state_dict(state)
             return self._obs
@@ -247,7 +240,7 @@ class GymnasiumEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         observation, reward, terminated, truncated, infos = self._worlds.step(

@@ -30,9 +30,6 @@ def make_gymnasium_env(
 
     Args:
         config: Which environment, whose engine, and how to read it.
-        num_envs: N.
-        device: Where the tensors live.
-        seed: Of the worlds.
 
     Raises:
         ConfigError: The id is unknown, its arguments do not fit, or it cannot be learned from.

@@ -192,10 +192,7 @@ class MujocoWorldsEnv:
         """Describe the worlds and begin their first episodes.
 
         Args:
-            world: Its rules.
             engine: Its physics, N worlds with `world.frame_skip` steps per action.
-            device: Where the tensors live.
-            seed: Of the starts.
             episode_steps: Actions until time is up.
             metrics: Names of `world.infos` to tell; empty for all.
             control_dt: What the spec says of the time between actions [s]; 0 for the engine's.
@@ -219,7 +216,7 @@ class MujocoWorldsEnv:
         self._weights = torch.tensor(list(world.weights.values()))
         self._metric_names = tuple(metrics) or world.infos
         width = model.nq - world.hidden + model.nv
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups={"actor": GroupSpec(shape=(width,))},
@@ -249,11 +246,6 @@ class MujocoWorldsEnv:
         self._generator = torch.Generator()
         self.reset(seed=seed)
 
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
-
     def reset(
         self,
         seed: int | None = None,
@@ -261,7 +253,7 @@ class MujocoWorldsEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds, or go on from a saved state."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if seed is not None:
             self._generator.manual_seed(derive_seed(seed, "episodes"))
         if state is not None:
@@ -273,7 +265,7 @@ class MujocoWorldsEnv:
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
         engine, world, device = self.engine, self._world, self._device
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action.cpu()
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         native = torch.addcmul(self._middle, action, self._reach)
@@ -322,7 +314,7 @@ class MujocoWorldsEnv:
             {
                 "actor": [f"observation[{i}]" for i in range(self._obs.shape[1])],
                 "reward": list(self._world.weights),
-                "action": [f"entry {i}" for i in range(self._spec.action_size)],
+                "action": [f"entry {i}" for i in range(self.spec.action_size)],
             }
         )
 
@@ -424,12 +416,6 @@ def make_mujoco_worlds(
 ) -> MujocoWorldsEnv:
     """N worlds of one of `WORLDS`.
 
-    Args:
-        config: Which one, and what is changed.
-        num_envs: N.
-        device: Where the tensors live.
-        seed: Of the starts.
-
     Raises:
         ConfigError: The id is none of `WORLDS`, or a setting is not understood here.
         MissingExtraError: MuJoCo is missing, or older than our engine needs.
@@ -453,10 +439,7 @@ def make_mujoco_worlds(
     with warnings_unsaid():  # what is old in Gymnasium's files, nobody here can mend
         model = mujoco.MjModel.from_xml_path(str(_MODELS / world.model))
     engine = MujocoEngine(
-        model,
-        num_envs,
-        decimation=world.frame_skip,
-        threads=config.physics_threads,
+        model, num_envs, decimation=world.frame_skip, threads=config.physics_threads
     )
     return MujocoWorldsEnv(
         world,

@@ -24,10 +24,8 @@ class RslRlWorlds(VecEnv):
         """Start the first episodes.
 
         Args:
-            env: N worlds.
             episode_steps: Time limit in steps, where it is known; rsl_rl reads it only to draw
                 random first episode lengths, which our training worlds have already.
-            seed: Of starts and parameters.
         """
         self.env = env
         self.num_envs = env.spec.num_envs

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import mujoco
-from torch import Tensor
 
-from robot_rl.core.errors import ConfigError, unknown_name
+from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot_state import Mirrored
 
@@ -104,17 +103,6 @@ def sensor_columns(model: mujoco.MjModel) -> dict[str, slice]:
                 )
             columns[field] = slice(begun.start, stop)
     return columns
-
-
-def named_sensor(sensors: Mapping[str, Tensor], name: str) -> Tensor:
-    """A sensor of the model, (N, width).
-
-    Raises:
-        ConfigError: The model declares none of this name.
-    """
-    if name not in sensors:
-        raise ConfigError(unknown_name("sensor of the model", name, sensors))
-    return sensors[name]
 
 
 def quaternions(model: mujoco.MjModel, columns: Mapping[str, slice]) -> dict[str, list[int]]:

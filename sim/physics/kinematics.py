@@ -32,7 +32,6 @@ class Mechanism:
 
         Args:
             model: Shared with those who simulate it; not changed.
-            robot: Its description.
         """
         self._model, self._robot = model, robot
         self._data = mujoco.MjData(model)
@@ -126,8 +125,6 @@ class ArmKinematics:
         """Look at an arm.
 
         Args:
-            model: Its model.
-            layout: Where its joints stand.
             site: What is brought to a pose.
             rest: Joint positions that are taken where several fit, (J,), [rad].
         """
@@ -147,7 +144,6 @@ class ArmKinematics:
         """Joint positions of a pose, (J,), within the limits, [rad].
 
         Args:
-            start: Where to begin, (J,), [rad].
             position: Of the site, (3,), [m], world.
             orientation: Of the site, (4,), wxyz, world; None where any will do.
             iterations: How often to improve; two follow a slowly moving pose.
@@ -192,7 +188,6 @@ def settle(
 
     Args:
         model: Their model; left as it is.
-        layout: Where the robot stands in the model's state.
         poses: Base and joints of each robot, (count, 7 + J), as in `qpos`; all else where the model
             has it.
         seconds: Simulated time [s].

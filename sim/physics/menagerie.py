@@ -50,7 +50,6 @@ def published_tree(entry: str, own: mujoco.MjSpec, *, owner: str) -> mujoco.MjSp
     Args:
         entry: Folder and file in Menagerie, such as "unitree_go2/go2".
         own: Our model; one body of its world is the robot. Not changed.
-        owner: Whose model, for errors.
 
     Raises:
         ConfigError: The files are not there, or a sensor of ours has no place on them.

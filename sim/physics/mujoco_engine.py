@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.errors import ConfigError
+from sim.physics.engine import Engine
 from sim.physics.fault_record import MAX_RECORDS, FaultRecord, compiled
-from sim.physics.joint_layout import named_sensor, quaternions, sensor_columns, stage_of_sensors
+from sim.physics.joint_layout import stage_of_sensors
 from sim.physics.mujoco_model import waiting_columns
 
 _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
@@ -44,7 +45,7 @@ _COUNT = 1
 """Column of a warning's counter; column 0 tells where."""
 
 
-class MujocoEngine:
+class MujocoEngine(Engine):
     """N copies of one model.
 
     MuJoCo puts a world with a bad position, velocity or acceleration back to its reference pose and
@@ -61,82 +62,40 @@ class MujocoEngine:
         """Make worlds in the model's reference pose.
 
         Args:
-            model: Copied; its `opt.timestep` is the integration step.
-            num_worlds: N.
-            decimation: Integration steps per `step`.
             threads: CPU threads; 0 for one per core.
 
         Raises:
             ConfigError: A number is out of range.
         """
-        for name, value, least in (
-            ("num_worlds", num_worlds, 1), ("decimation", decimation, 1), ("threads", threads, 0),
-        ):  # fmt: skip
-            if value < least:
-                raise ConfigError(f"{name} must be at least {least}, got {value}")
-        self.num_worlds = num_worlds
-        self.decimation = decimation
-        self.control_dt = float(model.opt.timestep) * decimation
-        """Time that one `step` simulates [s]."""
+        super().__init__(model, num_worlds, decimation, threads=threads)
         self._batch = Batch(model, num_worlds, threads)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
         self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
         self._state = torch.from_numpy(self._batch.state)
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
-        """Generalised positions, (N, nq)."""
         self.qvel = torch.from_numpy(self._batch.bind("qvel"))
-        """Generalised velocities, (N, nv)."""
         first = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_TIME.value)
         self.motion = self._state[:, first : first + model.nq + model.nv]
-        """Positions and velocities side by side, (N, nq + nv), as MuJoCo's state has them."""
         self._moves = self.motion.numpy()
         self._inputs = self._batch.bind("ctrl")
         self.control = torch.from_numpy(self._inputs)
-        """Inputs of the actuators, (N, nu), held for a whole `step` or behind a `ramp`."""
         self._ramp = np.zeros((num_worlds, decimation, model.nu))
         self.ramp = torch.from_numpy(self._ramp)
-        """Their values in every integration step, (N, decimation, nu), for a ramped `step`."""
         self.fixtures = _fixtures(self._batch, model.nmocap)
-        """Where mocap bodies stand, if any: positions (N, M, 3) and quaternions (N, M, 4)."""
         self._waiting, self._waiting_for = waiting_columns(model)
         self._history = self._batch.bind("history")
         self.fault = torch.zeros(num_worlds, dtype=torch.bool)
-        """(N,) bool, sticky."""
         self._at_fault = self.fault.numpy()
-        self.fault_records: list[FaultRecord] = []
-        """The first few worlds that were given up, before that; take them and clear the list."""
         self._before = self._batch.state.copy()
         self.sensordata = torch.from_numpy(writeable_output(self._batch, "sensordata"))
-        """All sensors, (N, columns): positions and velocities of the present state, forces and
-        accelerations of the last substep."""
-        self.sensor_columns = sensor_columns(model)
-        """Columns of every sensor by name; sensors `field/part` declared one after another are one
-        sensor `field` too."""
-        self.quaternions = quaternions(model, self.sensor_columns)
-        """First entries of the unit quaternions in each sensor, by name."""
-        self.sensors = {name: self.sensordata[:, c] for name, c in self.sensor_columns.items()}
-        """Sensors of the model by name, (N, width)."""
         self.actuator_force = torch.from_numpy(writeable_output(self._batch, "actuator_force"))
-        """Forces of the actuators in the last substep, (N, nu)."""
         self._stepper = MujocoStepper(self._batch, decimation)
-        self._fields: dict[str, Tensor] = {}
-        self._shared: dict[str, Tensor] = {}  # values of `_fields` before they differed
         self._derived = False  # constants were recomputed: they are then per world
         self._batch.forward(stage=_FORCES)
 
-    @property
-    def model(self) -> mujoco.MjModel:
-        """The model that worlds share where no `model_field` gives them values of their own."""
-        return self._batch.model
-
     def step(self, *, ramped: bool = False) -> None:
-        """Simulate one control period in all worlds.
-
-        Args:
-            ramped: Take the controls of every integration step from `ramp`, whose last stay in
-                `control`; otherwise hold `control`.
-        """
+        """As `Engine.step`."""
         ramp = self._ramp if ramped else None
         np.copyto(self._before, self._batch.state)
         for ids in self._stepper.step(ramp):
@@ -146,25 +105,10 @@ class MujocoEngine:
             self._take_out_of_service(ramp)
 
     def reset(
-        self,
-        rows: EnvSelection,
-        qpos: ArrayLike,
-        qvel: ArrayLike,
-        control: ArrayLike,
-        *,
+        self, rows: EnvSelection, qpos: ArrayLike, qvel: ArrayLike, control: ArrayLike, *,
         fixtures: Mapping[int, Tensor] | None = None,
-    ) -> None:
-        """Place the picked worlds and lower their flags; nothing of their past remains.
-
-        Args:
-            rows: Worlds to place.
-            qpos: (count, nq).
-            qvel: (count, nv).
-            control: (count, nu), what the first forces and accelerations are felt with, and what
-                motors with a delay obey until a new one reaches them.
-            fixtures: Poses of mocap bodies by their number, (count, 7), position and quaternion
-                wxyz; those left out stand where the model has them.
-        """
+    ) -> None:  # fmt: skip
+        """As `Engine.reset`."""
         ids = rows.ids
         if ids.size == 0:
             return
@@ -172,9 +116,7 @@ class MujocoEngine:
         self._batch.warning[ids] = 0
         for part, values in zip((*self._moving, self._inputs), (qpos, qvel, control), strict=True):
             part[ids] = values
-        for body, pose in (fixtures or {}).items():
-            for part, columns in zip(self.fixtures, (slice(0, 3), slice(3, 7)), strict=True):
-                rows.put(part[:, body], pose[:, columns].to(part.dtype))
+        self._put_fixtures(rows, fixtures)
         if self._waiting.size:  # delayed controls too: nothing of the past is on its way
             self._history[ids[:, None], self._waiting] = np.asarray(control)[:, self._waiting_for]
         self._at_fault[ids] = False
@@ -182,13 +124,7 @@ class MujocoEngine:
             self._batch.forward(some, stage=_FORCES)
 
     def model_field(self, name: str) -> Tensor:
-        """A field of the model with values per world, (N, ...), such as `body_mass`.
-
-        After writing masses, inertias or armatures call `update_constants`.
-
-        Raises:
-            ConfigError: No such field, or one that cannot differ between worlds.
-        """
+        """As `Engine.model_field`."""
         if name not in self._fields:
             try:
                 self._fields[name] = torch.from_numpy(self._batch.expand(name))
@@ -198,7 +134,7 @@ class MujocoEngine:
         return self._fields[name]
 
     def has_field(self, name: str) -> bool:
-        """Whether a field of the model can differ between worlds."""
+        """As `Engine.has_field`."""
         try:
             self.model_field(name)
         except ConfigError:
@@ -209,60 +145,31 @@ class MujocoEngine:
         """Nothing is left out: contacts that do not fit raise the world's flag."""
 
     def update_constants(self, rows: EnvSelection) -> None:
-        """Recompute what the model derives from masses, inertias and armatures (milliseconds)."""
+        """As `Engine.update_constants`."""
         self._derived = True
         for ids in _in_turn(rows.ids):
             self._batch.set_const(ids)
 
-    def sensor(self, name: str) -> Tensor:
-        """A sensor of the model, (N, width), live.
-
-        Raises:
-            ConfigError: The model declares none of this name.
-        """
-        return named_sensor(self.sensors, name)
-
     def copy_world(self, world: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
-        """Copy one world, for drawing: its model with its own fields, and its state, all computed.
-
-        Args:
-            world: Which.
-            model: Written; a copy of `model` before.
-            data: Written: poses, contacts and forces of the present state.
-        """
+        """As `Engine.copy_world`."""
         self._batch.get_model(world, model)
         self._batch.get_data(world, data)
         mujoco.mj_forward(model, data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that decides the future of the worlds, copied."""
-        return {
-            "state": self._state.clone(),
-            "fault": self.fault.clone(),
-            "sensordata": self.sensordata.clone(),
-            "actuator_force": self.actuator_force.clone(),
-            "fields": {name: values.clone() for name, values in self._fields.items()},
-            "derived": self._derived,
-        }
+        """Everything that decides the future of the envs, copied."""
+        return {"state": self._state.clone(), "derived": self._derived, **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict` of an engine with the same model and number of worlds."""
-        if state["state"].shape != self._state.shape:
-            raise ShapeError(
-                f"saved worlds: expected {tuple(self._state.shape)}, "
-                f"got {tuple(state['state'].shape)}"
-            )
-        for name in self._fields.keys() | state["fields"].keys():
-            values = self.model_field(name)
-            values.copy_(state["fields"].get(name, self._shared[name]))
+        """Restore `state_dict` of an engine with the same model and number of envs."""
+        self._load_fields(state, self._state)
         if state.get("derived", True) or self._derived:  # worlds of Warp do not say
             self.update_constants(EnvSelection(torch.ones_like(self.fault)))
         self._state.copy_(state["state"])
         self.fault.copy_(state["fault"])
         self._batch.warning[:] = 0
         self._batch.forward(stage=_CURRENT)
-        self.sensordata.copy_(state["sensordata"])
-        self.actuator_force.copy_(state["actuator_force"])
+        self._load_felt(state)
 
     def _take_out_of_service(self, ramp: np.ndarray | None) -> None:
         finite = self.qpos.isfinite().all(-1) & self.qvel.isfinite().all(-1)
@@ -314,12 +221,7 @@ class MujocoStepper:
     """Steps all worlds of a batch by a control period."""
 
     def __init__(self, batch: Batch, decimation: int) -> None:
-        """Look at the model's sensors.
-
-        Args:
-            batch: The worlds.
-            decimation: Integration steps of a control period.
-        """
+        """Look at the model's sensors."""
         self._batch, self._decimation = batch, decimation
         model = batch.model
         self._stage = stage_of_sensors(model)

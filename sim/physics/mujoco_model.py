@@ -51,7 +51,6 @@ def add_motor(tree: mujoco.MjSpec, joint: JointSpec, *, longest_delay: float) ->
 
     Args:
         tree: Has the joint and the integration step already.
-        joint: Its description.
         longest_delay: Of all worlds [s].
     """
     motor = tree.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
@@ -110,11 +109,6 @@ _HEAVIEST = 1000.0
 
 def check_units(model: mujoco.MjModel, owner: str, file: str) -> None:
     """Refuse links that are too long or too heavy for any robot.
-
-    Args:
-        model: The robot alone.
-        owner: Whose model, for errors.
-        file: Its name, for errors.
 
     Raises:
         SpecMismatchError: A link is metres or tonnes large, as where a file is in millimetres or

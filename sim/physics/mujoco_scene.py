@@ -12,8 +12,8 @@ import torch
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from sim.physics.fault_record import warnings_unsaid
-from sim.scenes.clutter.corridor import PARKED, CorridorConfig
-from sim.scenes.clutter.field import FORCES, OBSTACLES, POINTS, WAY
+from sim.scenes.corridor import PARKED, CorridorConfig
+from sim.scenes.potential_field import FORCES, OBSTACLES, POINTS, WAY
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain, TerrainConfig
 
@@ -68,7 +68,6 @@ def add_clutter(tree: mujoco.MjSpec, config: CorridorConfig) -> None:
 
     Args:
         tree: A robot's model; changed.
-        config: Which corridor.
 
     Raises:
         ConfigError: The field is to be felt at a body that the model lacks.
@@ -128,7 +127,6 @@ def furnish(
 
     Args:
         tree: The robot's; changed.
-        scene: What is put in.
         read: Reads an MJCF of a name, for an owner who is named in errors.
 
     Raises:

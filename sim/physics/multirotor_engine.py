@@ -56,7 +56,6 @@ class MultirotorEngine:
         """Allocate worlds at rest at the origin: weightless unit plants until `params` is written.
 
         Args:
-            num_worlds: N.
             physics_dt: Length of one integration step [s].
             decimation: Integration steps in one control step.
             max_action_delay: Longest delay from setpoint to rotors [physics steps]; a larger one in
@@ -211,7 +210,6 @@ class MultirotorLaunches:
             rows: State, params, setpoint ring, measured ring and measured, (..., P) each, where P
                 is `padded_worlds(N)`.
             fault: (P,) bool.
-            num_worlds: N.
             physics_dt: Length of one integration step [s].
             decimation: Integration steps in one control step.
         """

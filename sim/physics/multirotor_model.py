@@ -241,8 +241,6 @@ def sensing_row(model: MultirotorModel, robot: RobotSpec, latency: int) -> Tenso
     """Parameter row of a plant with the noise of a robot's sensors, (PARAM_WIDTH,).
 
     Args:
-        model: The plant.
-        robot: Whose sensors measure.
         latency: From `latency_steps`.
 
     Raises:

@@ -158,7 +158,6 @@ class Room:
         """For a model, on the present device.
 
         Args:
-            model: Of one world.
             contacts: That a world has room for; 0 for what falls of this model suggest.
 
         Raises:

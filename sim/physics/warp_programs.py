@@ -113,15 +113,7 @@ class Programs:
         self, model: mujoco.MjModel, num_worlds: int, decimation: int, device: torch.device,
         room: Room,
     ) -> None:  # fmt: skip
-        """Make worlds in the model's reference pose.
-
-        Args:
-            model: As MuJoCo compiled it.
-            num_worlds: N.
-            decimation: Integration steps of a control period.
-            device: Where worlds live.
-            room: For contacts.
-        """
+        """Make worlds in the model's reference pose."""
         self._on = wp.device_from_torch(device)
         self._num_worlds, self._decimation, self._room = num_worlds, decimation, room
         with wp.ScopedDevice(self._on):

@@ -29,7 +29,6 @@ class Gripper:
         """Begin open.
 
         Args:
-            spec: The gripper.
             position: Of the finger joints, (N, F), live, [m] or [rad].
             control_dt: Control period [s].
         """
@@ -188,8 +187,6 @@ class JointMotors:
         Args:
             robot: Whose joints have motors; their actuators are the model's first, then those of
                 its gripper.
-            engine: The worlds.
-            layout: Where the robot's joints stand in the engine's state.
             limit_target_speed: Let position targets move no faster than the joints may.
         """
         joints, device = layout.velocity, engine.control.device
@@ -272,7 +269,6 @@ class JointMotors:
         """Give the picked worlds the gains of the spec; nobody has commanded them yet.
 
         Args:
-            rows: Worlds that begin.
             position: Of the joints, (count, J).
             finger: Of every finger, (count, 1), where there is a gripper.
 

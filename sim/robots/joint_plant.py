@@ -37,10 +37,6 @@ class LinkMasses:
         """Read the nominal masses.
 
         Args:
-            config: The robot.
-            ranges: What is drawn.
-            engine: Its worlds.
-            layout: Where the robot's joints stand in the engine's state.
             at_once: How many robots MuJoCo derives constants for at a time.
 
         Raises:
@@ -66,7 +62,6 @@ class LinkMasses:
         Masses with factors and payload; the compensation goes on carrying the nominal ones.
 
         Args:
-            count: Number of robots.
             drawn: `link_mass` (count, links), `payload` (count, 1) and `centre_of_mass` (count, 3);
                 (1, 1) where nothing is drawn.
         """
@@ -158,13 +153,6 @@ class JointPlants:
     ) -> None:
         """Begin with the robot of the model in every world.
 
-        Args:
-            config: The robot.
-            ranges: What is drawn.
-            engine: Whose worlds get the parameters.
-            layout: Where the robot's joints stand in the engine's state.
-            motors: Those of the robot.
-
         Raises:
             ConfigError: As of `LinkMasses`.
         """
@@ -231,7 +219,6 @@ class JointPlants:
         host cannot know who begins, every world chooses from a stock by chance.
 
         Args:
-            rows: Worlds that begin.
             generator: Draws parameters when there are none left.
 
         Returns:
@@ -378,10 +365,7 @@ _GAINS = ("stiffness", "damping")
 
 
 def mirror_drawn(
-    widths: Mapping[str, int],
-    bodies: list[str],
-    centre_of_mass: list[float],
-    robot: RobotMirror,
+    widths: Mapping[str, int], bodies: list[str], centre_of_mass: list[float], robot: RobotMirror
 ) -> SignedPermutation:
     """Of drawn parameters, each column in [-1, 1] over its range.
 
@@ -389,7 +373,6 @@ def mirror_drawn(
         widths: Of each parameter that is drawn, in order.
         bodies: Links whose mass is drawn, in order.
         centre_of_mass: Range of its shift [m].
-        robot: Its left and right.
 
     Raises:
         ConfigError: Shifts to the left are drawn from another range than those to the right.

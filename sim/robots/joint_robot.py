@@ -181,7 +181,6 @@ class JointActionConfig:
         """The map from actions to commands.
 
         Args:
-            robot: The robot.
             scale: Its own scale [rad].
 
         Raises:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot import RobotSpec, SensorSpec
+from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.robot_state import RobotState
 from robot_rl.core.seeding import derive_seed
-from sim.physics.engine import Engine, make_engine
+from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors
 from sim.physics.kinematics import settle
 from sim.physics.mujoco_model import load_model
@@ -28,8 +28,8 @@ from sim.robots.joint_motors import Gripper, JointMotors
 from sim.robots.joint_plant import JointPlants
 from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, dropped
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
-from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan
+from sim.scenes.potential_field import mirror_clutter
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
 from sim.task import InitialState
@@ -55,13 +55,7 @@ class Placement:
     """Puts robot and scene where a start says, and all else where the model has it."""
 
     def __init__(self, engine: Engine, layout: JointLayout, gripper: Gripper | None) -> None:
-        """Remember the model's own pose.
-
-        Args:
-            engine: The worlds; they are not touched.
-            layout: Where robot and scene stand in their positions and velocities.
-            gripper: Where there is one.
-        """
+        """Remember the model's own pose."""
         self._reference = torch.tensor(engine.model.qpos0).to(engine.qpos)[None]
         self._velocities = engine.qvel.shape[1]
         self._layout, self._gripper = layout, gripper
@@ -173,12 +167,7 @@ class MujocoSimulation:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
-            config: Robot and model.
-            randomization: Ranges drawn at every reset.
-            num_worlds: N.
-            device: Where the worlds live.
             seed: Seed of sensor noise and pushes.
-            scene: What stands around the robot.
             curriculum: How the ranges widen; None draws from all of them.
 
         Raises:
@@ -186,7 +175,7 @@ class MujocoSimulation:
             DeviceError: The engine does not simulate there.
             SpecMismatchError: Joints, limits or sensors of spec and model differ.
         """
-        self.config = config
+        self.config, self.robot = config, config.spec
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
@@ -196,10 +185,7 @@ class MujocoSimulation:
             further_delay=randomization.actuator_delay[1],
             menagerie=config.menagerie,
         )  # fmt: skip
-        self.engine = make_engine(
-            config.engine, model, num_worlds, decimation=config.decimation,
-            threads=config.physics_threads, contacts=config.contacts, device=device,
-        )  # fmt: skip
+        self.engine = _make_engine(config, model, num_worlds, device)
         self.control_dt = self.engine.control_dt
         fingers = config.spec.gripper.joints if config.spec.gripper else []
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
@@ -218,7 +204,8 @@ class MujocoSimulation:
             derive_seed(seed, "sensor noise"),
         )  # fmt: skip
         self._sensed_columns = self._true.columns(self._robot_sensors.columns)
-        self._measured = RobotState(self._robot_sensors.views)
+        self.true_state, self.fault = self._true.robot, self.engine.fault
+        self.measured = RobotState(self._robot_sensors.views)
         self._scene_sensors = self._make_sensors(
             scene.measured, self._scene_widths(scene), self.engine.quaternions,
             derive_seed(seed, "scene noise"),
@@ -232,37 +219,10 @@ class MujocoSimulation:
             self._plants.level = self.curriculum.level
             if self._pushes is not None:
                 self._pushes.level = self.curriculum.level
-        self._privileged = {**self.sensors, "plant": self._plants.drawn}
-
-    @property
-    def robot(self) -> RobotSpec:
-        """The robot in every world."""
-        return self.config.spec
-
-    @property
-    def true_state(self) -> RobotState:
-        """The true state."""
-        return self._true.robot
-
-    @property
-    def measured(self) -> RobotState:
-        """What the sensors say."""
-        return self._measured
-
-    @property
-    def fault(self) -> Tensor:
-        """(N,) bool: MuJoCo warned, reset a world by itself, or failed."""
-        return self.engine.fault
-
-    @property
-    def sensed(self) -> Mapping[str, Tensor]:
-        """What is measured of the scene, by the names of `SceneConfig.measured`."""
-        return self._scene_sensors.views
-
-    @property
-    def privileged(self) -> Mapping[str, Tensor]:
+        self.sensed: Mapping[str, Tensor] = self._scene_sensors.views
+        """Measurements of the scene, by the names of `SceneConfig.measured`."""
+        self.privileged: Mapping[str, Tensor] = {**self.sensors, "plant": self._plants.drawn}
         """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
-        return self._privileged
 
     def sensor_mirrors(self, robot: RobotMirror) -> dict[str, SignedPermutation]:
         """What a mirror does to sensors and drawn parameters, by name."""
@@ -314,7 +274,6 @@ class MujocoSimulation:
         """Change a robot's velocity at once: a person's push.
 
         Args:
-            world: Which one.
             velocity: Added to the base's linear (world axes) and angular velocity where it floats,
                 (6,), [m/s] and [rad/s]; to the joints' velocities otherwise, (J,), [rad/s].
         """
@@ -423,3 +382,25 @@ class MujocoSimulation:
                 told = unknown_name("task.scene.measured: sensor of the model", name, self.sensors)
                 raise SpecMismatchError(told)
         return {name: self.sensors[name].shape[1] for name in scene.measured}
+
+
+def _make_engine(
+    config: JointRobotConfig, model: Any, num_worlds: int, device: torch.device
+) -> Engine:
+    """The engine that the config names, in the model's reference pose."""
+    if config.engine is PhysicsEngine.warp:
+        from sim.physics.warp_engine import MujocoWarpEngine  # an extra, only where asked for
+
+        return MujocoWarpEngine(
+            model, num_worlds, decimation=config.decimation, contacts=config.contacts, device=device
+        )
+    if device.type != "cpu":
+        raise DeviceError(
+            f"robot.engine=batch simulates on the CPU only, device '{device}' was asked for; "
+            "use device=cpu, or robot.engine=warp"
+        )
+    from sim.physics.mujoco_engine import MujocoEngine
+
+    return MujocoEngine(
+        model, num_worlds, decimation=config.decimation, threads=config.physics_threads
+    )

@@ -67,7 +67,6 @@ class MultirotorExpert:
 
         Args:
             simulation: The worlds to fly; parameters are read anew at every `act`.
-            config: Gains.
 
         Raises:
             ConfigError: The worlds' actions are not rotor speeds.

@@ -9,13 +9,8 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    RobotCommand,
-    RotorCommand,
-)
-from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.robot_command import BodyRateCommand, RobotCommand, RotorCommand
+from robot_rl.core.robot_state import Mirrored
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.physics import multirotor_model
@@ -45,9 +40,7 @@ class CommandDelay:
         """Hold zeros.
 
         Args:
-            num_worlds: N.
             longest: Delay that is possible [steps].
-            device: Where the worlds live.
         """
         self._kept = torch.zeros(longest + 1, num_worlds, 4, device=device)  # rates, thrust
         self._worlds = torch.arange(num_worlds, device=device)
@@ -63,7 +56,6 @@ class CommandDelay:
         """Take what is said in this step; returns what each world hears in it.
 
         Args:
-            command: For all worlds.
             delay: Of each world, (N,), [steps], at most the longest.
         """
         depth = len(self._kept)
@@ -106,17 +98,13 @@ class MultirotorSimulation:
         """Build the worlds; `reset` must place the robots before the first step.
 
         Args:
-            config: Robot and plant.
-            randomization: Ranges drawn at every reset.
-            num_worlds: N.
-            device: Where the worlds live.
             seed: Seed of the sensor noise.
             curriculum: How the ranges widen; None draws from all of them.
         """
         # Warp takes half a second to import: not for all.
         from sim.physics.multirotor_engine import MultirotorEngine
 
-        self.config = config
+        self.config, self.robot = config, config.spec
         self.randomization = randomization
         self.device = device
         self.num_worlds = num_worlds
@@ -154,38 +142,15 @@ class MultirotorSimulation:
         self._normals = torch.randn(  # of one measurement
             (num_worlds, NOISE_WIDTH), generator=self._noise_generator, device=device
         )
-        self._truth = state_views(self.engine.state, list(STATE_COLUMNS))
-        self._measured = state_views(self.engine.measured, list(self.robot.sensors))
-
-    @property
-    def robot(self) -> RobotSpec:
-        """The robot in every world."""
-        return self.config.spec
-
-    @property
-    def true_state(self) -> RobotState:
-        """The true state."""
-        return self._truth
-
-    @property
-    def measured(self) -> RobotState:
-        """What the sensors say."""
-        return self._measured
-
-    @property
-    def fault(self) -> Tensor:
-        """(N,) bool: the state went non-finite."""
-        return self.engine.fault
+        self.sensed: Mapping[str, Tensor] = {}
+        self.fault = self.engine.fault
+        self.true_state = state_views(self.engine.state, list(STATE_COLUMNS))
+        self.measured = state_views(self.engine.measured, list(self.robot.sensors))
 
     @property
     def rotor_speed(self) -> Tensor:
         """True rotor speeds, (N, 4), fraction of the largest."""
         return self.engine.state[:, multirotor_model.ROTOR_SPEED]
-
-    @property
-    def sensed(self) -> Mapping[str, Tensor]:
-        """Nothing: there is nothing around to be measured."""
-        return {}
 
     @property
     def privileged(self) -> Mapping[str, Tensor]:

@@ -36,12 +36,7 @@ class RotorMixing:
     """Allocation for bodies with the rotors of one plant."""
 
     def __init__(self, plant: MultirotorModel, device: torch.device) -> None:
-        """Invert the plant's layout.
-
-        Args:
-            plant: Places, signs and thrust curve of the rotors.
-            device: Where the worlds live.
-        """
+        """Invert the plant's layout."""
         x, y = torch.tensor(plant.rotor_position, dtype=torch.float64).T
         yaw = plant.torque_per_thrust * torch.tensor(plant.rotor_yaw_sign, dtype=torch.float64)
         mix = torch.stack([torch.ones_like(x), y, -x, yaw])  # (4, R), as the mixer's B
@@ -160,11 +155,7 @@ class RateLoop:
         """Begin at rest.
 
         Args:
-            plant: The body as it is described.
-            config: Gains.
-            num_worlds: N.
             dt: Time between updates [s].
-            device: Where the worlds live.
         """
 
         def row(values: list[float]) -> Tensor:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from robot_rl.core.robot import SensorSpec
-from sim.scenes.clutter.corridor import CorridorConfig
+from sim.scenes.corridor import CorridorConfig
 from sim.scenes.terrain import TerrainConfig
 
 

@@ -105,9 +105,17 @@ def test_a_python_without_peers_is_told_as_such(updates, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_everything_is_measured_at_tiny_sizes(command, here):
     answer = command(
-        "benchmark", "--quick", "--rounds", "1", "--num-envs", "16", "--json", "new/out.json"
+        "scripts.bench.__main__",
+        "--quick",
+        "--rounds",
+        "1",
+        "--num-envs",
+        "16",
+        "--json",
+        "new/out.json",
     )
     assert answer.code == 0, answer.err
     assert "l2f" in answer.out  # its figures, or that it is absent
@@ -162,7 +170,15 @@ def test_captured_steps_are_measured_beside_those_that_are_not(command, here):
 
 @pytest.mark.slow
 def test_tasks_are_played_long_once_and_what_is_no_number_is_named(command, here):
-    asked = ("benchmark", "soak", "--quick", "--tasks", "hover", "--found", "found.json")
+    asked = (
+        "scripts.bench.__main__",
+        "soak",
+        "--quick",
+        "--tasks",
+        "hover",
+        "--found",
+        "found.json",
+    )
     for _ in range(2):
         answer = command(*asked)
         assert answer.code == 0, answer.err

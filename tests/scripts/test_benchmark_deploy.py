@@ -89,10 +89,11 @@ def test_bundle_with_exact_sensors_is_the_same_policy(part, go2_bundle, tmp_path
 
 @needs_ros
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_every_time_and_stop_is_measured(command, here, domain):
     answer = command(
-        "benchmark", "deploy", "--quick", "--patience", PATIENT, "--domain", str(domain),
+        "scripts.bench.__main__", "deploy", "--quick", "--patience", PATIENT, "--domain", str(domain),
         "--json", "out.json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
@@ -120,7 +121,7 @@ def test_policy_that_ignores_what_it_sees_gets_the_same_return_deployed(
 ):
     """Nothing but start, goal, reward and length could make a difference."""
     answer = command(
-        "benchmark", "deploy", "--returns-only", "--bundle", str(go2_bundle), "--episodes", "3",
+        "scripts.bench.__main__", "deploy", "--returns-only", "--bundle", str(go2_bundle), "--episodes", "3",
         "--seconds", "0.6", "--patience", PATIENT, "--domain", str(domain), "--json", "out.json",
     )  # fmt: skip
     assert answer.code == 0, answer.err

@@ -38,7 +38,10 @@ def test_evaluations_leave_the_training_as_it_is(command, here):
         other = [one for one in TINY if not one.startswith("training.evaluation_interval")]
         runs = Path(f"runs{interval}")
         answer = command(
-            "train_sb3", *other, f"training.evaluation_interval={interval}", f"runs={runs}"
+            "scripts.baselines.train_sb3",
+            *other,
+            f"training.evaluation_interval={interval}",
+            f"runs={runs}",
         )
         assert answer.code == 0, answer.err
         weights.append((next(runs.iterdir()) / "checkpoints" / "actor.pt").read_bytes())

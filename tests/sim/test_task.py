@@ -19,7 +19,7 @@ def hover(**reward: Any) -> SimEnv:
 
 
 def test_a_weight_without_a_term_is_refused_when_the_task_is_built() -> None:
-    with pytest.raises(ConfigError, match="'heding' is unknown .did you mean 'heading'"):
+    with pytest.raises(ConfigError, match=r"'heding' is unknown .did you mean 'heading'"):
         hover(initial=weights("hover", heding=1.0))
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from robot_rl.core.env import SupportsStateReset
 from robot_rl.core.errors import ConfigError
 from sim.experts.catalog import scripted_expert
+from sim.rendering.player import HeldGoals
 from sim.simulation import WorldStates
-from sim.viewing.held_goals import HeldGoals
 from tests.equality import assert_same
 from tests.fakes import copied
 from tests.sim.hands import hand_worlds

@@ -11,13 +11,12 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
 from robot_rl.cli.parts import load_policy, seen_groups
-from robot_rl.cli.viewing import BundleAgent, PolicyAgent, RandomAgent, ScriptedAgent, ZeroAgent
+from robot_rl.cli.viewing import policy_agent, random_agent, scripted_agent, zero_agent
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder
 from sim.env import SimEnv
-from sim.experts.catalog import scripted_expert
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 SIMPLE = ("scripted", "random", "zero")
 """Experts that need no folder."""
@@ -48,11 +47,11 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
     """
     if name == "random":
         return Expert(name=name, identity="", disturbed=False,
-                      make=lambda seed: RandomAgent(env.spec, seed))  # fmt: skip
+                      make=lambda seed: random_agent(env.spec, seed))  # fmt: skip
     if name == "zero":
-        return _lasting(name, "", ZeroAgent(env.spec))
+        return _lasting(name, "", zero_agent(env.spec))
     if name == "scripted":
-        return _lasting(name, "", ScriptedAgent(scripted_expert(_own(env, "a scripted expert"))))
+        return _lasting(name, "", scripted_agent(_own(env, "a scripted expert")))
     path = Path(name)
     if not path.is_dir():
         told = unknown_name("expert", name, SIMPLE)
@@ -64,7 +63,7 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
         _check_alike(own, config, path)
         policy = BundlePolicy.load(path, worlds, None)
         digest = hashlib.sha256((path / "policy.onnx").read_bytes()).hexdigest()
-        return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, BundleAgent(policy))
+        return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, policy_agent(policy))
     return _trained(path, env, config)
 
 
@@ -120,7 +119,7 @@ def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
     for key, value in policy.module.state_dict().items():
         found.update(key.encode())
         found.update(value.detach().cpu().contiguous().numpy().tobytes())
-    agent = PolicyAgent(policy.module.to(env.spec.device))
+    agent = policy_agent(policy.module.to(env.spec.device))
     return _lasting(f"{run.path.resolve().name} at step {policy.step}", found.hexdigest(), agent)
 
 

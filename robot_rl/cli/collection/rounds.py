@@ -19,7 +19,7 @@ from robot_rl.core.seeding import derive_seed
 from robot_rl.datasets.episode import Episode
 from robot_rl.datasets.recorder import EpisodeRecorder, spec_of
 from sim.env import SimEnv
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 _MAX_SEED = 2**31
 """Foreign environments take no larger seeds."""

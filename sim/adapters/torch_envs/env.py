@@ -176,7 +176,6 @@ class ActionRange:
             space: Actions of one world.
             low: What -1 means: one number, one per entry, or none for the task's, else -1.
             high: What 1 means, likewise, else 1.
-            device: Where actions live.
 
         Raises:
             ConfigError: Actions are not continuous, or the bounds do not fit.
@@ -314,11 +313,7 @@ class TorchWorldsEnv:
         """Describe the worlds and begin their first episodes.
 
         Args:
-            worlds: The package's.
-            layout: Which observation goes where.
             config: How to read the rest; `id` and `settings` are the maker's business.
-            device: Where the worlds live.
-            seed: Of starts and noise.
             stagger: End first episodes at different times, so that the worlds do not reset
                 all at once.
             streams: Random generators that the worlds were made with.
@@ -336,7 +331,7 @@ class TorchWorldsEnv:
         self._success = tuple(config.success)
         self._check_success()
         count = worlds.num_envs
-        self._spec = EnvSpec(
+        self.spec = EnvSpec(
             num_envs=count,
             device=device,
             groups={name: GroupSpec(shape=(size,)) for name, size in layout.sizes.items()},
@@ -356,11 +351,6 @@ class TorchWorldsEnv:
         self._seed, self._obs = seed, Obs()
         self.reset(seed=seed)
 
-    @property
-    def spec(self) -> EnvSpec:
-        """Shapes, device, names."""
-        return self._spec
-
     def reset(
         self,
         seed: int | None = None,
@@ -368,7 +358,7 @@ class TorchWorldsEnv:
         state: Mapping[str, Any] | None = None,
     ) -> Obs:
         """Start new episodes in all or in the masked worlds; a state only chooses fresh starts."""
-        self._spec.check_reset(mask, state)
+        self.spec.check_reset(mask, state)
         if state is not None:
             self.load_state_dict(state)
             return self._obs
@@ -390,7 +380,7 @@ class TorchWorldsEnv:
 
     def step(self, action: Tensor) -> EnvStep:
         """Apply actions for one control period and begin anew where an episode ended."""
-        self._spec.check_action(action)
+        self.spec.check_action(action)
         asked = action
         action = torch.nan_to_num(asked, nan=0.0).clamp(-1.0, 1.0)  # `check` tells of a NaN
         with self._streams.entered():
@@ -472,10 +462,10 @@ class TorchWorldsEnv:
         """Our groups, in memory of their own: the package may overwrite its buffers."""
         read = {name: self._layout.read(observation, name) for name in self._layout.sizes}
         for name, group in read.items():
-            if len(group) != self._spec.num_envs:
+            if len(group) != self.spec.num_envs:
                 raise ShapeError(
                     f"the observations of group '{name}' are of {len(group)} worlds; expected "
-                    f"{self._spec.num_envs}"
+                    f"{self.spec.num_envs}"
                 )
         return read
 
@@ -499,7 +489,7 @@ class TorchWorldsEnv:
             if not isinstance(told, Tensor) or told.shape != self._none.shape:
                 raise ConfigError(
                     f"env.success has '{name}', which the task's log does not tell for each of "
-                    f"{self._spec.num_envs} worlds; known: {', '.join(log) or 'nothing'}"
+                    f"{self.spec.num_envs} worlds; known: {', '.join(log) or 'nothing'}"
                 )
             found = found | told.bool()
         return found

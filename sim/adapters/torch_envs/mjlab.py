@@ -89,9 +89,6 @@ def make_mjlab_env(
     """N worlds of a registered task.
 
     Args:
-        config: Which task, and how to read it.
-        num_envs: N.
-        device: Where the physics runs.
         seed: Of parameters, starts and noise.
         evaluation: All episodes begin together.
 

@@ -12,7 +12,7 @@ from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
 from sim.task import TaskContext
 from sim.tasks import checks
-from sim.tasks.terms import square_sum
+from sim.tasks.record import square_sum
 
 END_EFFECTOR = "end_effector_position_b"
 

@@ -13,9 +13,9 @@ from robot_rl.core.robot_state import RobotState
 from sim import draws
 from sim.robots.multirotor_robot import MultirotorRandomization
 from sim.tasks import checks
-from sim.tasks.terms import square_sum
+from sim.tasks.record import square_sum
 
-_OPTIONAL = ("position", "rates")
+_OPTIONAL: tuple[str, ...] = ("position", "rates")
 """Terms that a configuration may leave unweighted."""
 
 CLOSE = 0.1
@@ -114,7 +114,7 @@ class RewardWeightsConfig:
             share = 1.0
         else:
             share = 0.0 if env_steps <= low else (env_steps - low) / (high - low)
-        weights: dict[str, float] = dict.fromkeys(_OPTIONAL, 0.0)
+        weights = dict.fromkeys(_OPTIONAL, 0.0)
         for name in (*self.initial, *self.final):
             first = self.initial.get(name, 0.0)
             weights[name] = first + share * (self.final.get(name, first) - first)

@@ -1,7 +1,7 @@
 """Clutter: go through a corridor with obstacles to its other end, led by a potential field.
 
-The field is the sensor `potential_field` of the scene (`sim/scenes/clutter/field.py`): the idea is
-that of HumanoidPF and Click-and-Traverse, terms and numbers are ours.
+The field is the sensor `potential_field` of the scene (`sim/scenes/potential_field.py`): the idea
+is that of HumanoidPF and Click-and-Traverse, terms and numbers are ours.
 """
 
 import math
@@ -19,17 +19,22 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.scenes.clutter.corridor import CorridorConfig
-from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
-from sim.scenes.clutter.layouts import Corridors
-from sim.scenes.clutter.potential import Pull, pull
+from sim.scenes.corridor import CorridorConfig, Corridors
+from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
-from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
-from sim.tasks.record import EndRecord, TouchCount
-from sim.tasks.terms import closeness, square_sum
+from sim.tasks.legs.gait import (
+    Gait,
+    GaitConfig,
+    Legs,
+    LegTaskConfig,
+    check_feet,
+    check_sensors,
+    slip,
+    swing_error,
+)
+from sim.tasks.record import EndRecord, TouchCount, closeness, square_sum
 
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
 """What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and

@@ -16,8 +16,8 @@ from sim import draws
 from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.leg import Legs, LegTaskConfig
-from sim.tasks.terms import closeness
+from sim.tasks.legs.gait import Legs, LegTaskConfig
+from sim.tasks.record import closeness
 
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""

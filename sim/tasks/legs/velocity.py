@@ -16,11 +16,19 @@ from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.gait import Gait, GaitConfig, heading_velocity, slip, swing_error
+from sim.tasks.legs.gait import (
+    Gait,
+    GaitConfig,
+    Legs,
+    LegTaskConfig,
+    check_feet,
+    check_sensors,
+    heading_velocity,
+    slip,
+    swing_error,
+)
 from sim.tasks.legs.ground import make_ground
-from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
-from sim.tasks.record import EndRecord
-from sim.tasks.terms import closeness, square_sum
+from sim.tasks.record import EndRecord, closeness, square_sum
 
 GOAL, CLOCK = "velocity_b", "clock"
 """What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from policies.trunks.kinds import NetworkKind
 from robot_rl.core.base_action import BaseActionEnv
-from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.learner import Learner
 from robot_rl.learners.dsac_t import DSACTLoss
 from robot_rl.learners.off_policy import ActorObjective
@@ -19,7 +19,7 @@ from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.values import ValueConfig
 from robot_rl.training.assembly import assemble_trainer
 from robot_rl.training.config import StartConfig, TrainerConfig
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 from tests.fakes import PointMass, ToyEnv, small_dsac_t, small_sac
@@ -52,47 +52,90 @@ SIMBA, BRO, FLASH = (
      "critic": {"kind": kind, "width": 32, "blocks": 1}}
     for kind in (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
 )  # fmt: skip
-LEARNERS: dict[str, Callable[[EnvSpec], Learner]] = {
-    "sac": lambda spec: small_sac(spec, **SAME, **ENTROPY),
-    "sac over three steps": lambda spec: small_sac(spec, **SAME, **ENTROPY, n_step=3),
-    "sac with simba": lambda spec: small_sac(spec, **{**SAME, **SIMBA}, **ENTROPY),
-    # With steps of 3e-3 the deep residual network rests beside the goal with some seeds.
-    "sac with bro": lambda spec: small_sac(spec, **{**SAME, **BRO, **CALM}, **ENTROPY),
-    "flash_sac": lambda spec: small_flash_sac(spec, 1, **{**SAME, **FLASH}),
-    "sac in bf16": lambda spec: small_sac(spec, **SAME, **ENTROPY, precision=Precision.bf16),
-    "dsac_t": lambda spec: small_dsac_t(spec, **SAME, **ENTROPY),
-    "dsac_t by its later code, in bf16": lambda spec: small_dsac_t(
-        spec, **SAME, **ENTROPY, loss=DSACTLoss.huber, precision=Precision.bf16
+# The default 101 values are 0.1 apart. With 21, half a unit apart, all returns near the goal fell
+# between two of them, and the critics could not tell the goal from a place 0.25 beside it.
+VALUES = ValueConfig(atoms=101, low=-5.0, high=5.0)
+LEARNERS: dict[str, Callable[[EnvSpec, int], Learner]] = {
+    "sac": lambda spec, seed: small_sac(spec, seed, **SAME, **ENTROPY),
+    "td3": lambda spec, seed: small_td3(spec, seed, **SAME),
+    "dsac_t": lambda spec, seed: small_dsac_t(spec, seed, **SAME, **ENTROPY),
+    "flash_sac": lambda spec, seed: small_flash_sac(
+        spec, 1 + seed, **{**SAME, **FLASH}, values=VALUES
     ),
-    "td3": lambda spec: small_td3(spec, **SAME),
-    "td3 as fast_td3 sets it": lambda spec: small_td3(spec, **SAME, **FAST),
+}
+VARIANTS: dict[str, Callable[[EnvSpec, int], Learner]] = {
+    "sac over three steps": lambda spec, seed: small_sac(spec, seed, **SAME, **ENTROPY, n_step=3),
+    "sac with simba": lambda spec, seed: small_sac(spec, seed, **{**SAME, **SIMBA}, **ENTROPY),
+    # With steps of 3e-3 the deep residual network rests beside the goal with some seeds.
+    "sac with bro": lambda spec, seed: small_sac(spec, seed, **{**SAME, **BRO, **CALM}, **ENTROPY),
+    "sac in bf16": lambda spec, seed: small_sac(
+        spec, seed, **SAME, **ENTROPY, precision=Precision.bf16
+    ),
+    "dsac_t by its later code, in bf16": lambda spec, seed: small_dsac_t(
+        spec, seed, **SAME, **ENTROPY, loss=DSACTLoss.huber, precision=Precision.bf16
+    ),
+    "td3 as fast_td3 sets it": lambda spec, seed: small_td3(spec, seed, **SAME, **FAST),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
-    tmp_path: Path, name: str
-) -> None:
-    env, evaluation_env = worlds(16, seed=0), worlds(100, seed=1)
-    learner = LEARNERS[name](env.spec)
-    before = evaluate(evaluation_env, learner.policy(), seed=5)
-    segments = SegmentStore(tmp_path / "segments")
-    trainer = assemble_trainer(
+def learned(folder: Path, env: BatchEnv, evaluation_env: BatchEnv, learner: Learner,
+            **settings: Any) -> Evaluation:  # fmt: skip
+    """What the policy reaches after a training."""
+    length, segments = settings["total_steps"], SegmentStore(folder / "segments")
+    assemble_trainer(
         TrainerConfig(
-            total_steps=16_000, random_steps=1600, updates_per_step=2, replay_capacity=16_000,
-            evaluation_interval=16_000, evaluation_episodes=100, save_replay=False,
+            updates_per_step=2, replay_capacity=16_000, evaluation_interval=length,
+            evaluation_episodes=100, save_replay=False, **settings,
         ),
         env=env, evaluation_env=evaluation_env, learner=learner,
-        checkpoints=CheckpointStore(tmp_path / "checkpoints", segments=segments),
+        checkpoints=CheckpointStore(folder / "checkpoints", segments=segments),
         record=lambda record: None, interval_seconds=1e9, seed=0,
-    )  # fmt: skip
-    trainer.run()
-    after = evaluate(evaluation_env, learner.policy(), seed=5)
-    assert before.success_rate < 0.3
-    # A good controller costs about 5 per episode and reaches 100 %.
-    assert after.success_rate >= 0.95
-    assert float(after.returns.mean()) > -10
+    ).run()  # fmt: skip
+    return evaluate(evaluation_env, learner.policy(), seed=5)
+
+
+def assert_learns(train: Callable[[int], tuple[float, float]]) -> None:
+    """Ask one seed, and both of two others where it fails.
+
+    Another instruction set rounds otherwise, which over thousands of updates is another seed: a
+    proof by one seed fails somewhere though the learner is right.
+
+    Args:
+        train: Takes a seed; gives the success rate and the mean return.
+    """
+    found: list[tuple[float, float]] = []
+    for seed in range(3):
+        found.append(train(seed))
+        success, mean_return = found[-1]
+        # A good controller costs about 5 per episode and reaches 100 %.
+        if success >= 0.95 and mean_return > -10:
+            if len(found) in (1, 3):
+                return
+        elif len(found) > 1:
+            break
+    pytest.fail(f"success rates and returns by seed: {found}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [*LEARNERS.values(), *(pytest.param(v, marks=pytest.mark.full) for v in VARIANTS.values())],
+    ids=[*LEARNERS, *VARIANTS],
+)
+def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
+    tmp_path: Path, make: Callable[[EnvSpec, int], Learner]
+) -> None:
+    def train(seed: int) -> tuple[float, float]:
+        env, evaluation_env = worlds(16, seed=seed), worlds(100, seed=1)
+        learner = make(env.spec, seed)
+        assert evaluate(evaluation_env, learner.policy(), seed=5).success_rate < 0.3
+        after = learned(
+            tmp_path / str(seed), env, evaluation_env, learner,
+            total_steps=16_000, random_steps=1600,
+        )  # fmt: skip
+        return after.success_rate, float(after.returns.mean())
+
+    assert_learns(train)
 
 
 class WeakSpring:
@@ -113,31 +156,27 @@ class WeakSpring:
 
 @pytest.mark.slow
 def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> None:
-    env, evaluation_env = (
-        BaseActionEnv(worlds(count, seed=seed), WeakSpring()) for count, seed in ((16, 0), (100, 1))
-    )
-    config = ResidualConfig(
-        batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3, critic_lr=3e-3, temperature_lr=3e-3,
-        init_temperature=0.1, critic_updates=100,
-    )  # fmt: skip
-    config.actor.hidden = config.critic.hidden = [32, 32]
-    config.actor.scale, config.actor.initial_std = 0.5, 0.2
-    learner = Residual(config, env.spec, seed=0)
-    before = evaluate(evaluation_env, learner.policy(), seed=5)
     swings = evaluate(worlds(100, seed=1), WeakSpring().next, seed=5)
-    assert torch.equal(before.returns, swings.returns)  # it begins as its base
-    segments = SegmentStore(tmp_path / "segments")
-    trainer = assemble_trainer(
-        TrainerConfig(
-            total_steps=8_000, start=StartConfig(acts=True), warm_up_steps=800, updates_per_step=2,
-            replay_capacity=16_000, evaluation_interval=8_000, evaluation_episodes=100,
-            save_replay=False,
-        ),
-        env=env, evaluation_env=evaluation_env, learner=learner,
-        checkpoints=CheckpointStore(tmp_path / "checkpoints", segments=segments),
-        record=lambda record: None, interval_seconds=1e9, seed=0,
-    )  # fmt: skip
-    trainer.run()
-    after = evaluate(evaluation_env, learner.policy(), seed=5)
-    assert before.success_rate < 0.5
-    assert after.success_rate >= 0.95
+    assert swings.success_rate < 0.5
+
+    def train(seed: int) -> tuple[float, float]:
+        env, evaluation_env = (
+            BaseActionEnv(worlds(count, seed=first), WeakSpring())
+            for count, first in ((16, seed), (100, 1))
+        )
+        config = ResidualConfig(
+            batch_size=128, gamma=0.95, tau=0.02, actor_lr=3e-3, critic_lr=3e-3,
+            temperature_lr=3e-3, init_temperature=0.1, critic_updates=100,
+        )  # fmt: skip
+        config.actor.hidden = config.critic.hidden = [32, 32]
+        config.actor.scale, config.actor.initial_std = 0.5, 0.2
+        learner = Residual(config, env.spec, seed=seed)
+        before = evaluate(evaluation_env, learner.policy(), seed=5)
+        assert torch.equal(before.returns, swings.returns)  # it begins as its base
+        after = learned(
+            tmp_path / str(seed), env, evaluation_env, learner, total_steps=8_000,
+            start=StartConfig(acts=True), warm_up_steps=800,
+        )  # fmt: skip
+        return after.success_rate, float(after.returns.mean())
+
+    assert_learns(train)

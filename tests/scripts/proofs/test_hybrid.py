@@ -115,6 +115,7 @@ def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full  # test_residual.py goes the same way
 def test_a_tiny_one_from_the_first_stage_to_the_page(
     proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
     monkeypatch: pytest.MonkeyPatch,

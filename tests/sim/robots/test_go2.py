@@ -16,12 +16,7 @@ from tests.sim.robots.published import (
     principal,
     published_model,
 )
-from tests.sim.robots.quadruped import (
-    LegGeometry,
-    assert_feet,
-    assert_joints,
-    quadruped,
-)
+from tests.sim.robots.quadruped import LegGeometry, assert_feet, assert_joints, quadruped
 
 LEGS = ["FL", "FR", "RL", "RR"]
 

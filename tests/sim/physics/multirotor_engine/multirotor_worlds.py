@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.physics.multirotor_model import (
-    ANGULAR_VELOCITY,
-    ORIENTATION,
-    ROTOR_SPEED,
-    MultirotorModel,
-)
+from sim.physics.multirotor_model import ANGULAR_VELOCITY, ORIENTATION, ROTOR_SPEED, MultirotorModel
 from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
 
 pytest.importorskip("warp", reason="needs the extra: pip install 'robot_rl[sim]'")

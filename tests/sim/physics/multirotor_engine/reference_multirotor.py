@@ -58,9 +58,7 @@ def derivative(x: Vector, setpoint: Vector, model: MultirotorModel) -> Vector:
         torque = torque + np.array([0.0, 0.0, sign * model.torque_per_thrust * force])
     force_w = rotation(q) @ np.array([0.0, 0.0, thrust.sum()]) + np.array(model.disturbance_force)
     inertia = np.diag(model.inertia)
-    dq = 0.5 * np.concatenate(
-        [[-q[1:] @ rate], q[0] * rate + np.cross(q[1:], rate)],
-    )
+    dq = 0.5 * np.concatenate([[-q[1:] @ rate], q[0] * rate + np.cross(q[1:], rate)])
     tau = np.where(setpoint > rotor, model.rotor_rise_time, model.rotor_fall_time)
     return np.concatenate(
         [

@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.physics.multirotor_model import (
-    PARAM_COLUMNS,
-    PARAM_WIDTH,
-)
+from sim.physics.multirotor_model import PARAM_COLUMNS, PARAM_WIDTH
 from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
 
 

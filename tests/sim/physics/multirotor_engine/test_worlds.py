@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
-from sim.physics.multirotor_model import (
-    PARAM_COLUMNS,
-    ROTOR_SPEED,
-)
+from sim.physics.multirotor_model import PARAM_COLUMNS, ROTOR_SPEED
 from tests.sim.physics.multirotor_engine.multirotor_worlds import (
     DT,
     MultirotorEngine,

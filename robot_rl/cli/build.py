@@ -12,7 +12,7 @@ import torch
 
 from configs.builders import run_device
 from configs.schema import RunConfig, make_env
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
 from robot_rl.cli.collectors import collector_maker, start_collectors

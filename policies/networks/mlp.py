@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.dense import chain, usable
+from policies.networks.dense import chain, usable
 from robot_rl.core.onednn import is_faster
 
 
@@ -93,8 +93,15 @@ class Dense(nn.Sequential):
         *hidden, last = self
         for layer in hidden:
             x = layer(x)
-        with torch.autocast(x.device.type, enabled=False):
-            return last(x.float())
+        return in_float32(last, x)
+
+
+def in_float32(last: nn.Module, x: Tensor) -> Tensor:
+    """A network's last layer, in float32 under autocast too: values need more than eight bits."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return last(x)
+    with torch.autocast(x.device.type, enabled=False):
+        return last(x.float())
 
 
 def _params(layers: Sequence[Any]) -> list[Tensor]:
@@ -138,3 +145,58 @@ class EnsembleLayerNorm(nn.Module):
         """(E, B, size) -> (E, B, size)."""
         normal = nn.functional.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPSILON)
         return torch.addcmul(self.bias, normal, self.weight)
+
+
+class Initialization(Enum):
+    """Distribution of the weights of linear layers in the beginning."""
+
+    torch = "torch"
+    """Weights and biases uniform within 1 / sqrt(inputs)."""
+    xavier = "xavier"
+    """Uniform with variance 2 / (inputs + outputs), zero biases: REDQ, RLPD, SERL."""
+    orthogonal = "orthogonal"
+    """Orthogonal matrices times sqrt(2), zero biases: WSRL."""
+
+
+@torch.no_grad()
+def initialize(network: nn.Module, kind: Initialization, *, heads: int = 1) -> None:
+    """Draw the weights of all linear layers anew; those of `torch` are left as they are.
+
+    Args:
+        network: Linear layers, plain or of an ensemble, in the order of its modules.
+        kind: Their distribution.
+        heads: Layers of equal width that the last layer stands for, each drawn on its own.
+    """
+    if kind is Initialization.torch:
+        return
+    layers = [m for m in network.modules() if isinstance(m, (nn.Linear, EnsembleLinear))]
+    for layer in layers:
+        layer.bias.zero_()
+        parts = heads if layer is layers[-1] else 1
+        for matrix in _matrices(layer):
+            _draw(matrix.chunk(parts), kind)
+
+
+@torch.no_grad()
+def zero_last(network: nn.Module) -> None:
+    """Let the last linear layer answer zero to everything in the beginning."""
+    last = [m for m in network.modules() if isinstance(m, nn.Linear)][-1]
+    last.weight.zero_()
+    last.bias.zero_()
+
+
+def _matrices(layer: nn.Linear | EnsembleLinear) -> list[Tensor]:
+    """Views of the weights, (outputs, inputs) each."""
+    if isinstance(layer, nn.Linear):
+        return [layer.weight]
+    return [member.T for member in layer.weight]
+
+
+def _draw(matrices: Sequence[Tensor], kind: Initialization) -> None:
+    for matrix in matrices:
+        fresh = torch.empty(matrix.shape)
+        if kind is Initialization.xavier:
+            nn.init.xavier_uniform_(fresh)
+        else:
+            nn.init.orthogonal_(fresh, gain=math.sqrt(2.0))
+        matrix.copy_(fresh)

@@ -1,9 +1,14 @@
-"""An actor that corrects a base policy: clamp(base + scale * tanh(f)), normaliser inside.
+"""Actor that corrects a base policy, clamp(base + scale * tanh(f)), and the critics of it.
 
 Learners see executed actions only; what they call its log-probability is that of the residual in
 units of its scale, and so is a target entropy (robot_rl/learners/residual.py has one that holds the
-noise of executed actions instead). What the clamp cuts off
-has no density of its own: the residual's stands for it.
+noise of executed actions instead). What the clamp cuts off has no density of its own: the
+residual's stands for it.
+
+A residual moves an action by hundredths of its range, and what it is worth may turn within
+thousandths. To a critic that reads executed actions alone such a step is next to nothing: the slope
+that the actor ascends is the one between actions far apart, of demonstrations and of the base. In
+units of the scale the same step is as large as any other input.
 """
 
 import math
@@ -12,10 +17,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from policies.initialization import Initialization, initialize, zero_last
-from policies.mlp import Activation, mlp
-from policies.normalizer import make_normalizer
-from policies.squashed_normal import squashed_normal
+from policies.networks.gaussian_actor import squashed_normal
+from policies.networks.mlp import Activation, Initialization, initialize, mlp, zero_last
+from policies.networks.normalizer import make_normalizer
+from policies.networks.q_ensemble import QEnsemble
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
@@ -132,3 +137,41 @@ class ResidualActor(nn.Module):
         mean, log_std = self.network(inputs).float().chunk(2, dim=-1)
         low, high = self.config.log_std_min, self.config.log_std_max
         return mean, nn.functional.hardtanh(log_std + self.config.initial_log_std, low, high)
+
+
+WIDTHS = 3
+"""Actions side by side that the ensemble inside is asked with."""
+_FARTHEST = 3.0
+"""Of the displacement, in units of the scale. The actor's own are within 1; demonstrations and
+people may be anywhere, and the executed action says where."""
+
+
+class ResidualCritic(nn.Module):
+    """Q(obs, action) of E members; reads what the ensemble inside reads, and `base_action`."""
+
+    def __init__(self, ensemble: QEnsemble, scale: float) -> None:
+        """Wrap critics.
+
+        Args:
+            ensemble: Made for actions three times as wide.
+            scale: Farthest that the actor goes from the base.
+        """
+        super().__init__()
+        self.ensemble = ensemble
+        self.group = ensemble.group
+        self._scale = scale
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        """Outputs of the members, (E, B, W), for executed actions (B, A)."""
+        base = obs[BASE_ACTION]
+        displacement = ((action - base) / self._scale).clamp(-_FARTHEST, _FARTHEST)
+        seen = [action, base, displacement]  # A each
+        return self.ensemble(obs, torch.cat(seen, dim=-1))
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the group that is read, (N, D), into the normaliser."""
+        self.ensemble.update_statistics(obs)
+
+    def constrain(self) -> None:
+        """As the ensemble."""
+        self.ensemble.constrain()

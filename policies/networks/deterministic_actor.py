@@ -1,23 +1,28 @@
-"""Deterministic actor (Fujimoto et al. 2018): tanh of a network, normaliser inside."""
+"""Deterministic actor (Fujimoto et al. 2018), and IQL's normal around one; normaliser inside.
 
+IQL's actor is a normal around tanh of a network, with one spread for all observations. It is not
+squashed: an action at the end of its range has a finite density, so that stored actions can be
+made likely as they are. What is drawn beyond the range is cut off.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from policies.history.encoded import (
+from policies.networks.history import (
+    EncoderConfig,
     check_groups,
     latent_of,
     make_actor_network,
     read_groups,
 )
-from policies.history.encoder import EncoderConfig
-from policies.initialization import Initialization, initialize
-from policies.mlp import Activation
-from policies.normalizer import make_normalizer
-from policies.trunks.kinds import NetworkKind, check_shape
-from policies.trunks.layers import constrained_layers
+from policies.networks.layers import constrained_layers
+from policies.networks.mlp import Activation, Initialization, initialize
+from policies.networks.normalizer import make_normalizer
+from policies.networks.trunks import NetworkKind, check_shape
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError
 
@@ -119,3 +124,77 @@ class DeterministicActor(nn.Module):
         """Bring constrained weights back to their norm after a step of the optimiser."""
         for layer in self._constrained:
             layer.project()
+
+
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+@dataclass(kw_only=True)
+class NormalActorConfig(DeterministicActorConfig):
+    """Shape of the actor."""
+
+    log_std_min: float = -5.0
+    """Lower bound of the log standard deviation."""
+    log_std_max: float = 2.0
+    """Upper bound of the log standard deviation."""
+    log_std_start: float = 0.0
+    """Log standard deviation at the start."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        super().__post_init__()
+        if not self.log_std_min <= self.log_std_start <= self.log_std_max:
+            raise ConfigError(
+                f"actor.log_std_start must lie between actor.log_std_min {self.log_std_min} and "
+                f"actor.log_std_max {self.log_std_max}, got {self.log_std_start}"
+            )
+
+
+class NormalActor(nn.Module):
+    """Hands out samples, densities of given actions, and the mode."""
+
+    def __init__(
+        self, config: NormalActorConfig, obs_size: int, action_size: int, *,
+        terms: Sequence[TermSpec] = (),
+    ) -> None:  # fmt: skip
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the groups that are seen.
+            action_size: A.
+            terms: What these groups consist of, where the network must know it.
+        """
+        super().__init__()
+        self.config = config
+        self.mode = DeterministicActor(config, obs_size, action_size, terms=terms)
+        self.groups = self.mode.groups
+        """Observation groups that are seen."""
+        self.log_std = nn.Parameter(torch.full((action_size,), config.log_std_start))
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
+        return self.mode(obs)
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Draw an action, (N, A), cut off at the ends of [-1, 1]."""
+        mean = self.mode(obs)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return torch.addcmul(mean, noise, self._log_std().exp()).clamp_(-1, 1)
+
+    def log_prob(self, obs: Obs, action: Tensor) -> Tensor:
+        """Logarithm of the normal's density at an action (N, A), (N,)."""
+        log_std = self._log_std()
+        z = (action - self.mode(obs)) * torch.exp(-log_std)
+        return (-0.5 * z * z - log_std - _HALF_LOG_TAU).sum(-1)
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the groups that are seen, (N, ...), into the normaliser."""
+        self.mode.update_statistics(obs)
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        self.mode.constrain()
+
+    def _log_std(self) -> Tensor:
+        return self.log_std.clamp(self.config.log_std_min, self.config.log_std_max)

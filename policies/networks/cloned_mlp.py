@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from policies.initialization import Initialization, initialize
-from policies.mlp import Activation
-from policies.normalizer import make_normalizer
-from policies.trunks.kinds import NetworkKind, check_shape, make_network
-from policies.trunks.layers import constrained_layers
+from policies.networks.layers import constrained_layers
+from policies.networks.mlp import Activation, Initialization, initialize
+from policies.networks.normalizer import make_normalizer
+from policies.networks.trunks import NetworkKind, check_shape, make_network
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.lateness import compare_lateness, median_ratio
 from hardware.control.limits import make_limiter
 from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand
 from hardware.control.realtime import request_realtime
@@ -19,6 +18,7 @@ from hardware.drivers.fake_driver import FakeDriver
 from robot_rl.core.process import clean_environ
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
+from scripts.bench.deployment.lateness import compare_lateness, median_ratio
 
 PERIOD = 0.002
 
@@ -62,6 +62,7 @@ def quadruped_in_policy(clock):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_loop_at_500_hz_is_hardly_later_than_a_bare_one():
     """In a process of its own, as a robot's is; with real-time rights where the system gives them.
 

@@ -1,31 +1,102 @@
-"""A trial of a trained policy: played once in every world, judged, written down."""
+"""Evaluation of a trained policy: an episode in every env, its statistics, its files, its plot."""
 
+import io
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from configs.builders import pick_device
 from configs.compose import changed_keys, from_plain, to_plain
-from configs.schema import make_env
+from configs.schema import RunConfig, make_env
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.evaluation.trial_options import EvaluateOptions
-from robot_rl.cli.evaluation.trial_record import STATISTICS, Trial
-from robot_rl.cli.parts import load_policy, run_path
+from robot_rl.cli.parts import TrainedPolicy, load_policy, run_path
 from robot_rl.core import quaternion
+from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
-from robot_rl.training.evaluation import evaluate
+from robot_rl.training.evaluation import Evaluation, evaluate
 from robot_rl.training.reporting.console import format_number, format_percent
+from robot_rl.training.reporting.statistics import wilson_interval
 from robot_rl.training.runs.provenance import config_hash, git_state, package_versions
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.durable import replace_file, storage_errors
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
+
+
+@dataclass(kw_only=True)
+class EvaluateOptions:
+    """What the command takes beside the fields of the run."""
+
+    run: str = ""
+    """Folder of the run, or `latest`."""
+    checkpoint: str = "best"
+    """best, latest, or the folder of a checkpoint."""
+    bundle: str = ""
+    """Folder of a bundle to fly instead of the checkpoint."""
+    episodes: int = 1000
+    """N: episodes, one per world."""
+    seed: int = 2_000_003
+    """Chooses starts, goals, physical parameters and noise."""
+    device: str = "cpu"
+    """Where the worlds and the policy live."""
+    threads: int = 1
+    """CPU threads of torch."""
+    video: bool = True
+    """Plot flights and render a video."""
+    out: str = ""
+    """Folder of the result."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be played."""
+        for name, lowest in (("episodes", 1), ("threads", 1), ("seed", 0)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(f"{name} must be at least {lowest}, got {getattr(self, name)}")
+        if not self.run and not self.bundle:
+            raise ConfigError("run is empty; say which: run=runs/..., run=latest or bundle=...")
+
+
+STATISTICS = ("mean", "median", "p95", "max")
+"""What is told of a distribution."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What was played and what came of it."""
+
+    run: RunFolder
+    config: RunConfig
+    env: BatchEnv
+    policy: TrainedPolicy
+    result: Evaluation
+    tilt: Tensor | None
+    """Lean at the start, (N,), [rad]; None for a fixed base and in foreign environments."""
+    bundle: Path | None = None
+    """The bundle that flew; None where torch did."""
+    bundle_difference: float = 0.0
+    """Largest difference between an action of the bundle and one of torch."""
+
+    @property
+    def statistics(self) -> dict[str, dict[str, float]]:
+        """Distribution of every final metric over the episodes that lasted to their time limit."""
+        complete = ~self.result.terminated
+        return {name: _describe(v[complete]) for name, v in self.result.metrics.items()}
+
+
+def _describe(values: Tensor) -> dict[str, float]:
+    values = values[values.isfinite()].double()
+    if values.numel() == 0:
+        return dict.fromkeys(STATISTICS, float("nan"))
+    numbers = (values.mean(), values.median(), values.quantile(0.95), values.max())
+    return dict(zip(STATISTICS, map(float, numbers), strict=True))
 
 
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
@@ -121,8 +192,6 @@ def save_trial(trial: Trial, options: EvaluateOptions, overrides: Sequence[str])
         replace_file(folder / "result.json", content.encode())
     found = {"result": str(folder / "result.json")}
     try:
-        from robot_rl.cli.evaluation.trial_plot import plot_trial
-
         plot_trial(trial, folder / "plot.png")
         found["plot"] = str(folder / "plot.png")
     except ModuleNotFoundError as error:
@@ -180,3 +249,87 @@ def _finite(statistics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str
         name: {word: value if value == value else None for word, value in values.items()}
         for name, values in statistics.items()
     }
+
+
+_INK, _BLUE, _ORANGE = "#333333", "#0072B2", "#D55E00"
+_BINS = 8
+
+
+def plot_trial(trial: Trial, path: Path) -> None:
+    """Draw the distribution of every metric beside success by the lean at the start.
+
+    Where nothing leans (a fixed base, a foreign environment) it is the distribution of the returns.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # may be missing
+    from matplotlib.figure import Figure
+
+    metrics = trial.result.metrics
+    count = 1 + len(metrics)
+    columns = min(3, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.6), dpi=130, layout="constrained")
+    rate, episodes = trial.result.success_rate, trial.result.success.numel()
+    told = f"{format_percent(rate)} of {episodes} episodes succeed"
+    figure.suptitle(
+        f"{trial.run.path.name}: "
+        + (told if trial.env.spec.judges_success else f"{episodes} episodes"),
+        color=_INK,
+        fontsize=12,
+        fontweight="bold",
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    if trial.tilt is not None:
+        _success_by_tilt(axes[0], np.degrees(trial.tilt.cpu().numpy()), trial)
+    else:
+        _distribution(axes[0], "return", trial.result.returns.cpu().numpy())
+    complete = ~trial.result.terminated
+    for axis, (name, values) in zip(axes[1:], metrics.items(), strict=False):
+        _distribution(axis, name, values[complete].cpu().numpy())
+    for axis in axes[count:]:
+        axis.remove()
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer)
+    with storage_errors("write the plot", path):
+        replace_file(path, buffer.getvalue())
+
+
+def _success_by_tilt(axis: Any, tilt: np.ndarray, trial: Trial) -> None:
+    success = trial.result.success.cpu().numpy()
+    edges = np.linspace(0, max(1.0, math.ceil(tilt.max())), _BINS + 1)
+    place = np.clip(np.digitize(tilt, edges) - 1, 0, _BINS - 1)
+    for i in np.unique(place):
+        won, count = int(success[place == i].sum()), int((place == i).sum())
+        low, high = wilson_interval(won, count)
+        middle, width = (edges[i] + edges[i + 1]) / 2, edges[1] * 0.85
+        axis.bar(middle, won / count, width=width, color=_BLUE, alpha=0.85)
+        axis.plot([middle, middle], [low, high], color=_INK, lw=1)
+        axis.plot(middle, won / count, "o", color=_INK, ms=3, clip_on=False)  # seen at 0 too
+    axis.set_ylim(0, 1.02)
+    _dress(axis, "lean at the start [deg]", "success, 95 % interval")
+
+
+def _distribution(axis: Any, name: str, values: np.ndarray) -> None:
+    """Share of episodes below each value: reads off any percentile."""
+    values = np.sort(values[np.isfinite(values)])
+    if values.size:
+        axis.step(values, np.arange(1, values.size + 1) / values.size, where="post", color=_BLUE)
+        p95 = float(np.quantile(values, 0.95))
+        axis.axvline(p95, color=_ORANGE, lw=1, ls="--")
+        axis.set_title(f"95 % below {p95:.3g}", color=_ORANGE, fontsize=9, loc="right")
+        low, high = min(0.0, float(values[0])), float(np.quantile(values, 0.99))
+        axis.set_xlim(low, max(high * 1.1, low + 1e-9))
+    axis.set_ylim(0, 1.02)
+    _dress(axis, name.replace("_", " "), "share of episodes below")
+
+
+def _dress(axis: Any, x: str, y: str) -> None:
+    axis.set_xlabel(x, color=_INK, fontsize=9)
+    axis.set_ylabel(y, color=_INK, fontsize=9)
+    axis.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(colors=_INK, labelsize=8, length=3)
+    axis.grid(color="#E4E4E4", lw=0.8)
+    axis.set_axisbelow(True)

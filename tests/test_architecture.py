@@ -108,7 +108,7 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_mujoco",
         "sim.adapters.torch_envs.isaaclab_make",
     },
-    ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
+    ("onnx", "policies"): {"policies.c99.graph", "policies.joined_graph"},
     ("mujoco", "sim"): {
         "sim.adapters.gymnasium_mujoco",
         "sim.rendering.canvas",
@@ -269,7 +269,11 @@ class TestTheCheckItself:
     @pytest.mark.parametrize(
         ("file", "line", "target"),
         [
-            ("robot_rl/core/env.py", "from policies.mlp import Mlp", "policies.mlp"),
+            (
+                "robot_rl/core/env.py",
+                "from policies.networks.mlp import Mlp",
+                "policies.networks.mlp",
+            ),
             (
                 "robot_rl/training/trainer.py",
                 "from robot_rl.learners import sac",
@@ -284,7 +288,7 @@ class TestTheCheckItself:
             ),
             ("sim/tasks/flights/hover.py", "from configs import schema", "configs"),
             ("hardware/driver.py", "import sim.twin", "sim.twin"),
-            ("hardware/loop.py", "from policies.mlp import Mlp", "policies.mlp"),
+            ("hardware/loop.py", "from policies.networks.mlp import Mlp", "policies.networks.mlp"),
             ("policies/local.py", "def f():\n    from sim import tasks", "sim"),
             ("policies/typed.py", "if TYPE_CHECKING:\n    from sim.env import Env", "sim.env"),
             ("configs/schema.py", "from scripts.train import main", "scripts.train"),
@@ -325,13 +329,13 @@ class TestTheCheckItself:
     def test_torch_is_found_behind_a_parent_package(self, plant):
         modules = plant(
             {
-                "policies/__init__.py": "from policies.mlp import Mlp",
-                "policies/mlp.py": "import torch",
+                "policies/__init__.py": "from policies.networks.mlp import Mlp",
+                "policies/networks/mlp.py": "import torch",
                 "policies/bundle.py": "import numpy",
             }
         )
         loaded = loaded_packages(modules, "policies.bundle")
-        assert loaded == {"numpy": "policies.bundle", "torch": "policies.mlp"}
+        assert loaded == {"numpy": "policies.bundle", "torch": "policies.networks.mlp"}
 
     def test_torch_is_found_behind_array_api_compat(self, plant):
         modules = plant({"robot_rl/core/action.py": "import array_api_compat.torch as xp"})

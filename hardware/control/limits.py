@@ -38,13 +38,13 @@ _ENTRIES = ("q", "dq", "tau", "kp", "kd")
 
 
 class Limited(NamedTuple):
-    """What leaves a limiter."""
+    """A command within limits."""
 
     command: RobotCommand
     clamped: bool
-    """Whether a limit changed the command."""
+    """A limit changed the command."""
     replaced: bool
-    """Whether an entry was no number, so that the previous one stayed."""
+    """An entry was no number, so that the previous one stayed."""
 
 
 class Limiter(Protocol):
@@ -84,7 +84,7 @@ class JointLimits:
     k_velocity: float = math.inf
     """Torque allowed per distance to a velocity bound [N m s/rad]; infinite for none."""
     tolerance: float = 0.002
-    """How far outside the hard limits a joint may be measured and still move [rad]."""
+    """Distance outside the hard limits at which a joint may still move [rad]."""
 
     def __post_init__(self) -> None:
         """Refuse limits that nothing can keep."""
@@ -336,7 +336,7 @@ class BodyRateLimiter:
 
 @dataclass(frozen=True, kw_only=True)
 class PoseLimits:
-    """Where and how fast an end effector may be sent."""
+    """Workspace and speed of an end effector's target."""
 
     lower: tuple[float, float, float] = (-math.inf, -math.inf, -math.inf)
     """Corner of the workspace box [m], axes of the command."""

@@ -39,7 +39,7 @@ class SafetyLimits:
     command_lost: float = 0.1
     """Age of a policy's command that stops [s]."""
     clock_skew: float = 0.005
-    """How far a command's stamp may lie in the future [s]."""
+    """Largest lead of a command's stamp [s]."""
     lease_late: float = 0.15
     """Silence of a person after which their velocity is zero [s]."""
     lease_lost: float = 0.25
@@ -49,24 +49,24 @@ class SafetyLimits:
     state_lost: float = 0.1
     """Age of a sample that stops at once [s]."""
     range_tolerance: float = 0.05
-    """How far outside its hard limits a joint may be measured [rad]."""
+    """Largest distance of a joint outside its hard limits [rad]."""
     velocity_factor: float = 1.2
     """Largest measured speed, as a multiple of the joint's limit."""
     effort_factor: float = 1.05
     """Largest measured torque, as a multiple of the joint's limit; a motor that saturates measures
     its limit, give or take noise, and does what it was built for."""
     load_time: float = 0.05
-    """How long speed or torque must be too large [s]."""
+    """Time for which speed or torque must be too large [s]."""
     tracking_error: float = 1.0
     """Largest distance of a joint with stiffness from its commanded position [rad]."""
     tracking_time: float = 0.1
-    """How long that must last [s]."""
+    """Time for which that must last [s]."""
     tilt: float = 1.2
     """Largest lean of a robot that stands on the ground [rad]."""
     tumble: float = math.pi / 2
     """Largest lean of a robot that flies [rad]."""
     tilt_time: float = 0.1
-    """How long either must last [s]."""
+    """Time for which either must last [s]."""
     workspace_lower: tuple[float, float, float] = (-math.inf, -math.inf, -math.inf)
     """Corner of the box for the end effector (base axes) or a flying base (world axes) [m]."""
     workspace_upper: tuple[float, float, float] = (math.inf, math.inf, math.inf)
@@ -107,7 +107,7 @@ class SafetyLimits:
 
 
 class Debounced:
-    """Whether something has been true for so long without a break."""
+    """A flag that must have been true for some time without a break."""
 
     def __init__(self, seconds: float) -> None:
         """Speak after `seconds`."""
@@ -115,7 +115,7 @@ class Debounced:
         self._since: float | None = None
 
     def __call__(self, true: bool, now: float) -> bool:
-        """Whether it is true now and was at every call of the last `seconds`."""
+        """True if it is true now and was at every call of the last `seconds`."""
         if not true:
             self._since = None
             return False
@@ -143,14 +143,14 @@ class StateMonitor:
         self.state: RobotState | None = None
         """Newest good sample."""
         self.stamp = -math.inf
-        """When it was measured [s]."""
+        """Its measurement time [s]."""
         self.details: dict[Condition, str] = {}
-        """What there is to say about the conditions of the last tick."""
+        """Details of the conditions of the last tick."""
 
     def update(
         self, now: float, state: RobotState | None, stamp: float, followed: RobotCommand | None
     ) -> set[Condition]:
-        """What is wrong. Real-time: never blocks.
+        """Conditions that hold now. Real-time: never blocks.
 
         Args:
             now: Time of the tick [s].
@@ -178,7 +178,7 @@ class StateMonitor:
         return found
 
     def _fault(self, state: RobotState) -> str | None:
-        """Why a sample cannot be used; None where it can."""
+        """Reason why a sample cannot be used; None where it can."""
         for name, width in self._widths.items():
             value = state.fields.get(name)
             if value is None or np.shape(value) != (1, width):
@@ -261,7 +261,7 @@ class StampedCommand:
 
 
 class CommandSource(Protocol):
-    """Where commands come from: a channel, a topic, a test."""
+    """Source of commands: a channel, a topic, a test."""
 
     def newest(self) -> StampedCommand | None:
         """The newest command; None where there was none. Real-time: never blocks."""
@@ -293,7 +293,7 @@ class CommandMonitor:
         self.good: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
         """Newest good command of each source."""
         self.details: dict[Condition, str] = {}
-        """What there is to say about the conditions of the last tick."""
+        """Details of the conditions of the last tick."""
 
     def forget(self) -> None:
         """Let no command from before a reset count."""
@@ -303,7 +303,7 @@ class CommandMonitor:
         self, now: float, safety: SafetyState, state: RobotState | None,
         commands: Mapping[SafetyState, StampedCommand | None], heartbeat: float,
     ) -> set[Condition]:  # fmt: skip
-        """What is wrong. Real-time: never blocks.
+        """Conditions that hold now. Real-time: never blocks.
 
         Args:
             now: Time of the tick [s].
@@ -379,7 +379,7 @@ class CommandMonitor:
         return math.inf if good is None else now - good.stamp
 
     def _fault(self, arrived: StampedCommand, now: float) -> str | None:
-        """Why a command cannot be used; None where it can."""
+        """Reason why a command cannot be used; None where it can."""
         command = arrived.command
         if kind_of(command) not in self._kinds:
             known = ", ".join(k.value for k in self._kinds)
@@ -414,26 +414,26 @@ def command_widths(spec: RobotSpec) -> dict[str, int]:
 
 @dataclass(kw_only=True)
 class TickInputs:
-    """What a tick knows before it decides."""
+    """Knowledge of a tick before it decides."""
 
     now: float
     """Time of the tick [s]."""
     safety: SafetyState
     """State of the machine."""
     state: RobotState | None = None
-    """What the driver gave; None where it gave nothing."""
+    """Sample of the driver; None where it gave none."""
     stamp: float = -math.inf
-    """When that was measured [s]."""
+    """Its measurement time [s]."""
     commands: Mapping[SafetyState, StampedCommand | None] = field(default_factory=dict)
     """Newest command of each source, `POLICY` and `HUMAN`."""
     heartbeat: float = -math.inf
-    """When the person was heard last [s]."""
+    """Time at which the person was heard last [s]."""
     followed: RobotCommand | None = None
     """Setpoint that was followed last."""
     missed: int = 0
     """Periods that the loop missed before this tick."""
     publishers: int = 1
-    """How many send commands to this robot."""
+    """Number of senders of commands to this robot."""
 
 
 class SafetyMonitor:

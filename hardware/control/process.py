@@ -1,4 +1,4 @@
-"""What runs in the robot process: the loop, and the channels to its neighbours.
+"""The robot process: the loop, and its channels to other processes.
 
     policy, people --- command mail, acts mail ---> loop --- state mail, status mail ---> whoever
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class SafetyState(Enum):
-    """What the robot is allowed to do."""
+    """States of the safety machine: what the robot is allowed to do."""
 
     PASSIVE = "passive"
     """Not armed: damping without stiffness, rotors off."""
@@ -32,7 +32,7 @@ class SafetyState(Enum):
 
 
 class Condition(Enum):
-    """What is true in one tick: acts of a person, and what is wrong."""
+    """Facts of one tick: requests of a person, and what is wrong."""
 
     # Requests of a person, true for one tick.
     ARM = "arm"
@@ -98,7 +98,7 @@ _S, _C = SafetyState, Condition
 
 OPERATOR_REQUESTS = frozenset({_C.ARM, _C.DISARM, _C.ENABLE_POLICY, _C.HAND_TO_HUMAN, _C.HOLD,
                                _C.RESET, _C.ESTOP_PRESSED})  # fmt: skip
-"""What a person can ask for."""
+"""Requests that a person can make."""
 EMERGENCIES = frozenset({_C.STATE_LOST, _C.OUTSIDE_RANGE, _C.TUMBLE, _C.DRIVER_FAULT})
 FAULTS = frozenset({_C.COMMAND_INVALID, _C.COMMAND_LOST, _C.CONTROLLER_FAULT, _C.OVERSPEED,
                     _C.OVERTORQUE, _C.TRACKING_ERROR, _C.TILT})  # fmt: skip

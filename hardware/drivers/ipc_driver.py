@@ -22,11 +22,11 @@ from robot_rl.core.robot_state import RobotState
 
 _POLL_SECONDS = 0.01
 PUBLISHERS = "publishers"
-"""How many send commands to the robot, this side included: goes with every sample."""
+"""Number of senders of commands to the robot, this side included: goes with every sample."""
 
 
 def measured_widths(spec: RobotSpec) -> dict[str, int]:
-    """What a neighbour tells, with widths."""
+    """Fields of a sample with widths."""
     return {**spec.state_widths, PUBLISHERS: 1}
 
 
@@ -55,7 +55,7 @@ class IpcDriver:
         self.stamp = -math.inf
         """Measurement time of what `read` gave last [s]."""
         self.publishers = 1
-        """How many send commands to the robot, this side included."""
+        """Number of senders of commands to the robot, this side included."""
         self._clock, self._max_age = clock, max_age
         self._patience, self._waiting = patience, waiting
         self._state: RobotState | None = None

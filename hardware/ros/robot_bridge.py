@@ -45,7 +45,7 @@ from robot_rl.core.robot_command import CommandKind
 
 _TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
 _EAGER_SECONDS, _IDLE_SECONDS = 2e-4, 1e-3
-"""How often it is looked for a state that is due, and for one of a loop that is silent."""
+"""Rest before a state that is due is looked for, and one of a loop that is silent."""
 _OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
 _LEVELS = {SafetyState.SAFE_STOP: _WARN, SafetyState.HOLD: _WARN, SafetyState.ESTOP: _ERROR}
 
@@ -114,17 +114,17 @@ class RobotBridge:
         self._told: SafetyState | None = None
         self._senders = -1
         self.refused = ""
-        """Why the last command that could not be read was not one."""
+        """Reason why the last command that could not be read was not one."""
         self._tell_gains(spec, gain_sets)
         self._offer_services()
 
     @property
     def status(self) -> RobotStatus | None:
-        """What the loop told last."""
+        """Newest status of the loop."""
         return self._status.newest()
 
     def rest(self) -> float:
-        """How long nothing can come from the loop [s]: a look then finds its state at once."""
+        """Time until the loop may send something [s]: its state is then found at once."""
         now, due = self._clock.now(), self._found_at + self._period - _EAGER_SECONDS
         if now < due:
             return min(due - now, _IDLE_SECONDS)
@@ -179,7 +179,7 @@ class RobotBridge:
             self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
 
     def _count_senders(self) -> None:
-        """How many send commands; told to the loop as soon as it changes."""
+        """Number of senders of commands, passed to the loop as soon as it changes."""
         senders = self._heard.publishers
         if senders != self._senders:
             self._senders = senders

@@ -62,7 +62,7 @@ class Newest:
 
     @property
     def publishers(self) -> int:
-        """How many publishers are on the topic now."""
+        """Number of publishers on the topic now."""
         return int(self._subscription.get_publisher_count())
 
 
@@ -80,7 +80,7 @@ class Every:
         """Messages that were sent meanwhile and never came, by their publishers' counts."""
 
     def take(self) -> Iterator[tuple[bytes, int]]:
-        """What came since the last call: serialized message, and when it came [ns].
+        """Messages since the last call, serialized, with the time at which each came [ns].
 
         In the order in which they were sent, and so are the times: of reliable messages one that
         had to be sent again comes after those that wait for it.

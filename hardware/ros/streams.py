@@ -225,7 +225,7 @@ def parsed(raw: bytes, kind: type) -> Any | None:
 
 
 _GAINS = ("kp", "kd")
-"""What of a command travels as a name."""
+"""Fields of a command that travel as a name."""
 
 
 class _Form:
@@ -260,7 +260,7 @@ class CommandWriter:
         self._forms = [_Form(messages, one, gains) for one in messages.examples(gains)]
 
     def prepare(self, command: RobotCommand, stamp: int) -> Any:
-        """What `publish` would send.
+        """The message that `publish` would send.
 
         Args:
             command: (1, ...) arrays.

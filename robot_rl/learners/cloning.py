@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from policies.bases.act import ACTPolicy, ACTPolicyConfig
-from policies.bases.cloned_mlp import ClonedMLP, ClonedMLPConfig
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
-from policies.bases.queued import QueuedPolicy
+from policies.networks.act import ACTPolicy, ACTPolicyConfig
+from policies.networks.cloned_mlp import ClonedMLP, ClonedMLPConfig
+from policies.networks.flow import FlowPolicy, FlowPolicyConfig
+from policies.networks.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.deterministic_actor import DeterministicActor
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.deterministic_actor import DeterministicActor
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.gaussian_actor import GaussianActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActorConfig, LogStdBound
-from policies.q_ensemble import QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed

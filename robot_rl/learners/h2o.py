@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.q_ensemble import QEnsemble
+from policies.networks.q_ensemble import QEnsemble
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch

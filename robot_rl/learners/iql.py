@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.normal_actor import NormalActorConfig
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.deterministic_actor import NormalActorConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase

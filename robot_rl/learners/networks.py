@@ -8,11 +8,15 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.history.encoder import EncoderConfig
-from policies.normal_actor import NormalActor, NormalActorConfig
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.deterministic_actor import (
+    DeterministicActor,
+    DeterministicActorConfig,
+    NormalActor,
+    NormalActorConfig,
+)
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import EncoderConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.bases.best_chunk import BestChunk
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
-from policies.bases.queued import QueuedPolicy
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.flow import BestChunk, FlowPolicy, FlowPolicyConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError

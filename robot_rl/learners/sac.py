@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase

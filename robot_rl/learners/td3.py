@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch

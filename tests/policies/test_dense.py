@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies import dense
-from policies.dense import chain, usable
-from policies.mlp import Activation, ensemble_mlp, mlp
+from policies.networks import dense
+from policies.networks.dense import chain, usable
+from policies.networks.mlp import Activation, ensemble_mlp, mlp
 
 SIZES = [23, 32, 40, 12]
 """Input, hidden layers, output."""

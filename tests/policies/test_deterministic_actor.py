@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.export import export_bundle
-from policies.normalizer import IdentityNormalizer
-from policies.trunks.kinds import NetworkKind
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.normalizer import IdentityNormalizer
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.errors import ConfigError
 
 

@@ -10,9 +10,9 @@ import torch
 
 from policies.bundle import load_bundle, replay
 from policies.export import export_bundle
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.networks.trunks import NetworkKind
 from policies.runner import open_network
-from policies.trunks.kinds import NetworkKind
 
 Arguments = Callable[..., dict[str, Any]]
 OBS_SIZE = 29  # of the robot in conftest.py

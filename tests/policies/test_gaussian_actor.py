@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
-from policies.normalizer import IdentityNormalizer
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.networks.normalizer import IdentityNormalizer
 from robot_rl.core.errors import ConfigError
 
 

@@ -5,9 +5,15 @@ import math
 import pytest
 import torch
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
-from policies.initialization import Initialization, initialize
-from policies.mlp import Activation, EnsembleLinear, ensemble_mlp, mlp
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.networks.mlp import (
+    Activation,
+    EnsembleLinear,
+    Initialization,
+    ensemble_mlp,
+    initialize,
+    mlp,
+)
 
 INPUTS, OUTPUTS = 60, 40
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from policies.residual_actor import ResidualActor, ResidualActorConfig
+from policies.networks.residual import ResidualActor, ResidualActorConfig
 from robot_rl.core.errors import ConfigError
 
 B, D, A = 4000, 5, 3

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
-from policies.residual_critic import WIDTHS, ResidualCritic
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.residual import WIDTHS, ResidualCritic
 
 B, D, A = 256, 3, 2
 SCALE = 0.02

@@ -2,7 +2,7 @@
 
 import torch
 
-from policies.squashed_normal import squashed_normal
+from policies.networks.gaussian_actor import squashed_normal
 
 
 def test_the_log_probability_is_that_of_the_normal_less_the_logarithm_of_the_slope() -> None:

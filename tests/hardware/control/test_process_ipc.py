@@ -55,7 +55,7 @@ def test_acts_are_done_once_each(name):
     assert requests.take() == {Condition.ARM, Condition.HOLD}
     receiver.poll()
     assert requests.take() == set()
-    sender.tell(heartbeat=7.0, publishers=2, estop_down=True)
+    sender.update(heartbeat=7.0, publishers=2, estop_down=True)
     receiver.poll()
     assert (requests.heartbeat, requests.publishers) == (7.0, 2)
     assert requests.take() == {Condition.ESTOP_PRESSED}

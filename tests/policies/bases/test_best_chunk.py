@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from policies.bases.best_chunk import BestChunk
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
-from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.flow import BestChunk, FlowPolicy, FlowPolicyConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.queued import QueuedPolicy
 from robot_rl.core.errors import BundleError
 from robot_rl.core.robot_state import RobotState
 from tests.policies.conftest import OBS_SIZE, export_arguments

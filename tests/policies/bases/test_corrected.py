@@ -8,10 +8,10 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from policies.bases.corrected import CorrectedGraph, CorrectedPolicy
 from policies.bundle import load_bundle
 from policies.export import export_bundle
-from policies.residual_actor import ResidualActor, ResidualActorConfig
+from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
+from policies.networks.residual import ResidualActor, ResidualActorConfig
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig, FlowStart
-from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.c99.source import write_c99
 from policies.export import export_bundle
+from policies.networks.flow import FlowPolicy, FlowPolicyConfig, FlowStart
+from policies.networks.queued import QueuedPolicy
 from policies.runner import open_network
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.robot_state import RobotState

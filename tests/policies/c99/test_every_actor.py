@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig, FlowStart
 from policies.c99.source import write_c99
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.export import export_bundle
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.history.encoder import EncoderKind
-from policies.mlp import Activation
-from policies.trunks.kinds import NetworkKind
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.flow import FlowPolicy, FlowPolicyConfig, FlowStart
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import EncoderKind
+from policies.networks.mlp import Activation
+from policies.networks.trunks import NetworkKind
 from tests.policies.history.test_export_of_encoders import TERMS, make_student
 
 OBS_SIZE = 29  # of the robot in tests/policies/conftest.py

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from policies.history.columns import find_columns
+from policies.networks.history import find_columns
 from robot_rl.core.env import TermSpec
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError

@@ -3,12 +3,16 @@
 import pytest
 import torch
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.history.encoded import EncodedNetwork
-from policies.history.encoder import EncoderConfig, EncoderKind, FrameConvolutions, make_encoder
-from policies.initialization import Initialization
-from policies.mlp import Activation
-from policies.trunks.kinds import NetworkKind
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import (
+    EncodedNetwork,
+    EncoderConfig,
+    EncoderKind,
+    FrameConvolutions,
+    make_encoder,
+)
+from policies.networks.mlp import Activation, Initialization
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import TermSpec
 from robot_rl.core.errors import ConfigError
 

@@ -11,8 +11,8 @@ import torch
 
 from policies.bundle import load_bundle, replay
 from policies.export import export_bundle
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.history.encoder import EncoderConfig, EncoderKind
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import EncoderConfig, EncoderKind
 from robot_rl.core.env import EnvSpec, GroupSpec, TermSpec
 from robot_rl.core.observation import TermConfig
 from robot_rl.learners.distill import Distill, DistillConfig

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.trunks.layers import UnitBatchNorm
+from policies.networks.layers import UnitBatchNorm
 
 
 def rows(count: int, seed: int = 0) -> Tensor:

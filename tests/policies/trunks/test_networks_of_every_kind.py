@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.initialization import Initialization
-from policies.mlp import Activation
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
-from policies.trunks.kinds import NetworkKind, make_network
-from policies.trunks.layers import UnitBatchNorm, UnitLinear, UnitRMSNorm, constrained_layers
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.layers import UnitBatchNorm, UnitLinear, UnitRMSNorm, constrained_layers
+from policies.networks.mlp import Activation, Initialization
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.trunks import NetworkKind, make_network
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.networks import some_members
 
@@ -166,6 +165,20 @@ def test_bfloat16_is_near_and_norms_stay_in_float32(kind: NetworkKind) -> None:
         rough = made(x)
     assert 0 < (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
     assert {buffer.dtype for buffer in made.buffers()} <= {torch.float32}
+
+
+@pytest.mark.parametrize("members", [None, MEMBERS])
+@pytest.mark.parametrize("kind", NetworkKind)
+def test_values_keep_their_digits_in_bfloat16(kind: NetworkKind, members: int | None) -> None:
+    """Five distinct values were left of 128 around 300 where the last layer was rounded too."""
+    made = network(kind, members)
+    with torch.no_grad():
+        *_, bias = made.parameters()
+        bias.fill_(300.0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            values = made(rows(128, INPUTS))
+    assert values.dtype is torch.float32
+    assert len(values[..., 0].unique()) > 0.9 * values[..., 0].numel()
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.temperature import TemperatureLoss

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
-from policies.bases.act import ACTPolicy, ACTPolicyConfig, Attention
-from policies.bases.cloned_mlp import ClonedMLP, ClonedMLPConfig
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
-from policies.mlp import Activation
+from policies.networks.act import ACTPolicy, ACTPolicyConfig, Attention
+from policies.networks.cloned_mlp import ClonedMLP, ClonedMLPConfig
+from policies.networks.flow import FlowPolicy, FlowPolicyConfig
+from policies.networks.mlp import Activation
 from robot_rl.learners.cloning import (
     AutoencodedChunks,
     flow_matching,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from policies.mlp import Activation
+from policies.networks.mlp import Activation
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
 from robot_rl.learners.iql import IQL

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from policies.bases.flow import FlowPolicyConfig
-from policies.gaussian_actor import GaussianActorConfig
-from policies.mlp import Activation
-from policies.normal_actor import NormalActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.deterministic_actor import NormalActorConfig
+from policies.networks.flow import FlowPolicyConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.mlp import Activation
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cql import CQL, MONTE_CARLO, CQLConfig, CQLPenaltyConfig

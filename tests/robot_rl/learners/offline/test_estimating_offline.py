@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from policies.history.encoder import EncoderConfig, EncoderKind
+from policies.networks.history import EncoderConfig, EncoderKind
 from robot_rl.core.env import GroupSpec, TermSpec
 from robot_rl.core.learner import Phase
 from robot_rl.learners.estimation import EstimationConfig

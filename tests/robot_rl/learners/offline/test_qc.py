@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.mlp import Activation
-from policies.trunks.kinds import NetworkKind
+from policies.networks.mlp import Activation
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC

@@ -45,7 +45,7 @@ def unit_vector(count: int, generator: torch.Generator) -> Tensor:
 def tilted_attitude(
     count: int, max_tilt: float, max_heading: float, generator: torch.Generator
 ) -> Tensor:
-    """Attitudes with a lean uniform in [0, max_tilt] to any side and a heading uniform in +-.
+    """Attitudes with a tilt uniform in [0, max_tilt] to any side and a heading uniform in +-.
 
     Args:
         max_tilt: Largest angle between the body's and the world's vertical [rad].
@@ -57,16 +57,16 @@ def tilted_attitude(
     unit = torch.rand((3, count), generator=generator, device=generator.device)
     half_tilt = unit[0] * (0.5 * max_tilt)
     half_heading = (unit[1] - 0.5) * max_heading
-    # Product of a lean about (cos s, sin s, 0) and a turn about z, multiplied out; the side s is
+    # Product of a tilt about (cos s, sin s, 0) and a turn about z, multiplied out; the side s is
     # uniform, and so is s - heading / 2.
     side = (2 * torch.pi) * unit[2]
-    lean = half_tilt.sin()
+    tilt = half_tilt.sin()
     upright = half_tilt.cos()
     return torch.stack(
         [
             upright * half_heading.cos(),
-            lean * side.cos(),
-            lean * side.sin(),
+            tilt * side.cos(),
+            tilt * side.sin(),
             upright * half_heading.sin(),
         ],
         dim=-1,

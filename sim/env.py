@@ -201,18 +201,16 @@ class SimEnv:
     def check(self) -> None:
         """Raise NonFiniteError for observations or rewards that were not numbers.
 
-        Worlds that the engine gave up since the last check are told in the log: they were reset
-        and their steps are invalid, and the others do not feel them. LimitError tells of contacts
-        that the engine had no room for.
+        The log names the number of envs that diverged since the last check: they were reset, and
+        their steps are invalid. LimitError tells of contacts that the engine had no room for.
         """
         self.simulation.check()
         given_up = int(self._given_up)
         if given_up:
             self._given_up.zero_()
             _logger.warning(
-                "the engine gave up %d world(s) that it could not simulate (not finite, or too "
-                "fast): they were reset, their steps dropped", given_up,
-            )  # fmt: skip
+                "%d envs diverged (not finite, or too fast): reset, transitions discarded", given_up
+            )
         columns = self._observer.columns
         columns["reward"] = list(self._reward.names)
         columns["action"] = [f"entry {i}" for i in range(self.action_map.size)]
@@ -412,7 +410,7 @@ class MirrorsGoals(Protocol):
     """A task that knows how what it asks for looks in a mirror."""
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """Of its goals, by name."""
+        """Mirrors of its goals, by name."""
         ...
 
 
@@ -421,7 +419,7 @@ class MirrorsSensors(Protocol):
     """A simulation that knows how its sensors and drawn parameters look in a mirror."""
 
     def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """Of what is sensed and what only it knows, by name; others have no mirror."""
+        """Mirrors of sensed and privileged values, by name; others have no mirror."""
         ...
 
 

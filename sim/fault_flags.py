@@ -70,6 +70,6 @@ class FaultFlags:
         shown = ", ".join(map(str, worlds[:5])) + (", ..." if len(worlds) > 5 else "")
         raise NonFiniteError(
             f"{' and '.join(dict.fromkeys(bad)) or 'a value'} was NaN or infinite in "
-            f"{len(worlds)} world(s) ({shown}); expected finite numbers: look at the term's "
+            f"{len(worlds)} env(s) ({shown}); expected finite numbers: look at the term's "
             "formula for this robot's states"
         )

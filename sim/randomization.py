@@ -35,15 +35,15 @@ class FollowsSuccess(Protocol):
 
 @dataclass(kw_only=True)
 class CurriculumConfig:
-    """How ranges widen from a part of themselves to the whole."""
+    """Speed at which ranges widen from a part of themselves to the whole."""
 
     start: float = 1.0
     """Part of every range, around its nominal point, that training begins with, in [0, 1]; 1 has
     no curriculum."""
     grow: float = 0.1
-    """What is added to that part after a window of successes."""
+    """Added to that part after a window of successes."""
     shrink: float = 0.0
-    """What is taken off it after a window of failures; it stays at `start` or above."""
+    """Taken off it after a window of failures; it stays at `start` or above."""
     success: float = 0.8
     """Share of successes in a window from which the ranges grow."""
     failure: float = 0.3
@@ -71,12 +71,12 @@ class CurriculumConfig:
 
     @property
     def active(self) -> bool:
-        """Whether ranges begin narrower than declared."""
+        """True if ranges begin narrower than declared."""
         return self.start < 1
 
 
 def widening(config: CurriculumConfig | None, device: torch.device) -> "RangeCurriculum | None":
-    """What widens ranges as `config` says; None where they are whole from the beginning."""
+    """Curriculum of a config; None where ranges are whole from the beginning."""
     return RangeCurriculum(config, device) if config is not None and config.active else None
 
 
@@ -173,7 +173,7 @@ class WorldLevels:
 
 @dataclass(kw_only=True)
 class PushConfig:
-    """How hard and how often a floating base is pushed."""
+    """Strength and frequency of pushes against a floating base."""
 
     speed: float = 0.0
     """Largest change of the base's horizontal velocity [m/s], any direction; 0 pushes nobody."""
@@ -195,7 +195,7 @@ class PushConfig:
 
     @property
     def active(self) -> bool:
-        """Whether anybody is pushed."""
+        """True if there are pushes."""
         return self.speed > 0 or self.turn > 0
 
 

@@ -68,7 +68,7 @@ class SimulatedSensors:
         self._newest = 0
         self._late = slots > 1
         self.values = torch.zeros_like(self._samples[0]) if self._late else self._samples[0]
-        """What is measured now, (N, W); overwritten in place."""
+        """Present measurements, (N, W); overwritten in place."""
         self.views = {name: self.values[:, c] for name, c in self.columns.items()}
         """The same by sensor, (N, width) each."""
         ones = torch.ones(num_worlds, device=device)

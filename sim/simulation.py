@@ -25,7 +25,7 @@ class Simulation(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where every tensor lives."""
+        """Device of every tensor."""
         ...
 
     @property
@@ -45,17 +45,17 @@ class Simulation(Protocol):
 
     @property
     def measured(self) -> RobotState:
-        """What the robot's sensors say, with noise and latency: for actors."""
+        """Readings of the robot's sensors, with noise and latency: for actors."""
         ...
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:
-        """What a robot measures beside its own state, with noise and latency: for actors."""
+        """Measurements beside the robot's own state, with noise and latency: for actors."""
         ...
 
     @property
     def privileged(self) -> Mapping[str, Tensor]:
-        """What only a simulator knows, for critics: name -> (N, width), scaled to about one."""
+        """Values that only a simulator knows, for critics, by name, (N, width), about one."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Simulation(Protocol):
 
     @property
     def curriculum(self) -> RangeCurriculum | None:
-        """What widens the ranges of drawn parameters; None where they are whole."""
+        """Curriculum of the drawn parameters; None where ranges are whole."""
         ...
 
     def check(self) -> None:

@@ -32,7 +32,7 @@ Command = TypeVar("Command", bound=RobotCommand)
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the task says of the episode so far."""
+    """Result of the episode so far."""
 
     steps: int
     """Control steps since it began."""
@@ -41,7 +41,7 @@ class Outcome:
     terminated: bool
     """The task ended it; what happened since does not count."""
     success: bool
-    """It would count as a success if it ended now by its time limit."""
+    """True if it would count as a success if it ended now by its time limit."""
 
 
 class Twin:
@@ -95,7 +95,7 @@ class Twin:
         self.frozen = False
         """While true the world stands still whatever is written; it is measured all the same."""
         self.valued = True
-        """Whether the task values what is done, for `outcome`; costs as much as the physics."""
+        """True if the task evaluates what is done, for `outcome`; costs as much as the physics."""
         self._connected = False
 
     @property
@@ -129,17 +129,17 @@ class Twin:
 
     @property
     def goal(self) -> Mapping[str, np.ndarray]:
-        """What is asked for now, by name, each (1, width)."""
+        """Present goals, by name, each (1, width)."""
         return {name: _to_numpy(value) for name, value in self.task.goal.items()}
 
     @property
     def sensed(self) -> Mapping[str, np.ndarray]:
-        """What is measured beside the robot's own state, by name, each (1, width)."""
+        """Measurements beside the robot's own state, by name, each (1, width)."""
         return {name: _to_numpy(value) for name, value in self.simulation.sensed.items()}
 
     @property
     def outcome(self) -> Outcome:
-        """What came of the episode so far."""
+        """Result of the episode so far."""
         return Outcome(
             steps=int(self._step), total_return=self._return, terminated=self._terminated,
             success=self._success,
@@ -175,7 +175,7 @@ class Twin:
         self._stands = bool(self.spec.rotors)
 
     def read(self) -> RobotState:
-        """What the sensors say, (1, width) each; copies."""
+        """Readings of the sensors, (1, width) each; copies."""
         return RobotState(
             {name: _to_numpy(value) for name, value in self.simulation.measured.fields.items()}
         )
@@ -202,7 +202,7 @@ class Twin:
         return applied
 
     def on_setpoint(self, setpoint: RobotCommand) -> None:
-        """What the policy asks for, before limits and laws make another command of it.
+        """Setpoint of the policy, before limits and laws make another command of it.
 
         Rewards of this control step look at it; without it they look at what is written.
         """

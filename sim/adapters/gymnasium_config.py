@@ -8,7 +8,7 @@ from robot_rl.core.errors import ConfigError
 
 
 class WorldEngine(Enum):
-    """Who steps the worlds."""
+    """Engine that steps the envs."""
 
     auto = "auto"
     """`batch` where it knows the id and every setting, else `gymnasium`."""
@@ -22,12 +22,12 @@ class WorldEngine(Enum):
 
 @dataclass(kw_only=True)
 class GymnasiumConfig:
-    """Which environment, and how its spaces become groups and actions in [-1, 1]."""
+    """Environment, and how its spaces become groups and actions in [-1, 1]."""
 
     id: str = ""
     """Registered id, such as Hopper-v5; `module:Name-v0` imports the module first."""
     engine: WorldEngine = WorldEngine.auto
-    """Who steps the worlds: auto, batch, gymnasium or envpool."""
+    """Engine that steps the envs: auto, batch, gymnasium or envpool."""
     physics_threads: int = 0
     """CPU threads of the engines batch and envpool; 0 for one per core."""
     kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -39,9 +39,9 @@ class GymnasiumConfig:
     """Observation group -> keys of a Dict space, nested ones as a/b, in that order; empty puts all
     of the observation into `actor`."""
     action_low: list[float] = field(default_factory=list[float])
-    """What action -1 means: one number, or one per entry; empty takes the space's bounds."""
+    """Meaning of action -1: one number, or one per entry; empty takes the space's bounds."""
     action_high: list[float] = field(default_factory=list[float])
-    """What action 1 means: one number, or one per entry; empty takes the space's bounds."""
+    """Meaning of action 1: one number, or one per entry; empty takes the space's bounds."""
     success: list[str] = field(default_factory=list[str])
     """Info keys, one of which is true in the last step of an episode that succeeded; empty looks
     for `success` and `is_success` in the info of a first step."""

@@ -25,7 +25,7 @@ from sim.fault_flags import FaultFlags
 
 
 class ObservationLayout:
-    """Which part of an observation goes where in which group."""
+    """Parts of an observation and their places in our groups."""
 
     def __init__(self, space: gymnasium.Space[Any], groups: Mapping[str, Sequence[str]]) -> None:
         """Lay out the groups.
@@ -292,7 +292,7 @@ class GymnasiumEnv:
         self._flags.check(columns)
 
     def state_dict(self) -> dict[str, Any]:
-        """What chooses starts that the run has not seen; the worlds' state is out of reach."""
+        """Seed and steps that choose unseen starts; the envs' own state is out of reach."""
         return {"seed": self._seed, "steps": self._steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -40,13 +40,13 @@ def make_gymnasium_env(
     if config.engine is WorldEngine.envpool:
         return _make_envpool(config, num_envs=num_envs, device=device, seed=seed)
     registered = _find(config.id)
-    with _sentences(config):
+    with _clear_errors(config):
         if registered.entry_point is not None:
             config = _complete(config)
         if registered.vector_entry_point is not None and not config.processes:
             worlds = gymnasium.make_vec(config.id, num_envs, **config.kwargs)
         else:
-            with _deaf_to_ctrl_c() if config.processes else nullcontext():
+            with _ignoring_ctrl_c() if config.processes else nullcontext():
                 worlds = gymnasium.make_vec(
                     config.id,
                     num_envs,
@@ -59,7 +59,7 @@ def make_gymnasium_env(
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
+def _ignoring_ctrl_c() -> Iterator[None]:
     """Processes that are started within never hear of it: a terminal sends it to all of them.
 
     They would end at once, in the middle of the step that is to be finished and saved.
@@ -85,7 +85,7 @@ def _make_envpool(
 
 
 def _complete(config: GymnasiumConfig) -> GymnasiumConfig:
-    """What is asked of the environment: a short step of one world tells."""
+    """Settings completed by what one step of one env tells."""
     single: Any = gymnasium.make(config.id, **config.kwargs)
     try:
         single.reset(seed=0)
@@ -124,8 +124,8 @@ def _find(name: str) -> Registered:
 
 
 @contextmanager
-def _sentences(config: GymnasiumConfig) -> Iterator[None]:
-    """What a maker refuses: arguments it does not take, packages it misses."""
+def _clear_errors(config: GymnasiumConfig) -> Iterator[None]:
+    """Turn refusals of a maker (unknown arguments, missing packages) into our errors."""
     try:
         yield
     except (gymnasium.error.Error, TypeError, ImportError) as error:

@@ -69,7 +69,7 @@ class PlanarWorld:
 
 @dataclass(frozen=True, kw_only=True)
 class Motion:
-    """What one step did, float64."""
+    """Motion in one step, float64."""
 
     velocity: Tensor
     """Mean of the first two velocities during the step, (N, 2), not what they are at its end."""
@@ -98,7 +98,7 @@ INFOS: Mapping[str, Callable[[Motion], Tensor]] = {
     "x_velocity": lambda motion: motion.velocity[:, 0],
     "y_velocity": lambda motion: motion.velocity[:, 1],
 }
-"""What else is told of a step, (N,)."""
+"""Further numbers of a step, (N,)."""
 
 WORLDS: Mapping[str, PlanarWorld] = {
     "HalfCheetah-v5": PlanarWorld(
@@ -164,7 +164,7 @@ WORLDS: Mapping[str, PlanarWorld] = {
 
 
 def is_healthy(world: PlanarWorld, position: Tensor, velocity: Tensor) -> Tensor:
-    """Where the episode goes on, (N,) bool."""
+    """Envs whose episode continues, (N,) bool."""
     healthy = torch.ones(len(position), dtype=torch.bool)
     for column, (low, high) in world.healthy.items():
         place = position[:, column]
@@ -308,7 +308,7 @@ class MujocoWorldsEnv:
     def check(self) -> None:
         """Raise NonFiniteError for observations, rewards or actions that were not numbers.
 
-        Worlds that MuJoCo gave up are not among them: their steps were invalid and they began anew.
+        Diverged envs are not among them: their steps were invalid and they were reset.
         """
         self._flags.check(
             {

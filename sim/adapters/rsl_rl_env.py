@@ -37,7 +37,7 @@ class RslRlWorlds(VecEnv):
         self._obs = grouped(env.reset(seed=seed))
 
     def get_observations(self) -> TensorDict:
-        """What is acted on next, groups (N, D)."""
+        """Observations to act on next, groups (N, D)."""
         return self._obs
 
     def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Any]]:

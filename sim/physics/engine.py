@@ -18,7 +18,7 @@ from sim.physics.joint_layout import quaternions, sensor_columns
 
 
 class PhysicsEngine(Enum):
-    """What can step robots with joints."""
+    """Engines that step robots with joints."""
 
     batch = "batch"
     """MuJoCo on CPU threads, in double precision."""
@@ -113,7 +113,7 @@ class Engine:
         raise NotImplementedError
 
     def has_field(self, name: str) -> bool:
-        """Whether a field of the model can differ between envs."""
+        """True if a field of the model can differ between envs."""
         raise NotImplementedError
 
     def model_field(self, name: str) -> Tensor:

@@ -43,7 +43,7 @@ def loaded(content: NDArray[np.uint8]) -> mujoco.MjModel:
 
 
 STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-"""What decides a world's future, controls included."""
+"""State that decides an env's future, controls included."""
 MAX_RECORDS = 4
 """Faulted worlds that an engine remembers at a time: one tells as much as a hundred."""
 
@@ -53,7 +53,7 @@ class FaultRecord:
     """One world before the control step in which MuJoCo gave it up."""
 
     world: int
-    """Which of the worlds."""
+    """Number of the env."""
     reasons: list[str]
     """MuJoCo's warnings of the step, and `not finite`."""
     decimation: int

@@ -36,7 +36,7 @@ class JointLayout:
     """
 
     floating: bool
-    """Whether the robot's base moves freely."""
+    """True if the robot's base moves freely."""
     position: slice
     """The robot's joints in `qpos`."""
     velocity: slice

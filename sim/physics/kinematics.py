@@ -37,10 +37,10 @@ class Mechanism:
         self._data = mujoco.MjData(model)
         self._layout = JointLayout.of(model, robot.num_joints)
         self.floating = self._layout.floating
-        """Whether its base moves freely."""
+        """True if its base moves freely."""
 
     def base_path(self, joints: Floats) -> Floats:
-        """Where a level base is while the feet on the ground stay where they are.
+        """Path of a level base over feet that do not slip.
 
         Args:
             joints: A motion of the joints, (T, J), [rad].
@@ -65,7 +65,7 @@ class Mechanism:
         return base
 
     def sensed(self, states: Mapping[str, Floats], names: Sequence[str]) -> dict[str, Floats]:
-        """What sensors of positions and velocities say in given states.
+        """Readings of sensors of positions and velocities in given states.
 
         Args:
             states: Base and joints as fields of `RobotState`, (T, width) each.
@@ -111,7 +111,7 @@ class Mechanism:
 
 
 _DAMPING = 0.02
-"""Of the least squares, against the leaps near singular poses."""
+"""Damping of the least squares, against the leaps near singular poses."""
 _HOMING = 0.05
 """Part of the way to the resting pose that joints go in an iteration where the pose allows it."""
 
@@ -184,7 +184,7 @@ class ArmKinematics:
 def settle(
     model: mujoco.MjModel, layout: JointLayout, poses: Tensor, *, seconds: float, damping: float
 ) -> Tensor:
-    """Where robots come to lie that are dropped without motors (milliseconds for each).
+    """Poses in which robots come to lie that fall without motors (milliseconds for each).
 
     Args:
         model: Their model; left as it is.

@@ -24,7 +24,7 @@ import mujoco
 from robot_rl.core.errors import ConfigError
 
 MENAGERIE = "menagerie"
-"""What `robot.model` says instead of a file."""
+"""Value of `robot.model` instead of a file."""
 _CHECKOUT = "MENAGERIE_ROOT"
 """Environment variable, the same as the package's: folder of a checkout."""
 _PREFIX = "own/"

@@ -39,9 +39,9 @@ _CURRENT = mujoco.mjtStage.mjSTAGE_VEL.value
 _FORCES = mujoco.mjtStage.mjSTAGE_ACC.value
 """Forces and accelerations too. After `step` they belong to the last substep: a new one would ask
 for controls that are not known yet."""
-_FEW = 8
+_SERIAL = 8
 """So many worlds are not worth waking the threads: a world's constants or forces take 10 us."""
-_COUNT = 1
+_COUNTER = 1
 """Column of a warning's counter; column 0 tells where."""
 
 
@@ -70,7 +70,8 @@ class MujocoEngine(Engine):
         super().__init__(model, num_worlds, decimation, threads=threads)
         self._batch = Batch(model, num_worlds, threads)
         self._untouched = self._batch.state[0].copy()  # as MuJoCo's own reset leaves a world
-        self._warnings = self._batch.warning[:, :, _COUNT]  # (N, kinds), counts since it was reset
+        # (N, kinds), counts since each env was reset
+        self._warnings = self._batch.warning[:, :, _COUNTER]
         self._state = torch.from_numpy(self._batch.state)
         self._moving = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.qpos = torch.from_numpy(self._batch.bind("qpos"))
@@ -142,7 +143,7 @@ class MujocoEngine(Engine):
         return True
 
     def check(self) -> None:
-        """Nothing is left out: contacts that do not fit raise the world's flag."""
+        """Does nothing: contacts that do not fit raise the world's flag."""
 
     def update_constants(self, rows: EnvSelection) -> None:
         """As `Engine.update_constants`."""
@@ -201,7 +202,7 @@ def _fixtures(batch: Batch, count: int) -> tuple[Tensor, ...]:
 
 def _in_turn(ids: np.ndarray) -> Iterable[np.ndarray]:
     """All at once, but a few one by one: waking the threads takes longer than they do."""
-    return [ids] if ids.size > _FEW else ids[:, None]
+    return [ids] if ids.size > _SERIAL else ids[:, None]
 
 
 _NOTHING = mujoco.mjtStage.mjSTAGE_NONE.value
@@ -257,7 +258,7 @@ class MujocoStepper:
         return self._stage != _NOTHING and not np.isin(model.sensor_type, _OF_CONSTRAINTS).any()
 
     def _look_again(self, model: mujoco.MjModel) -> Callable[[], list[np.ndarray]]:
-        """What brings sensors up to date without contacts.
+        """Function that brings sensors up to date without contacts.
 
         A batch computes in memory that worlds share: what is not computed, forces and
         accelerations, would be the last computed world's. Hence they are kept aside.
@@ -294,7 +295,7 @@ def _refused(call: Callable[[], object]) -> list[np.ndarray]:
 
 
 def writeable_output(batch: Batch, name: str) -> np.ndarray:
-    """What a batch computes, (N, ...), live, to put back what its next call does not compute."""
+    """Output of a batch, (N, ...), live and writeable, to restore what its next call leaves out."""
     view = batch.bind(name).view()
     view.flags.writeable = True
     return view

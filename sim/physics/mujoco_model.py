@@ -84,7 +84,7 @@ def add_motor(tree: mujoco.MjSpec, joint: JointSpec, *, longest_delay: float) ->
 
 
 def delay_times(delay: Tensor, physics_dt: float) -> Tensor:
-    """What MuJoCo is told so that controls wait the nearest whole number of physics steps [s]."""
+    """MuJoCo's delays with which controls wait the nearest whole number of physics steps [s]."""
     # Halfway between two steps no rounding of sums tips it over.
     return ((delay / physics_dt).round() - 0.5).clamp_min(0.0) * physics_dt
 
@@ -160,7 +160,7 @@ _PROBE_SECONDS, _PROBE_OFFSET, _PROBE_SPEED = 1.0, 0.05, 1.0
 _COSTLY = ("wrench_ee",)
 """Fields whose sensors cost an arm some percent of its speed: left out where not measured."""
 _MOVING = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
-_FREE = mujoco.mjtJoint.mjJNT_FREE
+_FREE_JOINT = mujoco.mjtJoint.mjJNT_FREE
 
 
 def load_model(
@@ -248,7 +248,7 @@ def _refused(owner: str, name: str, error: ValueError) -> ConfigError:
 
 def _check_joints(tree: mujoco.MjSpec, robot: RobotSpec, file: str) -> None:
     joints = list(tree.joints)
-    if joints and joints[0].type == _FREE:
+    if joints and joints[0].type == _FREE_JOINT:
         joints = joints[1:]  # the base
     strange = [joint.name for joint in joints if joint.type not in _MOVING]
     if strange:

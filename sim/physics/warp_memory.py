@@ -34,7 +34,7 @@ __all__ = ["mjw"]
 _FALLS = 8
 """The first from the model's reference pose, the others from drawn ones."""
 _SECONDS, _FREED, _HELD = 1.0, 0.25, 0.1
-"""Of a fall; until bodies that began inside each other are apart; of one control [s]."""
+"""Durations of a fall; until bodies that began inside each other are apart; of one control [s]."""
 _COUNTABLE = 4096
 """Contacts that can be told apart; the counters go on where that ends."""
 _counted: dict[tuple[bytes, str], int] = {}
@@ -60,7 +60,7 @@ def most_contacts(model: mujoco.MjModel) -> int:
 
 
 def _fullest_moments(model: mujoco.MjModel) -> Iterator[NDArray[np.float64]]:
-    """Of each fall the positions with the most contacts, and where it ended, (nq,) each."""
+    """Positions of each fall with the most contacts, and where it ended, (nq,) each."""
     rng, data = np.random.default_rng(0), mujoco.MjData(model)
     low, high = _control_range(model)
     steps, freed, held = (
@@ -133,20 +133,20 @@ _logger = logging.getLogger(__name__)
 _LEAST, _LEAST_ON_TERRAIN = 48, 96
 """Contacts of a world on average over all, on a floor and on a height field, whose cells each make
 one."""
-_SPARE = 2
+_SPARE_FACTOR = 2
 """Times as many contacts as the fullest moment had that was found."""
 _HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
 """A solver that ends at its iteration limit does what the model asked for."""
 _SHARED = mjw.OverflowType.BROADPHASE | mjw.OverflowType.NARROWPHASE | mjw.OverflowType.CCD
 _MEMORY = _SHARED | mjw.OverflowType.NEFC | mjw.OverflowType.NJMAX_NNZ
-"""What more room is the remedy for; of it, what all worlds share."""
-_STEPS = 1.5
+"""Overflows that more memory prevents; of them, those of memory that all envs share."""
+_STEP_FACTOR = 1.5
 """A step takes up to a third more than the worlds do (G1; other robots less)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What one world has room for."""
+    """Contacts and constraints that one env has memory for."""
 
     contacts: int
     """Contacts, on average over all worlds: they share one memory."""
@@ -165,8 +165,8 @@ class Room:
         """
         if contacts == 0:
             least = _LEAST_ON_TERRAIN if model.nhfield else _LEAST
-            with _refused_in_words():
-                contacts = max(least, _SPARE * most_contacts(model))
+            with _clear_refusal():
+                contacts = max(least, _SPARE_FACTOR * most_contacts(model))
         widths = [1, *model.geom_condim.tolist(), *model.pair_dim.tolist()]
         pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
         rows = max(max(1, 2 * (width - 1)) if pyramidal else width for width in widths)
@@ -183,7 +183,7 @@ class Room:
         return int(mjw.OverflowType.ALL & ~_HARMLESS)
 
     def memory(self, model: mujoco.MjModel, num_worlds: int) -> int:
-        """What N worlds take between two steps, from the arrays of one and of two [bytes]."""
+        """Memory of N envs between two steps, from the arrays of one and of two [bytes]."""
         with wp.ScopedDevice("cpu"):
             one, two = (_size(self._data(model, count)) for count in (1, 2))
         return one + (num_worlds - 1) * (two - one)
@@ -198,7 +198,7 @@ class Room:
         device = wp.get_device()
         if device.is_cuda or _logger.isEnabledFor(logging.INFO):
             self._tell_memory(model, num_worlds, device)
-        with _refused_in_words():
+        with _clear_refusal():
             on_device = mjw.put_model(model)
         on_device.opt.warn_overflow = 0  # kernels would print; `overflow` is read instead
         return on_device, self._data(model, num_worlds)
@@ -207,7 +207,7 @@ class Room:
         """Log what the worlds will take; on a GPU refuse those that have no room."""
         taken = self.memory(model, num_worlds)
         _logger.info("%d worlds of MuJoCo Warp: %.0f MB on %s", num_worlds, taken / 1e6, device)
-        needed = _STEPS * taken
+        needed = _STEP_FACTOR * taken
         if device.is_cuda and needed > device.free_memory:
             raise ConfigError(
                 f"{num_worlds} worlds of MuJoCo Warp take {needed / 1e6:,.0f} MB, but only "
@@ -221,30 +221,30 @@ class Room:
         )
 
     def error(self, bits: int, worlds: Sequence[int]) -> LimitError | None:
-        """What did not fit, where, and what to set; None where more room is no remedy.
+        """Error that names what did not fit; None where more memory is no remedy.
 
         What else ran over is told in the log: those worlds are at fault.
         """
         if others := _names(bits & self.serious & ~int(_MEMORY)):
             _logger.warning(
-                "MuJoCo Warp left something out in %d world(s), which were reset: %s; "
+                "MuJoCo Warp left something out in %d env(s), which were reset: %s; "
                 "robot.contacts does not change it", len(worlds), ", ".join(others),
             )  # fmt: skip
         bits &= int(_MEMORY)
         if not bits:
             return None
         shown = ", ".join(map(str, worlds[:5])) + (", ..." if len(worlds) > 5 else "")
-        where = "among all worlds" if bits & _SHARED else f"in {len(worlds)} world(s) ({shown})"
+        where = "among all envs" if bits & _SHARED else f"in {len(worlds)} env(s) ({shown})"
         return LimitError(
             f"{where} MuJoCo Warp left out what did not fit into its "
             f"memory ({', '.join(_names(bits))}): there is room for {self.contacts} contacts and "
-            f"{self.constraints} constraint rows per world; set robot.contacts="
+            f"{self.constraints} constraint rows per env; set robot.contacts="
             f"{2 * self.contacts} or more"
         )
 
 
 @contextmanager
-def _refused_in_words() -> Iterator[None]:
+def _clear_refusal() -> Iterator[None]:
     try:
         yield
     except NotImplementedError as error:

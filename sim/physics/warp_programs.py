@@ -33,7 +33,7 @@ LARGEST = wp.constant(1e10)
 
 @wp.func
 def broken(values: wp.array2d[float], world: int) -> int:
-    """How many entries of a row are too large or no numbers."""
+    """Count the entries of a row that are too large or not finite."""
     count = wp.int32(0)
     for i in range(values.shape[1]):
         if not wp.abs(values[world, i]) <= LARGEST:

@@ -27,7 +27,7 @@ def start() -> None:
 
 @contextmanager
 def _silenced_stderr() -> Iterator[None]:
-    """Where torch sees no GPU, keep Warp's native library from warning that it sees none either."""
+    """Silence Warp's warning about a missing GPU where torch sees none either."""
     if torch.cuda.is_available():
         yield
         return

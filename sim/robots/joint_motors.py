@@ -91,7 +91,7 @@ class Gripper:
         return spec.closed + (spec.open - spec.closed) * fraction
 
     def state_dict(self) -> dict[str, Any]:
-        """What is asked of the fingers, copied."""
+        """Targets of the fingers, copied."""
         return {"asked": self._asked.clone(), "target": self._target.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -147,7 +147,7 @@ class TargetRamp:
 
     @property
     def target(self) -> Tensor:
-        """Where the targets are, (N, J), [rad]."""
+        """Present targets, (N, J), [rad]."""
         return self._target
 
     def begin(self, rows: EnvSelection, position: Tensor) -> None:
@@ -155,7 +155,7 @@ class TargetRamp:
         rows.put(self._target, position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the targets are, copied."""
+        """Present targets, copied."""
         return {"target": self._target.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -235,11 +235,11 @@ class JointMotors:
 
     @property
     def ramped(self) -> bool:
-        """Whether controls differ between the physics steps of a control period."""
+        """True if controls differ between the physics steps of a control period."""
         return self._ramp is not None
 
     def targets(self, position: Tensor) -> Tensor:
-        """Where the joints are sent to, (N, J), as `begin` takes it.
+        """Targets of the joints, (N, J), as `begin` takes them.
 
         Args:
             position: Where they are, (N, J): taken where targets do not wait for the joints.
@@ -323,7 +323,7 @@ class JointMotors:
         rows.put(self._engine.model_field("dof_frictionloss")[:, self._joints], coulomb)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the engine does not hold: Coulomb friction, what is asked of gripper and joints."""
+        """State beside the engine's: Coulomb friction, what is asked of gripper and joints."""
         gripper = {} if self.gripper is None else self.gripper.state_dict()
         ramp = {} if self._ramp is None else self._ramp.state_dict()
         return {"coulomb": self._coulomb.clone(), "gripper": gripper, "ramp": ramp}
@@ -356,12 +356,12 @@ class _GainColumns:
         self._sign = sign
 
     def set(self, gains: Tensor) -> None:
-        """Of all worlds, (N, 2, J)."""
+        """Write gains of all envs, (N, 2, J)."""
         for run, values in self._parts:
             values.copy_(gains[:, :, run].transpose(1, 2)).mul_(self._sign)
 
     def put(self, rows: EnvSelection, gains: Tensor) -> None:
-        """Of the picked worlds, (count, 2, J)."""
+        """Write gains of the picked envs, (count, 2, J)."""
         for run, values in self._parts:
             rows.put(values, self._sign * gains[:, :, run].transpose(1, 2))
 

@@ -138,7 +138,7 @@ class _Range:
 
 
 class JointPlants:
-    """What differs between N robots of one kind, and remembers what was drawn.
+    """Parameters that differ between N robots of one kind, as they were drawn.
 
     Only parameters whose range has an extent take part, so a critic does not see idle columns.
     """
@@ -185,7 +185,7 @@ class JointPlants:
         self._widths = {name: each.width for name, each in self._ranges.items() if each.drawn}
         columns = [self._ranges[name] for name, width in self._widths.items() for _ in range(width)]
         self.drawn = torch.zeros(engine.num_worlds, len(columns), device=engine.qpos.device)
-        """What was drawn in each world, (N, W), each column in [-1, 1] over its range."""
+        """Drawn parameters of each env, (N, W), each column in [-1, 1] over its range."""
         self._undisturbed = np.array([each.nominal_unit for each in columns], dtype=np.float32)
         self._low = np.array([each.low for each in columns])
         self._half = np.array([0.5 * (each.high - each.low) for each in columns])
@@ -216,7 +216,7 @@ class JointPlants:
 
         Plants are drawn many at a time: in most steps a world or two begin, and drawing for so few
         takes as long as for all. On the CPU they are given one by one; on an accelerator, where the
-        host cannot know who begins, every world chooses from a stock by chance.
+        host cannot know who begins, every env draws from a stock at random.
 
         Args:
             generator: Draws parameters when there are none left.
@@ -249,22 +249,22 @@ class JointPlants:
         self._ahead, self._given = self._ahead[:0], 0
 
     def changes(self, *names: str) -> bool:
-        """Whether any of these parameters is ever another than undisturbed."""
+        """True if any of these parameters is ever drawn."""
         return not self._changing.isdisjoint(names)
 
     def drawn_parameters(self) -> dict[str, Tensor]:
-        """What was drawn by name, (N, width) each, in the unit of its range."""
+        """Drawn parameters by name, (N, width) each, in the unit of its range."""
         values = self._values(self.drawn.cpu().numpy())
         return {name: torch.from_numpy(values[name]) for name in self._widths}
 
     def mirror(self, robot: RobotMirror) -> SignedPermutation:
-        """What a mirror does to `drawn`."""
+        """Mirror of `drawn`."""
         bodies = [self._engine.model.body(body).name for body in self._masses.bodies]
         shift = self._ranges["centre_of_mass"]
         return mirror_drawn(self._widths, bodies, [shift.low, shift.high], robot)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was drawn, also ahead; the engine keeps what was written."""
+        """Drawn parameters, also ahead; the engine keeps what was written."""
         return {
             "drawn": self.drawn.clone(),
             "motors": self._motors.state_dict(),
@@ -284,7 +284,7 @@ class JointPlants:
             self._prepare(state["ahead"].cpu().numpy().copy(), state["ahead_level"])
 
     def _next(self, count: int, generator: torch.Generator) -> slice | Tensor:
-        """Which of the plants drawn ahead are given to `count` worlds."""
+        """Indices of the plants drawn ahead for `count` envs."""
         if not self._counting_is_free:
             if len(self._ahead) < STOCK:  # of a state that the CPU saved there may be fewer
                 self._draw(STOCK, generator)
@@ -367,7 +367,7 @@ _GAINS = ("stiffness", "damping")
 def mirror_drawn(
     widths: Mapping[str, int], bodies: list[str], centre_of_mass: list[float], robot: RobotMirror
 ) -> SignedPermutation:
-    """Of drawn parameters, each column in [-1, 1] over its range.
+    """Mirror of drawn parameters, each column in [-1, 1] over its range.
 
     Args:
         widths: Of each parameter that is drawn, in order.

@@ -31,7 +31,7 @@ class FallenConfig:
     damping: float = 1.0
     """Viscous friction of the joints meanwhile [N m s/rad]."""
     seed: int = 0
-    """Of attitudes and joint positions."""
+    """Seed of attitudes and joint positions."""
 
     def __post_init__(self) -> None:
         """Refuse sets without poses."""
@@ -51,7 +51,7 @@ class BeginsFallen(Protocol):
 
     @property
     def fallen(self) -> FallenConfig:
-        """How they fell."""
+        """Settings of their fall."""
         ...
 
 
@@ -87,7 +87,7 @@ def _as_is() -> list[float]:
 
 @dataclass(kw_only=True)
 class JointRandomization:
-    """What every episode draws anew in every world, all uniform; docs/randomisation.md."""
+    """Parameters that every episode draws anew in every env, all uniform; docs/randomisation.md."""
 
     payload: list[float] = field(default_factory=_nothing)
     """Mass added at the payload body's centre, unknown to the gravity compensation [kg]."""
@@ -124,7 +124,7 @@ class JointRandomization:
 
     @classmethod
     def nominal(cls) -> "JointRandomization":
-        """Nothing is drawn: every robot is as it is described."""
+        """Ranges without extent: every robot is as it is described."""
         return cls()
 
     def __post_init__(self) -> None:
@@ -154,9 +154,9 @@ class JointActionConfig:
     """Joint positions that an action of 0 asks for, and around which episodes begin [rad]; empty
     for the robot's default pose."""
     scale: float | None = None
-    """What an action of 1 adds to a joint's position [rad]; null for the robot's own scale."""
+    """Amount that an action of 1 adds to a joint's position [rad]; null for the robot's scale."""
     gripper: bool = False
-    """Whether one more entry moves the gripper, closed at -1, open at 1."""
+    """One more entry moves the gripper, closed at -1, open at 1."""
 
     def __post_init__(self) -> None:
         """Refuse scales without extent."""
@@ -214,7 +214,7 @@ class JointRobotConfig:
     decimation: int = 8
     """Integration steps per control step."""
     engine: PhysicsEngine = PhysicsEngine.batch
-    """What steps the worlds."""
+    """Engine that steps the envs."""
     physics_threads: int = 0
     """CPU threads of the engine `batch`; 0 for one per core."""
     contacts: int = 0
@@ -222,9 +222,9 @@ class JointRobotConfig:
     what falls of it show, and 48 at least (96 on a height field). Too few are an error that says
     so."""
     action_scale: float = 1.0
-    """What an action of 1 adds to a joint's default position [rad]."""
+    """Amount that an action of 1 adds to a joint's default position [rad]."""
     limit_target_speed: bool = False
-    """Whether position targets move no faster than the joints' velocity limits, in every physics
+    """Position targets move no faster than the joints' velocity limits, in every physics
     step: as the range limiter of a robot's loop lets them. A policy that leaps farther than its
     joints may move needs it to do on a robot what it does here."""
     payload_body: str = ""
@@ -264,14 +264,14 @@ class JointRobotConfig:
         return 0.0
 
     def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
-        """What a task for robots with joints says of its worlds; evaluation has whole ranges."""
+        """Arguments of the simulation that the task decides; evaluation has whole ranges."""
         return {
             "scene": task.scene,
             "curriculum": None if evaluation else task.randomization.curriculum,
         }
 
     def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
-        """What a task for robots with joints is built with: the robot, true sensors to read.
+        """Arguments of tasks for robots with joints: the robot, true sensors to read.
 
         A task that begins with fallen robots is told where they came to lie; one that follows a
         motion gets it as this robot moves and senses it.

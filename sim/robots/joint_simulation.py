@@ -37,7 +37,7 @@ from sim.task import InitialState
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """Where `count` worlds begin."""
+    """State that `count` envs are reset to."""
 
     position: Tensor
     """Generalised positions, (count, nq)."""
@@ -64,7 +64,7 @@ class Placement:
             self._reference[:, layout.fingers] = gripper.joint_position(opened)
 
     def of(self, count: int, start: InitialState) -> Placed:
-        """Where `count` worlds begin; a gripper of which the start says nothing is open."""
+        """State that `count` envs are reset to; a gripper that the task leaves out is open."""
         layout, robot = self._layout, start.robot.fields
         position = self._reference.repeat(count, 1)
         velocity = position.new_zeros(count, self._velocities)
@@ -121,7 +121,7 @@ class JointStates:
         return {name: part.float().clone() for name, part in self._parts().items()}
 
     def placed(self, state: Mapping[str, Tensor]) -> Placed:
-        """Where worlds stand that begin in states, (count, W) each."""
+        """State of envs that begin in stored states, (count, W) each."""
         like = self._engine.qpos
         parts = {name: part.to(like) for name, part in state.items()}
         fixtures = {n: parts[_FIXTURE + name] for name, n in self._layout.fixtures.items()}
@@ -189,7 +189,7 @@ class MujocoSimulation:
         self.control_dt = self.engine.control_dt
         fingers = config.spec.gripper.joints if config.spec.gripper else []
         self.layout = JointLayout.of(model, config.spec.num_joints, len(fingers))
-        """Where robot and scene stand in the engine's state."""
+        """Columns of robot and scene in the engine's state."""
         self._motors = JointMotors(
             self.robot, self.engine, self.layout, limit_target_speed=config.limit_target_speed
         )
@@ -214,7 +214,7 @@ class MujocoSimulation:
         self._plants = JointPlants(config, randomization, self.engine, self.layout, self._motors)
         self._tuned = self._drawn_for_sensors()
         self.curriculum = widening(curriculum, device)
-        """What widens ranges and pushes while training succeeds; None where they are whole."""
+        """Curriculum of ranges and pushes; None where they are whole."""
         if self.curriculum is not None:
             self._plants.level = self.curriculum.level
             if self._pushes is not None:
@@ -225,7 +225,7 @@ class MujocoSimulation:
         """Drawn parameters, each column in [-1, 1] over its range, and the sensors of the model."""
 
     def sensor_mirrors(self, robot: RobotMirror) -> dict[str, SignedPermutation]:
-        """What a mirror does to sensors and drawn parameters, by name."""
+        """Mirrors of sensors and drawn parameters, by name."""
         found = mirror_model_sensors(self.engine.model, robot)
         if self._scene.terrain is not None:
             found[SCAN] = mirror_scan(self._scene.terrain.scan)
@@ -281,7 +281,7 @@ class MujocoSimulation:
         self.engine.qvel[world, columns] += velocity.to(self.engine.qvel)
 
     def fallen(self, config: FallenConfig) -> Tensor:
-        """Where dropped robots came to lie: position, quaternion, joint positions, (M, 7 + J)."""
+        """Poses of robots after a fall: position, quaternion, joint positions, (M, 7 + J)."""
         return settle(
             self.engine.model, self.layout, dropped(config, self.robot), seconds=config.seconds,
             damping=config.damping,
@@ -319,7 +319,7 @@ class MujocoSimulation:
         self._true.look()
 
     def drawn_parameters(self) -> dict[str, Tensor]:
-        """What this episode of every world drew, by name, (N, width) each, in real units.
+        """Drawn parameters of every env's episode, by name, (N, width) each, in real units.
 
         Ranges of `JointRandomization` under their names; the bias of each sensor, as it is now,
         under `bias/<sensor>` in the unit of its noise.
@@ -334,7 +334,7 @@ class MujocoSimulation:
             rows.put(target, drawn[name][:, 0])
 
     def _drawn_for_sensors(self) -> list[tuple[str, Tensor]]:
-        """What plants draw for sensors: names, and where each world's value is kept, (N,)."""
+        """Parameters that plants draw for sensors: names, and tensors of their values, (N,)."""
         return [
             (name, target)
             for sensors in (self._robot_sensors, self._scene_sensors)

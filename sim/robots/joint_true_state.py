@@ -85,7 +85,7 @@ class JointTruth:
             self._field.look(self.robot)
 
     def columns(self, names: Iterable[str]) -> Tensor:
-        """Where fields of the robot's state stand, one after another, for `joined`."""
+        """Columns of fields of the robot's state, one after another, for `joined`."""
         parts = [self.robot.field(name) for name in names]
         first = [part.storage_offset() for part in parts]  # a view begins in the table's first row
         numbers = [

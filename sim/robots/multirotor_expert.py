@@ -43,7 +43,7 @@ class MultirotorExpertConfig:
     heading_damping: float = 6.0
     """Angular acceleration per body rate about z [1/s]."""
     max_lean_deg: float = 56.0
-    """Largest lean of the wanted thrust [deg]."""
+    """Largest tilt of the wanted thrust [deg]."""
     min_lift: float = 0.42
     """Smallest wanted vertical thrust, fraction of the weight."""
     allocation_horizon: float = 0.04
@@ -128,12 +128,12 @@ class MultirotorExpert:
         side = torch.stack([-wanted[:, 1], wanted[:, 0]], dim=-1)
         sine = side.norm(dim=-1, keepdim=True)
         angle = torch.atan2(sine, wanted[:, 2:])
-        lean = side * (angle / sine.clamp_min(1e-6))
+        tilt = side * (angle / sine.clamp_min(1e-6))
         heading = 2 * torch.atan2(attitude[:, 3], attitude[:, 0])  # twist about body z
         heading = torch.atan2(heading.sin(), heading.cos())
         acceleration = torch.cat(
             [
-                config.lean_gain * lean - config.lean_damping * rates[:, :2],  # 2
+                config.lean_gain * tilt - config.lean_damping * rates[:, :2],  # 2
                 (-config.heading_gain * heading - config.heading_damping * rates[:, 2])[:, None],
             ],
             dim=-1,
@@ -155,7 +155,7 @@ def mixing_matrix(arms: Tensor, yaw_sign: Tensor, torque_per_thrust: Tensor) -> 
 
 
 def allocate(wanted: Tensor, unmixer: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Rotor thrusts within bounds: lean torques first, then the sum of thrust, then heading.
+    """Rotor thrusts within bounds: tilt torques first, then the sum of thrust, then heading.
 
     Where the bounds allow all of `wanted`, it is met exactly. Turning the thrust towards the goal
     matters more than its size, and its size more than the heading (Faessler et al. 2017, "Thrust
@@ -168,16 +168,16 @@ def allocate(wanted: Tensor, unmixer: Tensor, low: Tensor, high: Tensor) -> Tens
         high: Greatest thrust of each rotor, (N, 4), [N].
     """
     part = unmixer[:, :, 0]  # each rotor's part of one newton
-    lean = (unmixer[:, :, 1:3] @ wanted[:, 1:3, None])[..., 0] / part
+    tilt = (unmixer[:, :, 1:3] @ wanted[:, 1:3, None])[..., 0] / part
     least, most = low / part, high / part  # (N, 4), in newtons of the sum
-    # Largest share of the lean torques for which some sum of thrust fits all four rotors.
-    gap = lean[:, :, None] - lean[:, None, :]  # rotor i above rotor j
+    # Largest share of the tilt torques for which some sum of thrust fits all four rotors.
+    gap = tilt[:, :, None] - tilt[:, None, :]  # rotor i above rotor j
     room = most[:, :, None] - least[:, None, :]
     share = torch.where(gap > _TINY, room / gap.clamp_min(_TINY), 1.0).amin(dim=(1, 2))
-    lean = lean * share.clamp(0.0, 1.0)[:, None]
-    total = torch.maximum(wanted[:, 0], (least - lean).amax(-1))
-    total = torch.minimum(total, (most - lean).amin(-1))
-    thrust = (lean + total[:, None]) * part
+    tilt = tilt * share.clamp(0.0, 1.0)[:, None]
+    total = torch.maximum(wanted[:, 0], (least - tilt).amax(-1))
+    total = torch.minimum(total, (most - tilt).amin(-1))
+    thrust = (tilt + total[:, None]) * part
 
     turn = unmixer[:, :, 3] * wanted[:, 3:]
     space = torch.where(turn > 0, high - thrust, thrust - low)

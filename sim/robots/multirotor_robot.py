@@ -42,7 +42,7 @@ class MultirotorRandomization:
 
     @classmethod
     def nominal(cls) -> "MultirotorRandomization":
-        """Nothing is drawn: every multirotor is its plant."""
+        """Ranges without extent: every multirotor is its plant."""
         return cls(mass=0.0, inertia=0.0, thrust=0.0, rotor_lag=[], force=0.0, torque=0.0)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class MultirotorRandomization:
 
 
 class FlightAction(Enum):
-    """What a policy tells a multirotor."""
+    """Kind of command that a policy gives a multirotor."""
 
     rotors = "rotors"
     """The speed of every rotor."""
@@ -82,7 +82,7 @@ class MultirotorConfig:
     spec: RobotSpec = field(default_factory=lambda: RobotSpec(name="multirotor"))
     """The description that simulation, policy and driver share."""
     plant: str = "nominal"
-    """Which of `plants` is simulated."""
+    """The one of `plants` that is simulated."""
     plants: dict[str, MultirotorModel] = field(default_factory=dict)
     """Physical models of the same robot, by name."""
     physics_dt: float = 0.01
@@ -92,7 +92,7 @@ class MultirotorConfig:
     loop_dt: float = 0.0
     """Period of the robot's own loop, behind which a twin lives [s]; 0 takes `physics_dt`."""
     action: FlightAction = FlightAction.rotors
-    """What a policy's actions mean."""
+    """Meaning of a policy's actions."""
     rate_loop: RateLoopConfig = field(default_factory=RateLoopConfig)
     """The inner loop, which runs at the integration step: follows a policy's body rates, and levels
     a robot that is stopped."""
@@ -149,11 +149,11 @@ class MultirotorConfig:
         return 2 * START_SPEED - 1
 
     def simulation_arguments(self, task: Any, *, evaluation: bool) -> dict[str, Any]:
-        """What a flight task says of its worlds: how wide the ranges are; the sky is empty."""
+        """Arguments of the simulation that a flight task decides: the curriculum."""
         return {"curriculum": None if evaluation else task.randomization.curriculum}
 
     def task_arguments(self, simulation: Any, task: Any) -> dict[str, Any]:
-        """What a flight task is built with."""
+        """Arguments of flight tasks."""
         return {"robot": self.spec, "hover_action": self.hover_action}
 
     @property

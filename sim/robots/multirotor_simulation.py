@@ -66,7 +66,7 @@ class CommandDelay:
         return BodyRateCommand(rates_b=heard[:, :3], thrust=heard[:, 3:])
 
     def state_dict(self) -> dict[str, Any]:
-        """What is on its way."""
+        """Commands on their way."""
         return {"kept": self._kept.clone(), "newest": self._newest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class CommandDelay:
 
 
 class _Inner(NamedTuple):
-    """What stands between body rates and rotors, which have no delay of their own then."""
+    """Delay and loop between body rates and rotors, which have no delay of their own then."""
 
     on_the_way: CommandDelay
     loop: RateLoop
@@ -109,7 +109,7 @@ class MultirotorSimulation:
         self.device = device
         self.num_worlds = num_worlds
         self.curriculum = widening(curriculum, device)
-        """What widens the ranges while training succeeds; None where they are whole."""
+        """Curriculum of the ranges; None where they are whole."""
         dt, decimation = config.physics_dt, config.decimation
         self.control_dt = dt * decimation
         delay = randomization.action_delay or [config.model.action_delay * dt] * 2
@@ -158,13 +158,13 @@ class MultirotorSimulation:
         return {"rotor_speed": 2 * self.rotor_speed - 1, "plant": self._plant}
 
     def sensor_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """What a mirror does to rotor speeds, disturbances and drawn parameters."""
+        """Mirrors of rotor speeds, disturbances and drawn parameters."""
         kinds = ((Mirrored.vector, 3), (Mirrored.pseudovector, 3), (Mirrored.same, 6))
         plant = SignedPermutation.joined(robot.kind(kind, width) for kind, width in kinds)
         return {"rotor_speed": robot.unsigned(robot.robot.rotors), "plant": plant}
 
     def check(self) -> None:
-        """Nothing is ever left out."""
+        """Does nothing: this engine leaves nothing out."""
 
     def step(self, command: RobotCommand) -> None:
         """Simulate one control period."""
@@ -219,7 +219,7 @@ class MultirotorSimulation:
             self.curriculum.load_state_dict(state["curriculum"])
 
     def _rotor_speed_of(self, command: RobotCommand) -> Tensor:
-        """What the rotors are told in this integration step, (N, 4)."""
+        """Rotor setpoints of this integration step, (N, 4)."""
         if isinstance(command, RotorCommand):
             return command.speed
         if isinstance(command, BodyRateCommand) and self._inner is not None:

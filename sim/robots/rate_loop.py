@@ -24,7 +24,7 @@ _TINY = 1e-12
 
 
 class Mixed(NamedTuple):
-    """What rotors are told, and the torques that they will give of it."""
+    """Rotor setpoints, and the torques that they will give."""
 
     speed: Tensor
     """(N, 4), fraction of the largest speed."""
@@ -42,7 +42,7 @@ class RotorMixing:
         mix = torch.stack([torch.ones_like(x), y, -x, yaw])  # (4, R), as the mixer's B
         part, *turns = torch.linalg.pinv(mix).T
         self._part = part.to(device)  # (R,)
-        self._lean = (torch.stack(turns[:2]) / part).to(device)  # (2, R)
+        self._tilt = (torch.stack(turns[:2]) / part).to(device)  # (2, R)
         self._yaw = turns[2].to(device)  # (R,)
         self._arms = mix[1:].T.contiguous().to(device)  # (R, 3)
         least, most = plant.thrust_curve[0], sum(plant.thrust_curve)
@@ -58,13 +58,13 @@ class RotorMixing:
             thrust: Wanted collective thrust, (N, 1), [N]; 0 or less stops all rotors.
             torque: Wanted torques, (N, 3), [N m], body axes.
         """
-        lean = torque[:, :2] @ self._lean  # (N, R), newtons of the sum
-        apart = lean[:, :, None] - lean[:, None]
+        tilt = torque[:, :2] @ self._tilt  # (N, R), newtons of the sum
+        apart = tilt[:, :, None] - tilt[:, None]
         share = torch.where(apart > _TINY, self._room / apart, 1.0).amin((1, 2))
-        lean = share.clamp(0.0, 1.0)[:, None] * lean
-        low = (self._low - lean).amax(1, keepdim=True)
-        high = (self._high - lean).amin(1, keepdim=True)
-        force = (lean + torch.minimum(torch.maximum(thrust, low), high)) * self._part
+        tilt = share.clamp(0.0, 1.0)[:, None] * tilt
+        low = (self._low - tilt).amax(1, keepdim=True)
+        high = (self._high - tilt).amin(1, keepdim=True)
+        force = (tilt + torch.minimum(torch.maximum(thrust, low), high)) * self._part
         force = self._with_yaw(force, torque[:, 2:])
         force = torch.where(thrust > 0, force, self._bounds[0])
         return Mixed(self._speed(force), force @ self._arms)

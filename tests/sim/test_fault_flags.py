@@ -25,7 +25,7 @@ def test_a_number_that_is_not_finite_marks_its_world_and_is_named(value: float) 
     flags = FaultFlags(4, torch.device("cpu"))
     finite = flags.watch(spoiled("reward", (2, 1), value=value), excused=NOBODY)
     assert finite.tolist() == [True, True, False, True]
-    with pytest.raises(NonFiniteError, match=r"^reward term 'distance' .* 1 world\(s\) \(2\)"):
+    with pytest.raises(NonFiniteError, match=r"^reward term 'distance' .* 1 env\(s\) \(2\)"):
         flags.check(NAMES)
 
 
@@ -43,7 +43,7 @@ def test_flags_stay_up_over_clean_steps_and_come_down_when_read() -> None:
         assert flags.watch(CLEAN, excused=NOBODY).all()
     flags.watch(spoiled("reward", (3, 0)), excused=NOBODY)
     with pytest.raises(
-        NonFiniteError, match=r"actor term 'rates' and reward term 'alive' .* 2 world\(s\) \(1, 3\)"
+        NonFiniteError, match=r"actor term 'rates' and reward term 'alive' .* 2 env\(s\) \(1, 3\)"
     ):
         flags.check(NAMES)
     flags.check(NAMES)
@@ -68,7 +68,7 @@ def test_many_worlds_are_counted_and_a_few_named() -> None:
     flags = FaultFlags(9, torch.device("cpu"))
     values = {"reward": torch.full((9, 2), torch.nan)}
     flags.watch(values, excused=torch.zeros(9, dtype=torch.bool))
-    with pytest.raises(NonFiniteError, match=r"9 world\(s\) \(0, 1, 2, 3, 4, \.\.\.\)"):
+    with pytest.raises(NonFiniteError, match=r"9 env\(s\) \(0, 1, 2, 3, 4, \.\.\.\)"):
         flags.check(NAMES)
 
 

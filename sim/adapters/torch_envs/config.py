@@ -10,18 +10,18 @@ from robot_rl.core.errors import ConfigError, unknown_name
 
 
 class FinalObs(Enum):
-    """Where the last observation of an episode comes from."""
+    """Source of an episode's last observation."""
 
     exact = "exact"
-    """It is computed before the reset."""
+    """Computed before the reset."""
     drop = "drop"
-    """It is not asked for: steps that end by time are invalid, and those that the task ended keep
+    """Not asked for: steps that end by time are invalid, and those that the task ended keep
     the observation before them as successor, which no value is bootstrapped from."""
 
 
 @dataclass(kw_only=True)
 class TorchWorldsConfig:
-    """Which task, and how its observations, actions and logs are read."""
+    """Task, and how its observations, actions and logs are read."""
 
     id: str = ""
     """Registered task, such as Mjlab-Velocity-Flat-Unitree-Go1."""
@@ -29,10 +29,10 @@ class TorchWorldsConfig:
     """Our group -> groups of the task, or single terms as group/term where a group is not joined,
     in that order; empty takes `actor` or `policy` for our actor, and `critic` if there is one."""
     action_low: list[float] = field(default_factory=list[float])
-    """What action -1 means: one number, or one per entry; empty takes the task's bound, or -1 where
+    """Meaning of action -1: one number, or one per entry; empty takes the task's bound, or -1 where
     it has none."""
     action_high: list[float] = field(default_factory=list[float])
-    """What action 1 means: one number, or one per entry; empty takes the task's bound, or 1 where
+    """Meaning of action 1: one number, or one per entry; empty takes the task's bound, or 1 where
     it has none."""
     success: list[str] = field(default_factory=list[str])
     """Termination terms, one of which ends an episode that succeeded."""

@@ -36,11 +36,11 @@ class WorldStep:
     """
 
     stayed: Mapping[str, Any]
-    """What worlds see whose episode goes on; other rows mean nothing."""
+    """Observations of envs whose episode continues; other rows mean nothing."""
     final: Mapping[str, Any] | None
-    """What worlds saw last whose episode ended; other rows mean nothing. None if it is lost."""
+    """Last observations of envs whose episode ended; other rows mean nothing. None if lost."""
     begun: Mapping[str, Any]
-    """What worlds see that began anew; other rows mean nothing."""
+    """First observations of envs that were reset; other rows mean nothing."""
     reward: Tensor
     """(N,)."""
     terminated: Tensor
@@ -48,7 +48,7 @@ class WorldStep:
     truncated: Tensor
     """(N,) bool; may be set together with `terminated`."""
     log: Mapping[str, Any]
-    """What the task logged in this step: numbers, or tensors () or (N,)."""
+    """Log of the task in this step: numbers, or tensors () or (N,)."""
     stepped: bool = True
     """False if all worlds only began anew."""
 
@@ -99,12 +99,12 @@ class TorchWorlds(Protocol):
         ...
 
 
-_ACTOR = ("actor", "policy")
-"""What mjlab and Isaac Lab call the group that the policy sees."""
+_POLICY_GROUPS = ("actor", "policy")
+"""Names of the policy's group in mjlab and Isaac Lab."""
 
 
 class GroupLayout:
-    """Which part of a task's observation goes where in which of our groups."""
+    """Parts of a task's observation and their places in our groups."""
 
     def __init__(
         self,
@@ -222,11 +222,11 @@ class ActionRange:
 
 
 def _usual(spaces: Mapping[str, Any]) -> dict[str, list[str]]:
-    actor = next((name for name in _ACTOR if name in spaces), None)
+    actor = next((name for name in _POLICY_GROUPS if name in spaces), None)
     if actor is None:
         raise ConfigError(
-            f"the task has no observation group called {' or '.join(_ACTOR)}; say which group is "
-            f"what the policy sees: env.groups.actor=[...], known: {', '.join(spaces)}"
+            f"the task has no observation group called {' or '.join(_POLICY_GROUPS)}; say which "
+            f"group is what the policy sees: env.groups.actor=[...], known: {', '.join(spaces)}"
         )
     return {"actor": [actor], **({"critic": ["critic"]} if "critic" in spaces else {})}
 
@@ -431,7 +431,7 @@ class TorchWorldsEnv:
                 raise ConfigError(unknown_name("key of env.metrics", name, self._logged))
 
     def state_dict(self) -> dict[str, Any]:
-        """What chooses starts that the run has not seen; the worlds' state is out of reach."""
+        """Seed and steps that choose unseen starts; the envs' own state is out of reach."""
         return {"seed": self._seed, "steps": self._worlds.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ class FinalCapture:
         self._armed, self._seen = True, None
 
     def disarm(self) -> Mapping[str, Any] | None:
-        """What was seen in the step; None if nothing was reset."""
+        """Observations before the reset in the step; None if nothing was reset."""
         self._armed = False
         return self._seen
 
@@ -121,7 +121,7 @@ def _rows_of(value: Tensor, count: int, ids: Tensor, axis: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """What differs between the releases of Isaac Lab, where its environments do not say so."""
+    """Differences between the releases of Isaac Lab, where its environments do not say so."""
 
     scalar_last: bool
     """Quaternions are x, y, z, w (3.x), else w, x, y, z (2.x)."""
@@ -259,7 +259,7 @@ class SharedSimulation:
 
     @property
     def closed(self) -> bool:
-        """Nobody uses it any more."""
+        """True after its last user left."""
         return not self._users
 
     def share(self, count: int) -> "SharedWorlds":

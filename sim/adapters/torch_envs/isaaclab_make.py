@@ -122,7 +122,7 @@ _logger = logging.getLogger(__name__)
 _open: list[SharedSimulation] = []
 """The simulation of this process, if there is one: Isaac Lab's own rule, not ours."""
 _started: list[Any] = []
-"""What keeps Isaac Sim running; it cannot be started twice."""
+"""Handle that keeps Isaac Sim running; it cannot be started twice."""
 
 
 def make_isaaclab_env(
@@ -223,7 +223,7 @@ def _start_isaac_sim(device: torch.device) -> None:
 
 
 def _release() -> Release:
-    """What differs, asked of the rotation by nothing of the installed version."""
+    """Conventions of the installed version, read from its identity rotation."""
     zero = torch.zeros(1)
     maths = _load("isaaclab.utils.math")
     return Release.of(maths.quat_from_euler_xyz(zero, zero, zero)[0])

@@ -29,7 +29,7 @@ def test_contacts_that_do_not_fit_are_told_with_the_number_to_set() -> None:
     for _ in range(2):
         engine.step()
     assert engine.fault.any(), "a world whose contacts were left out means nothing"
-    with pytest.raises(LimitError, match=r"^among all worlds .*NARROWPHASE.*contacts=2 or more"):
+    with pytest.raises(LimitError, match=r"^among all envs .*NARROWPHASE.*contacts=2 or more"):
         engine.check()
     engine.check()  # told once
     roomy = boxes(contacts=8)
@@ -90,11 +90,11 @@ def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptur
     bits = int(mjw.OverflowType.HFIELD | mjw.OverflowType.ITERATIONS)
     assert room.error(bits, [3]) is None, "more contacts are no remedy"
     (told,) = caplog.messages
-    assert "left something out in 1 world(s)" in told
+    assert "left something out in 1 env(s)" in told
     assert "HFIELD" in told
     assert "ITERATIONS" not in told, "a solver at its limit did what the model asked for"
     error = room.error(int(mjw.OverflowType.NEFC), [1, 4])
-    assert "in 2 world(s) (1, 4)" in str(error)
+    assert "in 2 env(s) (1, 4)" in str(error)
     assert "NEFC" in str(error)
 
 

@@ -49,7 +49,10 @@ def made(
 
 def case(kind: str, modern: bool, **more: Any) -> EnvCase:
     name = f"{kind} {3 if modern else 2}.x {' '.join(more)}".strip()
-    return EnvCase(name, lambda count, seed, _: made(kind, modern, count, seed=seed, **more), LIMIT)
+    return EnvCase(
+        name, lambda count, seed, _: made(kind, modern, count, seed=seed, **more), LIMIT,
+        resumable=False,
+    )  # fmt: skip
 
 
 class TestContract(BatchEnvContract):

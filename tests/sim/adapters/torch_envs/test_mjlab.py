@@ -48,7 +48,8 @@ def test_missing_package_is_named_with_its_extra_and_where_it_goes():
 class TestContract(BatchEnvContract):
     cases = (
         EnvCase(
-            "cartpole", limited("Mjlab-Cartpole-Balance", 12, 0.05), 12, terminates=False
+            "cartpole", limited("Mjlab-Cartpole-Balance", 12, 0.05), 12, terminates=False,
+            resumable=False,
         ),
         EnvCase(
             "Go1",
@@ -59,7 +60,7 @@ class TestContract(BatchEnvContract):
                 # The one term that remembers earlier episodes: mjlab 1.6 resets no peak heights.
                 rewards={"foot_swing_height": {"weight": 0.0}},
             ),
-            12,
+            12, resumable=False,
         ),
     )  # fmt: skip
 
@@ -188,7 +189,7 @@ def test_a_world_that_blows_up_is_invalid_and_named():
     env._worlds.env.sim.data.qvel[1] = float("nan")
     step = env.step(torch.zeros(WORLDS, 12))
     assert step.valid.tolist() == [True, False, True, True]
-    with pytest.raises(ArithmeticError, match=r"actor\[\d+\].*1 world\(s\) \(1\)"):
+    with pytest.raises(ArithmeticError, match=r"actor\[\d+\].*1 env\(s\) \(1\)"):
         env.check()
 
 

@@ -16,6 +16,7 @@ from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
 from sim.adapters.gymnasium_mujoco import WORLDS, MujocoWorldsEnv
 from tests.fakes import CPU, copied
+from tests.matrices import some
 
 COUNT, STEPS = 3, 200
 ROOT = Path(__file__).parents[3]
@@ -46,7 +47,7 @@ class Twins:
         bare.set_state(engine.qpos[i].numpy(), engine.qvel[i].numpy())  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", some(("Hopper-v5",), [n for n in WORLDS if n != "Hopper-v5"]))
 def test_every_step_is_that_of_gymnasiums_environment(name):
     limit = 70
     env = worlds(name, kwargs={"max_episode_steps": limit})

@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.physics.multirotor_model import PARAM_COLUMNS, PARAM_WIDTH
-from tests.sim.physics.multirotor_engine.reference_multirotor import PLANT_A, PLANT_B
+from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
 
 
 def test_hover_setpoints_are_those_worked_out_by_hand() -> None:

@@ -6,10 +6,13 @@ the discount is one that people train with, and the sum is what the tolerance is
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec
+from tests.robot_rl.buffers.story import Story, by_place, expected
 
 WORLDS, TOLERANCE = 5, 1e-5
 GAMMA = 0.97
@@ -100,3 +103,40 @@ def test_the_discount_is_of_as_many_steps_as_were_summed_and_not_of_n() -> None:
     steps = batch.next_obs["actor"][:, 0] - batch.obs["actor"][:, 0] + 0.5  # k
     assert set(steps[kept].tolist()) == set(range(1, 11))
     assert torch.allclose(batch.discount[kept].double(), GAMMA ** steps[kept].double(), rtol=1e-5)
+
+
+FLAG_RATES = {"terminated": 0.15, "truncated": 0.15, "invalid": 0.1}
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    steps=st.integers(1, 14),
+    worlds=st.integers(1, 3),
+    capacity_steps=st.integers(1, 16),
+    n_step=st.integers(1, 5),
+    terms=st.integers(0, 2),
+)
+def test_every_sample_is_what_the_obvious_rule_says(
+    seed: int, steps: int, worlds: int, capacity_steps: int, n_step: int, terms: int
+) -> None:
+    capacity_steps = max(capacity_steps, n_step)
+    generator = torch.Generator().manual_seed(seed)
+    shape = (steps, worlds, terms) if terms else (steps, worlds)
+    chance = torch.rand(3, steps, worlds, generator=generator)
+    told = Story(
+        # Small integers: exact in float32 in any order of summing.
+        reward=torch.randint(-4, 5, shape, generator=generator).float(),
+        terminated=chance[0] < FLAG_RATES["terminated"],
+        truncated=chance[1] < FLAG_RATES["truncated"],
+        valid=chance[2] >= FLAG_RATES["invalid"],
+        weights={0: [1.0] * terms, steps // 2: [2.0, -1.0][:terms]} if terms else {},
+    )
+    told.truncated &= ~told.terminated
+    replay = told.tell(told.replay(capacity=capacity_steps * worlds, n_step=n_step))
+    found = by_place(replay, told, samples=400)
+    newest = steps - 1
+    oldest = max(0, steps - capacity_steps)
+    for (step, world), row in found.items():
+        assert oldest <= step <= newest
+        for name, value in expected(told, step, world, n_step, newest).items():
+            assert row[name] == pytest.approx(value, abs=1e-6), (name, step, world)

@@ -9,11 +9,12 @@ from configs.schema import make_env
 from robot_rl.core.env import BatchEnv, EnvStep
 from tests.accelerators import as_on_an_accelerator, nothing_waits
 from tests.compositions import composed
+from tests.matrices import some
 
 WORLDS = 6
 TASKS = (
-    "reach robot=panda", "peg", "velocity robot=go2", "velocity_rough robot=go2",
-    "stand_up robot=go2", "clutter robot=go2", "motion robot=go2",
+    "peg", "clutter robot=go2", "reach robot=panda", "velocity robot=go2",
+    "velocity_rough robot=go2", "stand_up robot=go2", "motion robot=go2",
 )  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def played(env: BatchEnv, actions: torch.Tensor) -> list[EnvStep]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", some(TASKS[:2], TASKS[2:]))
 def test_no_step_and_no_beginning_waits_for_the_device(
     task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +55,7 @@ def test_no_step_and_no_beginning_waits_for_the_device(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["reach robot=panda", "velocity robot=go2"])
+@pytest.mark.parametrize("task", some(["velocity robot=go2"], ["reach robot=panda"]))
 def test_worlds_that_go_on_do_so_as_where_rows_are_picked(
     task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,9 @@ from configs.gymnasium_ids import id_of
 from robot_rl.core.errors import NonFiniteError, ShapeError
 from sim.adapters.gymnasium_vector import SingleWorld, VectorWorlds
 from tests.fakes import LinearWorld, ToyEnv, copied
+from tests.matrices import some
 
-IDS = [id_of(task) for task in choices("task")]
+IDS = sorted((id_of(task) for task in choices("task")), key=id_of("hover").__ne__)
 WORLDS, LIMIT = 6, 9
 
 
@@ -25,7 +26,7 @@ def toy(num_envs=WORLDS, **settings):
     return ToyEnv(LinearWorld(bound=0.8), num_envs, limit=LIMIT, **settings)
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
 def test_gymnasiums_checker_finds_nothing_to_say(name):
     env = gymnasium.make(name)
     with warnings.catch_warnings():
@@ -36,7 +37,7 @@ def test_gymnasiums_checker_finds_nothing_to_say(name):
     env.close()
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
 def test_vector_of_worlds_is_made_by_its_id(name):
     worlds = gymnasium.make_vec(name, num_envs=3)
     obs, _ = worlds.reset(seed=0)

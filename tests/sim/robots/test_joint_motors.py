@@ -1,17 +1,215 @@
-"""Motors by hand: the torque-speed line, strength, gains, delay and friction of a lever."""
+"""Motors of robots with joints: gripper, ramped targets, gains, limits, delays and friction."""
 
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.robot import GripperSpec
+from robot_rl.core.robot_command import JointCommand
+from sim.robots.joint_motors import Gripper, TargetRamp
 from sim.robots.joint_robot import JointRandomization
-from tests.sim.arms import arms, hold, panda
+from sim.robots.joint_simulation import MujocoSimulation
+from tests.compositions import composed
+from tests.sim.arms import arms, begin, hold, panda
 from tests.sim.levers import DT, command, levers, place, torque
+
+SPEC = GripperSpec(
+    joints=["a", "b"], closed=0.0, open=0.04, force_limit=70, speed=0.05, stiffness=5000
+)
+
+
+def told(simulation: MujocoSimulation, opening: float | None) -> JointCommand:
+    """Stay where the arm is, with the gripper told an opening."""
+    count, joints = simulation.num_worlds, simulation.robot.joints
+    q = torch.tensor([[joint.default_position for joint in joints]]).repeat(count, 1)
+    kp = torch.tensor([[joint.stiffness for joint in joints]]).expand(count, -1)
+    kd = torch.tensor([[joint.damping for joint in joints]]).expand(count, -1)
+    asked = None if opening is None else torch.full((count, 1), opening)
+    return JointCommand(q=q, dq=0 * q, tau=0 * q, kp=kp, kd=kd, gripper=asked)
+
+
+def test_targets_move_by_the_speed_and_lead_by_the_force_by_hand() -> None:
+    hand = Gripper(SPEC, torch.full((1, 2), 0.04), control_dt=0.04)
+    # 0.05 m/s * 0.04 s = 2 mm a step.
+    target = hand.move(torch.tensor([[0.0]])) / SPEC.stiffness
+    np.testing.assert_allclose(target, [[0.038]])
+    for _ in range(20):  # held at 4 cm: 70 N / 5000 N/m = 14 mm ahead, and one step
+        target = hand.move(None) / SPEC.stiffness
+    np.testing.assert_allclose(target, [[0.04 - 0.014 - 0.002]])
+
+
+def test_openings_are_fractions_of_the_stroke() -> None:
+    position = torch.tensor([[0.01, 0.01], [0.04, 0.02]])
+    hand = Gripper(SPEC, position, control_dt=0.04)
+    hand.look()
+    torch.testing.assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
+    begun = hand.joint_position(torch.tensor([[0.25], [1.0]]))
+    np.testing.assert_allclose(begun, [[0.01], [0.04]])
+    rows = EnvSelection(torch.tensor([False, True]))
+    np.testing.assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
+
+
+def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
+    simulation = arms(1)
+    assert float(simulation.true_state.gripper_opening) == 1.0
+    for _ in range(10):  # 0.4 s at 50 mm/s: half of 40 mm, less the lag of the position loop
+        simulation.step(told(simulation, 0.0))
+    assert 0.5 < float(simulation.true_state.gripper_opening) < 0.58
+    for _ in range(25):
+        simulation.step(told(simulation, None))  # says nothing new: they go on closing
+    fingers = simulation.engine.qpos[0, simulation.layout.fingers]
+    assert fingers.abs().max() < 1e-3
+    for _ in range(30):
+        simulation.step(told(simulation, 0.25))
+    torch.testing.assert_close(
+        simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
+    )
+
+
+def test_an_arm_whose_command_is_silent_keeps_its_gripper_open_and_measures_it() -> None:
+    simulation = arms(2)
+    for _ in range(5):
+        simulation.step(told(simulation, None))
+    torch.testing.assert_close(
+        simulation.measured.gripper_opening, torch.ones(2, 1), atol=1e-3, rtol=0
+    )
+
+
+def test_fingers_that_the_model_lacks_are_refused_by_name() -> None:
+    robot = panda()
+    hand = robot.spec.gripper
+    assert hand is not None
+    strange = replace(hand, joints=["thumb", "finger_joint2"])
+    with pytest.raises(SpecMismatchError, match=r"lacks \['thumb'\]"):
+        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=strange)))
+    wide = replace(hand, open=0.08)
+    with pytest.raises(
+        SpecMismatchError, match=r"'finger_joint1' goes from 0.0 to 0.08 .*, beyond"
+    ):
+        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=wide)))
+    with pytest.raises(SpecMismatchError, match="has them in another order or more of them"):
+        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=None)))
+
+
+FAST, SLOW = 2.61 * 0.005, 2.175 * 0.005
+"""Way of the last three and of the first four joints in a physics step [rad]."""
+
+
+def leap(simulation: MujocoSimulation, way: float) -> JointCommand:
+    """A command of all joints, so far from where they began [rad]."""
+    held = hold(simulation)
+    return replace(held, q=held.q + way)
+
+
+def asked(simulation: MujocoSimulation, control: np.ndarray) -> np.ndarray:
+    """How far from where they began the targets are that controls ask for, (..., 7)."""
+    joints = simulation.robot.joints
+    begun = [joint.default_position for joint in joints]
+    return control[..., :7] / [joint.stiffness for joint in joints] - begun
+
+
+def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> None:
+    simulation = arms(2, robot=panda(noise=False))
+    ramp = TargetRamp(simulation.robot, simulation.engine)
+    joints = simulation.robot.joints
+    begun = torch.tensor([[joint.default_position for joint in joints]] * 2).double()
+    stiffness = torch.tensor([[joint.stiffness for joint in joints]] * 2)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
+    control = simulation.engine.control
+    for way, before in ((0.05, 0.0), (-1.0, 0.05)):
+        control[:, :7] = stiffness * (begun + way)
+        ramp.draw((begun + way).float(), stiffness)
+        drawn = simulation.engine.ramp
+        targets = asked(simulation, drawn[0].numpy())
+        assert targets.shape == (8, 7)  # steps, joints
+        assert torch.equal(control, drawn[:, -1])
+        for joint, step in ((0, SLOW), (6, FAST)):
+            rising = before + np.sign(way) * step * np.arange(1, 9)
+            expected = np.minimum(rising, way) if way > 0 else np.maximum(rising, way)
+            np.testing.assert_allclose(targets[:, joint], expected, atol=1e-6)
+    assert (drawn[..., 7:] == drawn[:, :1, 7:]).all(), "fingers stay"
+
+
+def test_a_leap_takes_its_time_and_arrives() -> None:
+    limited, free = arms(1), arms(1, robot=panda(noise=False, limit_target_speed=False))
+    for simulation in (limited, free):
+        simulation.step(leap(simulation, 0.5))
+    way = {s: float(s.true_state.joint_position[0, 6]) - np.pi / 4 for s in (limited, free)}
+    assert 0 < way[limited] < 0.8 * way[free]
+    assert way[limited] < 8 * FAST
+    for _ in range(100):
+        limited.step(leap(limited, 0.1))
+        free.step(leap(free, 0.1))
+    torch.testing.assert_close(
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-4, rtol=0
+    )
+
+
+def test_targets_within_reach_are_followed_as_they_are() -> None:
+    limited, free = arms(1), arms(1, robot=panda(noise=False, limit_target_speed=False))
+    for _ in range(3):
+        limited.step(hold(limited))
+        free.step(hold(free))
+    torch.testing.assert_close(
+        limited.true_state.joint_position, free.true_state.joint_position, atol=1e-9, rtol=0
+    )
+
+
+def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
+    simulation, fresh = arms(2), arms(2)
+    for _ in range(5):
+        simulation.step(leap(simulation, 1.0))
+    begin(simulation, torch.tensor([True, False]))
+    for each in (simulation, fresh):
+        each.step(leap(each, 0.3))
+    position = simulation.true_state.joint_position
+    torch.testing.assert_close(position[0], fresh.true_state.joint_position[0])
+    assert (position[1] - position[0]).abs().max() > 0.1
+
+
+def test_saved_targets_go_on_as_they_would_have() -> None:
+    simulation = arms(3)
+    simulation.step(leap(simulation, 1.0))
+    saved = simulation.state_dict()
+    simulation.step(leap(simulation, -1.0))
+    expected = simulation.true_state.joint_position.clone()
+    other = arms(3)
+    other.load_state_dict(saved)
+    other.step(leap(other, -1.0))
+    assert torch.equal(other.true_state.joint_position, expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "limited"), [("reach", True), ("lift", True), ("velocity robot=go2", False)]
+)
+def test_arms_have_it_and_legs_have_not(task: str, limited: bool) -> None:
+    robot = composed(f"task={task}".split()).config.robot
+    assert robot.limit_target_speed is limited
+    assert not robot.behind_a_loop().limit_target_speed, "the loop's own limiter is enough"
+
+
+@pytest.mark.parametrize("limit", [float("inf"), 0.0])
+def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_move_stays(
+    limit: float,
+) -> None:
+    robot = panda(noise=False)
+    joints = [replace(joint, velocity_limit=limit) for joint in robot.spec.joints]
+    simulation = arms(2, robot=robot)
+    ramp = TargetRamp(replace(robot.spec, joints=joints), simulation.engine)
+    begun = torch.zeros(2, 7)
+    ramp.begin(EnvSelection(torch.ones(2, dtype=torch.bool)), begun)
+    simulation.engine.control[:, :7] = 0.5
+    ramp.draw(begun + 0.5, torch.ones(2, 7))
+    drawn = simulation.engine.ramp[..., :7]
+    np.testing.assert_allclose(drawn, 0.5 if limit else 0.0, atol=1e-6)
+
 
 LINE: dict[str, Any] = {"effort_limit": 15.0, "stall_torque": 20.0, "no_load_speed": 10.0}
 STUCK: dict[str, Any] = {"friction": 1.0, "static_friction": 1.5, "stribeck_velocity": 0.05}

@@ -1,4 +1,4 @@
-"""Simulated multirotors: what is drawn, what is measured, what a critic may know."""
+"""Simulated multirotors: sensors, drawn parameters, delays, body rates, and their mirror image."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,14 +7,24 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 
+from configs.compose import compose
+from configs.schema import make_env
+from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot import SensorSpec
-from robot_rl.core.robot_command import RotorCommand
-from sim.physics.multirotor_model import PARAM_COLUMNS
+from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
+from robot_rl.core.robot_state import Mirrored
+from sim.env import SimEnv
+from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from sim.randomization import CurriculumConfig
 from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
-from sim.robots.multirotor_simulation import MultirotorSimulation
+from sim.robots.multirotor_simulation import CommandDelay, MultirotorSimulation
+from tests.compositions import composed
+from tests.matrices import some
+from tests.sim.flight_worlds import CPU
 from tests.sim.flying import robot_config
 from tests.sim.resting import begin, multirotors
 
@@ -273,3 +283,135 @@ def test_ranges_of_impossible_plants_are_refused(changes: dict, message: str) ->
 def test_robots_that_cannot_be_simulated_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replace(robot_config(), **changes)
+
+
+def said(step: int, worlds: int) -> BodyRateCommand:
+    return BodyRateCommand(
+        rates_b=torch.full((worlds, 3), float(step)), thrust=torch.full((worlds, 1), step / 100)
+    )
+
+
+def test_every_world_hears_what_was_said_its_delay_ago():
+    delay = torch.tensor([0.0, 1.0, 2.0])
+    line = CommandDelay(3, longest=2, device=CPU)
+    line.begin(EnvSelection(torch.ones(3, dtype=torch.bool)), 0.5)
+    for step in range(1, 8):
+        heard = line.pass_on(said(step, 3), delay)
+        for world, steps in enumerate((0, 1, 2)):
+            past = step - steps
+            rate, thrust = (past, past / 100) if past >= 1 else (0.0, 0.5)
+            np.testing.assert_allclose(heard.rates_b[world], rate)
+            np.testing.assert_allclose(heard.thrust[world], thrust)
+
+
+def test_an_episode_begins_with_nothing_on_its_way():
+    line = CommandDelay(2, longest=1, device=CPU)
+    line.pass_on(said(5, 2), torch.ones(2))
+    line.begin(EnvSelection(torch.tensor([True, False])), 0.5)
+    heard = line.pass_on(said(6, 2), torch.ones(2))
+    np.testing.assert_allclose(heard.rates_b[:, 0], [0.0, 5.0])
+    np.testing.assert_allclose(heard.thrust[:, 0], [0.5, 0.05])
+
+
+def test_what_is_on_its_way_is_saved():
+    line, other = (CommandDelay(2, longest=2, device=CPU) for _ in range(2))
+    for step in range(4):
+        line.pass_on(said(step, 2), torch.zeros(2))
+    other.load_state_dict(line.state_dict())
+    for step in range(4, 7):
+        heard = [one.pass_on(said(step, 2), torch.tensor([1.0, 2.0])) for one in (line, other)]
+        np.testing.assert_array_equal(heard[0].rates_b, heard[1].rates_b)
+
+
+@pytest.mark.parametrize("action", some(["body_rates"], ["rotors"]))
+def test_first_actions_move_nobody_before_their_delay(action: str):
+    """Same seed, another first action: the state differs only after the delay."""
+
+    def speeds(first: float, delay: float) -> list[Any]:
+        config = compose(
+            [f"robot.action={action}", f"task.randomization.action_delay=[{delay},{delay}]"]
+        ).config
+        env = make_env(config, num_envs=2, device=CPU, seed=3, evaluation=False)
+        assert isinstance(env, SimEnv)
+        env.reset(seed=3)
+        actions = [torch.full((2, 4), value) for value in (first, 0.0, 0.0, 0.0)]
+        found = []
+        for one in actions:
+            env.step(one)
+            found.append(env.simulation.privileged["rotor_speed"].clone())
+        return found
+
+    for steps, delay in enumerate((0.0, 0.01, 0.02)):
+        low, high = speeds(-0.5, delay), speeds(0.5, delay)
+        differ = [bool((a != b).any()) for a, b in zip(low, high, strict=True)]
+        assert differ == [step >= steps for step in range(4)]
+
+
+@pytest.mark.parametrize("period", [0.003, -0.001, 0.02])
+def test_loop_must_go_into_the_control_period(period: float):
+    with pytest.raises(ConfigError, match=r"loop_dt must go into the control period of 0\.01 s"):
+        compose([f"robot.loop_dt={period}"])
+
+
+KINDS = {
+    "position_w": Mirrored.vector,
+    "orientation_w": Mirrored.quaternion,
+    "linear_velocity_w": Mirrored.vector,
+    "angular_velocity_b": Mirrored.pseudovector,
+}
+
+
+def image(mirror: SignedPermutation, values: Tensor) -> Tensor:
+    return values[..., list(mirror.source)] * torch.tensor(mirror.sign)
+
+
+def worlds(robot: str, plant: str) -> SimEnv:
+    """Two worlds without noise, disturbed and drawn as in training."""
+    config = composed(["task=hover", f"robot={robot}", f"robot.plant={plant}"]).config
+    spec = config.robot.spec
+    sensors = {name: SensorSpec(rate_hz=100) for name in spec.sensors}
+    quiet = replace(config.robot, spec=replace(spec, sensors=sensors))
+    env = make_env(replace(config, robot=quiet), num_envs=2, device=CPU, seed=5, evaluation=True)
+    assert isinstance(env, SimEnv)
+    env.reset(seed=5)
+    return env
+
+
+def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
+    state = env.state_dict()
+    engine = state["simulation"]["engine"]
+    engine["state"][1], engine["params"][1] = engine["state"][0], engine["params"][0]
+    for name, kind in KINDS.items():
+        columns = STATE_COLUMNS[name]
+        values = engine["state"][0, columns]
+        engine["state"][1, columns] = image(mirror.kind(kind, len(values)), values)
+    for name, kind in (("disturbance_force", Mirrored.vector),
+                       ("disturbance_torque", Mirrored.pseudovector)):  # fmt: skip
+        columns = PARAM_COLUMNS[name]
+        engine["params"][1, columns] = image(mirror.kind(kind, 3), engine["params"][0, columns])
+    env.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("robot", "plant"),
+    some(
+        [("crazyflie", "paper")],
+        [("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
+    ),
+)
+def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
+    robot: str, plant: str
+) -> None:
+    env = worlds(robot, plant)
+    put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
+    found, generator = env.mirror(), torch.Generator().manual_seed(0)
+    for t in range(30):
+        action = torch.rand(4, generator=generator) * 0.8 - 0.2
+        step = env.step(torch.stack([action, image(found.action, action)]))
+        assert step.reward_terms is not None
+        assert torch.allclose(step.reward_terms[0], step.reward_terms[1], atol=1e-4)
+        if t >= 16:  # older actions, which the actor sees too, are from before
+            for name, group in step.next_obs.items():
+                assert torch.allclose(image(found.groups[name], group[0]), group[1], atol=1e-4)
+    position = env.simulation.true_state.position_w
+    assert not torch.allclose(position[0], position[1], atol=1e-2)

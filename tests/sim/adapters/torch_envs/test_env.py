@@ -1,16 +1,18 @@
-"""Groups, bounds and settings of tasks that are not ours, in mjlab's and in Gymnasium's spaces."""
+"""Spaces of foreign tasks as groups and actions, and global random streams of their own."""
 
 import math
+import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from robot_rl.core.errors import ConfigError
 from sim.adapters.torch_envs.config import put_settings
-from sim.adapters.torch_envs.env import ActionRange, GroupLayout
+from sim.adapters.torch_envs.env import ActionRange, GroupLayout, RandomStreams
 
 CPU = torch.device("cpu")
 
@@ -114,3 +116,44 @@ def test_settings_reach_nested_objects_and_dicts_and_keep_their_types():
     ):
         with pytest.raises(ConfigError, match=told):
             put_settings(cfg, wrong)
+
+
+def drawn() -> tuple[float, float, float]:
+    return float(torch.rand(())), float(np.random.rand()), random.random()
+
+
+def test_what_is_drawn_inside_neither_changes_nor_depends_on_what_is_drawn_outside():
+    streams = RandomStreams(torch.device("cpu"))
+    with streams.entered():
+        torch.manual_seed(3)
+        np.random.seed(3)
+        random.seed(3)
+        expected = [drawn(), drawn()]
+        torch.manual_seed(3)
+        np.random.seed(3)
+        random.seed(3)
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    outside = [drawn(), drawn()]
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    got = []
+    for expectation in outside:
+        with streams.entered():
+            got.append(drawn())
+        assert drawn() == expectation
+    assert got == expected
+
+
+def test_generators_are_given_back_when_an_environment_fails():
+    streams = RandomStreams(torch.device("cpu"))
+    before = torch.get_rng_state()
+    try:
+        with streams.entered():
+            torch.manual_seed(9)
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert torch.equal(torch.get_rng_state(), before)

@@ -18,7 +18,6 @@ from robot_rl.cli.base_policy import observation_augmenter, with_base, without_b
 from robot_rl.cli.collectors import collector_maker, start_collectors
 from robot_rl.cli.demonstrations import check_cloning, cloning_parts
 from robot_rl.cli.parts import make_learner
-from robot_rl.cli.run_logging import log_to_stdout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner

@@ -205,7 +205,7 @@ class H2OPenalty:
 
     @torch.no_grad()
     def _gap(self, batch: Batch, real: Tensor) -> Tensor:
-        """Log ratio of simulated to real of a row's successor and those around it, (B,), above 0."""
+        """Log ratio, simulated to real, of a row's successor and those around it, (B,), above 0."""
         successor = batch.next_obs[self.of_action.group]
         # Spread of real states; the authors' code takes it over empty rows of its buffer as well.
         spread = batch.obs[self.of_action.group][real].std(0, correction=0)  # (D,)

@@ -13,7 +13,7 @@ from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.history import EncoderKind
 from policies.networks.mlp import Activation
 from policies.networks.trunks import NetworkKind
-from tests.policies.history.test_export_of_encoders import TERMS, make_student
+from tests.policies.networks.test_export_of_encoders import TERMS, make_student
 
 OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
 

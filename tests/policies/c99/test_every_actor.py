@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow  # each export takes a second or more
 
 
 def matrix(*names):
-    """A matrix of which only these run without `--full`; `test_operations.py` has every operation."""
+    """Of a kind, these alone run without `--full`; `test_operations.py` has all operations."""
     return [
         name if name in names else pytest.param(name, marks=pytest.mark.full)
         for name in type(names[0])

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from configs.compose import compose
+from robot_rl.cli import sweep as launching
 from robot_rl.cli.run_lookup import held
-from robot_rl.cli.sweeping import launching
-from robot_rl.cli.sweeping.worker import Worker
+from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.robot_rl.cli.tiny_run import ROOT, TINY
@@ -140,8 +140,8 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     lines = (
         "import signal, sys",
         "from pathlib import Path",
-        "from robot_rl.cli.sweeping.launching import launch",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep import launch",
+        "from robot_rl.cli.sweep_worker import Worker",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
@@ -196,7 +196,7 @@ def worker_process(job: str, listener: str) -> "subprocess.Popen[bytes]":
         "from types import SimpleNamespace as Config",
         f"def listen(number, frame): {listener}",
         "signal.signal(signal.SIGUSR2, listen)",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
         "code = worker(Config(job=0))",
@@ -256,7 +256,7 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     lines = (
         "import sys",
         "from types import SimpleNamespace as Config",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         "job = [sys.executable, '-S', '-c', 'import sys; print(sys.argv[1:])', 'once=false']",
         "Worker(commands=[job], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
     )

@@ -105,7 +105,7 @@ class Task(ABC):
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
         """Draw new goals for the picked envs and the states to begin from."""
 
-    def advance(self, episode_step: Tensor) -> None:
+    def advance(self, episode_step: Tensor) -> None:  # noqa: B027 - goals may stay where they are
         """Move the goals on to the step that was just simulated.
 
         Args:

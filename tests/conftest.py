@@ -92,9 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def gl(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips where this machine has neither EGL nor OSMesa."""
-    from sim.film.process import RenderUnavailableError
-    from sim.flights.video import contact_sheet
-    from tests.sim.flights.flight_samples import spiral
+    from sim.rendering.video import RenderUnavailableError, contact_sheet
+    from tests.sim.rendering.shown import spiral
 
     try:
         contact_sheet(

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError, StaleStateError
 from robot_rl.core.robot import RobotSpec, SensorSpec

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policies.gaussian_actor import GaussianActorConfig, LogStdBound
-from policies.q_ensemble import QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.flash_sac import FlashSAC, FlashSACConfig
 from robot_rl.learners.values import ValueConfig

@@ -108,18 +108,17 @@ SEVERAL_FILES = {
         "sim.adapters.gymnasium_mujoco",
         "sim.adapters.torch_envs.isaaclab_make",
     },
-    ("onnx", "policies"): {"policies.c99.network.graph", "policies.joined_graph"},
-    ("matplotlib", "sim"): {"sim.film.figures", "sim.flights.plots", "sim.walks.plots"},
+    ("onnx", "policies"): {"policies.c99.graph", "policies.joined_graph"},
     ("mujoco", "sim"): {
         "sim.adapters.gymnasium_mujoco",
-        "sim.film.canvas",
-        "sim.film.recording",
-        "sim.film.stage",
-        "sim.flights.scene",
+        "sim.rendering.canvas",
+        "sim.rendering.recording",
+        "sim.rendering.stage",
+        "sim.rendering.flight_stage",
         "sim.physics.joint_layout",
         "sim.physics",  # the room that hides which engine runs
-        "sim.viewing.shapes",
-        "sim.viewing.worlds",
+        "sim.rendering.scene",
+        "sim.rendering.shown",
     },
     ("onnxruntime", "policies"): {"policies.bundle", "policies.runner"},
     ("psutil", "robot_rl"): {"robot_rl.training.prior", "robot_rl.training.ranks"},
@@ -128,9 +127,8 @@ SEVERAL_FILES = {
         "robot_rl.training.storage.segments",
     },
     ("viser", "sim"): {
-        "sim.browser.viewer",
-        "sim.browser.panel",
-        "sim.browser.scene",
+        "sim.rendering.browser",
+        "sim.rendering.browser_scene",
     },
     ("warp", "sim"): {"sim.physics"},
 }
@@ -271,7 +269,11 @@ class TestTheCheckItself:
     @pytest.mark.parametrize(
         ("file", "line", "target"),
         [
-            ("robot_rl/core/env.py", "from policies.mlp import Mlp", "policies.mlp"),
+            (
+                "robot_rl/core/env.py",
+                "from policies.networks.mlp import Mlp",
+                "policies.networks.mlp",
+            ),
             (
                 "robot_rl/training/trainer.py",
                 "from robot_rl.learners import sac",
@@ -286,7 +288,7 @@ class TestTheCheckItself:
             ),
             ("sim/tasks/flights/hover.py", "from configs import schema", "configs"),
             ("hardware/driver.py", "import sim.twin", "sim.twin"),
-            ("hardware/loop.py", "from policies.mlp import Mlp", "policies.mlp"),
+            ("hardware/loop.py", "from policies.networks.mlp import Mlp", "policies.networks.mlp"),
             ("policies/local.py", "def f():\n    from sim import tasks", "sim"),
             ("policies/typed.py", "if TYPE_CHECKING:\n    from sim.env import Env", "sim.env"),
             ("configs/schema.py", "from scripts.train import main", "scripts.train"),
@@ -327,13 +329,13 @@ class TestTheCheckItself:
     def test_torch_is_found_behind_a_parent_package(self, plant):
         modules = plant(
             {
-                "policies/__init__.py": "from policies.mlp import Mlp",
-                "policies/mlp.py": "import torch",
+                "policies/__init__.py": "from policies.networks.mlp import Mlp",
+                "policies/networks/mlp.py": "import torch",
                 "policies/bundle.py": "import numpy",
             }
         )
         loaded = loaded_packages(modules, "policies.bundle")
-        assert loaded == {"numpy": "policies.bundle", "torch": "policies.mlp"}
+        assert loaded == {"numpy": "policies.bundle", "torch": "policies.networks.mlp"}
 
     def test_torch_is_found_behind_array_api_compat(self, plant):
         modules = plant({"robot_rl/core/action.py": "import array_api_compat.torch as xp"})

@@ -1,1 +1,1 @@
-"""What runs in the robot process at a fixed rate: safety, limits, watch, clock and loop."""
+"""The robot process at a fixed rate: safety, limits, monitors, clock and loop."""

@@ -49,7 +49,7 @@ class ChannelBusyError(RobotRLError):
 
 
 class Message(NamedTuple):
-    """What a reader finds."""
+    """A message of a channel."""
 
     sequence: int
     """Number of the message, from 1."""
@@ -278,7 +278,7 @@ class ArraySubscriber(_Subscriber):
 
 
 class CommandLayout:
-    """Which number of a row is which entry of a command of one kind.
+    """Places of the entries of a command of one kind in a row of numbers.
 
     The first number is the set of gains, the second the gripper's opening (NaN without one), the
     rest the entries in the order of the class.

@@ -13,7 +13,7 @@ from robot_rl.core.robot_state import RobotState
 
 @dataclass(kw_only=True)
 class ControllerSet:
-    """Which controller follows which setpoints."""
+    """Controllers by the setpoints that they follow."""
 
     by_kind: Mapping[CommandKind, Controller] = field(default_factory=dict)
     """By the kind of setpoint; a kind that the driver takes needs none."""

@@ -1,4 +1,4 @@
-"""What a process can ask the system for to be on time: tried, reported, never required.
+"""Privileges that a process asks the system for to be on time: reported, never required.
 
 Containers, limits and other systems refuse some of it. A loop without it runs with a longer tail of
 lateness, which `timing` shows.
@@ -24,11 +24,11 @@ class Privilege:
     """One thing that was asked for."""
 
     name: str
-    """What it is."""
+    """Its name."""
     granted: bool
-    """Whether the system gave it."""
+    """The system gave it."""
     detail: str
-    """What was given, or why not and what to do."""
+    """Details of what was given, or why not and what to do."""
 
 
 def request_realtime(priority: int = LOOP_PRIORITY) -> list[Privilege]:
@@ -50,7 +50,7 @@ def request_realtime(priority: int = LOOP_PRIORITY) -> list[Privilege]:
 
 
 def request_priority(priority: int) -> Privilege:
-    """Ask for SCHED_FIFO alone, for a neighbour of the loop.
+    """Ask for SCHED_FIFO alone, for a process beside the loop.
 
     Call it before anything is built: threads inherit it, those of DDS that receive messages too.
 

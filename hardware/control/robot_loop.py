@@ -45,21 +45,21 @@ class OperatorRequests:
     """
 
     def __init__(self) -> None:
-        """Nobody there, one sender."""
+        """Begin without a person, with one sender."""
         self._asked: deque[Condition] = deque(maxlen=64)
         self.heartbeat = -math.inf
-        """When the person was heard last, clock of the loop [s]."""
+        """Time at which the person was heard last, clock of the loop [s]."""
         self.publishers = 1
-        """How many send commands to this robot."""
+        """Number of senders of commands to this robot."""
         self.estop_down = False
-        """Whether an emergency button is held down."""
+        """An emergency button is held down."""
 
-    def ask(self, act: Condition) -> None:
-        """Ask for an act in the next tick."""
-        if act not in OPERATOR_REQUESTS:
+    def ask(self, request: Condition) -> None:
+        """Ask for something in the next tick."""
+        if request not in OPERATOR_REQUESTS:
             known = ", ".join(sorted(known.value for known in OPERATOR_REQUESTS))
-            raise ConfigError(f"'{act.value}' cannot be asked for; known: {known}")
-        self._asked.append(act)
+            raise ConfigError(f"'{request.value}' cannot be asked for; known: {known}")
+        self._asked.append(request)
 
     def take(self) -> set[Condition]:
         """Requests of this tick."""
@@ -106,7 +106,7 @@ class StampedDriver(RobotDriver, Protocol):
 
 
 STAGES = ("lateness", "read", "decide", "control", "write", "tick", "answer")
-"""What is timed: how late a tick began, its four parts, all of it; and how old the measurement was
+"""Timed stages: how late a tick began, its four parts, all of it; and how old the measurement was
 that a command answers when that command was written for the first time."""
 
 _TROUBLE = EMERGENCIES | FAULTS | PAUSES | {Condition.ESTOP_PRESSED, Condition.LEASE_LOST}
@@ -144,9 +144,9 @@ class RobotLoop:
             controllers or ControllerSet(), limiter, driver.spec.command, stopping.kind
         )
         self.requests = requests or OperatorRequests()
-        """What people ask for; any thread may add to it."""
+        """Requests of people; any thread may add to them."""
         self.latencies = Latencies(STAGES)
-        """How late ticks are and where their time goes."""
+        """Durations of the stages of a tick."""
         self.safety = SafetyState.PASSIVE
         """State of the machine."""
         self._conditions: frozenset[Condition] = frozenset()
@@ -157,7 +157,7 @@ class RobotLoop:
         self._time = clock.now()
         self._started = False
         self.answered = -math.inf
-        """When that was measured which the command in use answers [s]; -inf while nobody's is."""
+        """Measurement time that the command in use answers [s]; -inf while nobody's is."""
 
     @property
     def status(self) -> RobotStatus:
@@ -316,7 +316,7 @@ class RobotLoop:
             self._stopping.enter(after, now, state, self._pipeline.followed)
 
     def _command(self, now: float) -> RobotCommand | None:
-        """What to send; None where only the driver's own stop is left."""
+        """Command to send; None where only the driver's own stop is left."""
         state = self._monitor.measured.state
         if state is None:
             return None
@@ -346,10 +346,10 @@ class RobotLoop:
         if changed[1]:
             self._faults[Condition.CONTROLLER_FAULT] = "the command had entries that are no numbers"
 
-    def _tried(self, act: Callable[[], _Result], fault: Condition, otherwise: _Result) -> _Result:
-        """What a part of others gives; what it raises becomes a fault of the next decision."""
+    def _tried(self, call: Callable[[], _Result], fault: Condition, otherwise: _Result) -> _Result:
+        """Result of a call; an exception becomes a fault of the next decision."""
         try:
-            return act()
+            return call()
         except Exception as error:  # noqa: BLE001 - the loop stops the robot, never the process
             self._faults[fault] = f"{type(error).__name__}: {error}"
             return otherwise
@@ -364,7 +364,7 @@ class RobotLoop:
         return self._clock.now() + stop_time
 
     def _at_rest(self) -> bool:
-        """Whether nothing moves any more on our account."""
+        """True if nothing moves any more on our account."""
         if self.safety is SafetyState.SAFE_STOP:
             return Condition.STOPPING not in self._stopping.conditions(self.safety, self._time)
         return self.safety in (SafetyState.PASSIVE, SafetyState.ESTOP)

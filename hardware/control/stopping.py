@@ -1,4 +1,4 @@
-"""What a robot is told when nobody is in charge: stand, arm, stop softly, damp; by kind of robot.
+"""Commands that hold the robot safe: stand, arm, stop softly, damp; by kind of robot.
 
 A robot with joints holds the pose commanded last, not the measured one: under gravity the measured
 pose lies lower, and each hold would sag a little more. A drone cannot stand still, so it is
@@ -32,14 +32,14 @@ _NOTHING: frozenset[Condition] = frozenset()
 
 @dataclass(kw_only=True)
 class StopConfig:
-    """How a robot stands up and stops. The defaults are choices."""
+    """Settings for standing up and stopping. The defaults are choices."""
 
     ramp_time: float = 2.5
     """From the measured pose to the one to arm in [s]; longer where a joint would be too fast."""
     ramp_speed: float = 0.5
     """Largest speed of that ramp, as a fraction of each joint's limit."""
     pose: tuple[float, ...] = ()
-    """Where the ramp ends instead of at the default pose [rad], a number per joint."""
+    """End of the ramp instead of the default pose [rad], a number per joint."""
     stop_time: float = 1.0
     """From full stiffness to none in a controlled stop [s]."""
     passive_damping: float | None = None
@@ -79,7 +79,7 @@ class Stopping(Protocol):
         ...
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """What to do in a state. Real-time: never blocks."""
+        """Setpoint that holds the robot safe in a state. Real-time: never blocks."""
         ...
 
     def freeze(self, command: RobotCommand, state: RobotState | None) -> RobotCommand:
@@ -87,7 +87,7 @@ class Stopping(Protocol):
         ...
 
     def conditions(self, safety: SafetyState, now: float) -> frozenset[Condition]:
-        """Whether a ramp is complete or a stop still under way."""
+        """RAMPED once a ramp is complete, STOPPING while a stop is under way."""
         ...
 
 
@@ -141,7 +141,7 @@ class JointStopping:
             self._from = self._still(measured, self._kp, self._kd)
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """What to do in a state."""
+        """Setpoint that holds the robot safe in a state."""
         elapsed = now - self._since
         if safety is SafetyState.ARMING:
             done = _way(elapsed / self._duration)
@@ -211,7 +211,7 @@ class FlightStopping:
             self._flying = False
 
     def setpoint(self, safety: SafetyState, now: float, state: RobotState | None) -> RobotCommand:
-        """What to do in a state."""
+        """Setpoint that holds the robot safe in a state."""
         if safety is SafetyState.SAFE_STOP:
             self._flying = self._flying and not self._landed(now, state)
             sink = self._config.descent_speed
@@ -279,5 +279,5 @@ def _way(share: float) -> float:
 
 
 def make_stopping(spec: RobotSpec, config: StopConfig | None = None) -> Stopping:
-    """How a robot of this kind stops."""
+    """The stopping of a robot of this kind."""
     return FlightStopping(spec, config) if spec.rotors else JointStopping(spec, config)

@@ -103,7 +103,7 @@ class RotorLayout:
 
 @dataclass(frozen=True)
 class Mixed:
-    """What the rotors are told, and what they will give of it."""
+    """Commands of the rotors, and what they will give of it."""
 
     speed: list[float]
     """Fraction of the largest speed of each rotor, (R,), in [0, 1]."""

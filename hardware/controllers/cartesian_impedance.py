@@ -60,9 +60,9 @@ class CartesianImpedanceConfig:
     torque_rate: float = 1000.0
     """Largest change of a joint's torque [N m/s]."""
     gravity: bool = True
-    """Whether to carry the arm's weight; false where the arm does it by itself."""
+    """Carry the arm's weight; false where the arm does it by itself."""
     coriolis: bool = True
-    """Whether to make up for Coriolis and centrifugal torques; likewise."""
+    """Make up for Coriolis and centrifugal torques; likewise."""
 
     def __post_init__(self) -> None:
         """Refuse springs that push away and guards that let nothing through."""
@@ -163,7 +163,7 @@ class CartesianImpedance:
         return wish - jacobian.T @ felt
 
     def _feed_forward(self, pose: ChainPose, dq: np.ndarray) -> np.ndarray:
-        """What the arm itself does not carry, (J,)."""
+        """Torques that the arm itself does not carry, (J,)."""
         if self.config.gravity and self.config.coriolis:
             return pose.bias_torque(dq)
         if self.config.gravity:

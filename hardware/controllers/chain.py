@@ -41,7 +41,7 @@ class KinematicChain:
     armature: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """Inertia of each rotor behind its gear, (J,), [kg m^2]; empty for none."""
     prismatic: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    """Which joints slide, (J,) bool; empty for none."""
+    """Joints that slide, (J,) bool; empty for none."""
     tip_position: np.ndarray = field(default_factory=lambda: np.zeros(3))
     """End effector in the frame of the last link, (3,), [m]."""
     tip_orientation: np.ndarray = field(default_factory=lambda: np.array([1.0, 0.0, 0.0, 0.0]))

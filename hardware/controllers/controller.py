@@ -1,4 +1,4 @@
-"""What every control law is to the loop that runs it: a setpoint and a state in, a command out."""
+"""Contract of every control law: a setpoint and a state in, a command out."""
 
 from dataclasses import fields
 from typing import Protocol, TypeVar
@@ -22,9 +22,9 @@ class Controller(Protocol):
     """
 
     setpoint: CommandKind
-    """What it takes."""
+    """Kind of setpoint."""
     command: CommandKind
-    """What it makes."""
+    """Kind of command."""
 
     def start(self, state: RobotState, last: RobotCommand | None) -> None:
         """Forget the past and begin bumplessly; comes before the first `update`.
@@ -69,7 +69,7 @@ def expect(setpoint: RobotCommand, wanted: type[Command]) -> Command:
 
 
 def finite(*values: np.ndarray | RobotCommand) -> bool:
-    """Whether all entries of arrays and commands are numbers."""
+    """True if all entries of arrays and commands are numbers."""
     for value in values:
         arrays = [value] if isinstance(value, np.ndarray) else _entries(value)
         if not all(np.isfinite(array).all() for array in arrays):

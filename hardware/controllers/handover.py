@@ -108,7 +108,7 @@ class Handover:
         return command
 
     def _leaving(self, state: RobotState, dt: float) -> RobotCommand | None:
-        """What those who leave make together; None where there are none."""
+        """Command of those who leave; None where there are none."""
         if self._live is None:
             return self._held
         controller, setpoint = self._live

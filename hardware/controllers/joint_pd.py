@@ -77,7 +77,7 @@ class JointPd:
 
 
 def torque(command: JointCommand, q: np.ndarray, dq: np.ndarray) -> np.ndarray:
-    """What a motor in MIT mode makes of a command, unclipped, (..., J), [N m].
+    """Torque of a motor in MIT mode, unclipped, (..., J), [N m].
 
     Args:
         command: Setpoints and gains, (..., J).

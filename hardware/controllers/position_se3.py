@@ -205,7 +205,7 @@ class PositionSe3:
 
 
 def heading_of(q: Quaternion) -> float:
-    """Where the body's x axis points on the ground [rad]."""
+    """Heading of the body's x axis on the ground [rad]."""
     w, x, y, z = q
     return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
 

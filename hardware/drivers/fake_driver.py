@@ -176,7 +176,7 @@ class FlyingBody:
 
 @dataclass(kw_only=True)
 class FaultInjection:
-    """What goes wrong; may be changed at any time."""
+    """Faults of a fake robot; may be changed at any time."""
 
     delay: float = 0.0
     """Age of every sample when it arrives [s]."""

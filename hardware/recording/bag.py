@@ -156,7 +156,7 @@ class Bag:
         with self._sentence():
             self._reader.open()
         self.about = dict(self._reader.storage.metadata.custom or {})
-        """What it is of, by whom it was made."""
+        """Robot and policy that it is of."""
 
     @property
     def topics(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from hardware.ros.state_messages import state_topics
 from policies.runner import PolicySpec
 
 FLUSH_SECONDS = 0.25
-"""What a killed recorder loses at most."""
+"""Largest loss of a killed recorder."""
 
 
 def recorded_topics(spec: PolicySpec) -> dict[str, tuple[str, str, bool]]:

@@ -21,19 +21,19 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Repaired:
-    """What was saved."""
+    """A repaired recording."""
 
     folder: Path
     messages: int
     seconds: float
     """From the first to the last message."""
     torn: bool
-    """Whether the file ended within a record."""
+    """The file ended within a record."""
 
 
 @dataclass
 class _Scan:
-    """What was read of a file so far."""
+    """Content of a file, as far as it was read."""
 
     kinds: dict[int, str] = field(default_factory=dict)
     channels: dict[int, BagTopic] = field(default_factory=dict)

@@ -37,7 +37,7 @@ class ReplayedStep:
     command: Mapping[str, np.ndarray]
     """Field of the command -> (width,)."""
     recorded_command: Mapping[str, np.ndarray] | None
-    """What went to the robot; None where the recording lacks it."""
+    """Command that went to the robot; None where the recording lacks it."""
     compared: bool
     """False while histories are filled after a gap."""
 
@@ -176,7 +176,7 @@ class Replay:
 
 
 class _Tape:
-    """What was on every topic at a step: `Topics` for `RobotInputs`."""
+    """Messages of every topic at a step: `Topics` for `RobotInputs`."""
 
     def __init__(self) -> None:
         self.topics: dict[str, _Slot] = {}
@@ -300,7 +300,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether everything that was compared is the same, and anything was."""
+        """True if everything that was compared is the same, and anything was."""
         return self.steps > 0 and self.differing == 0
 
     def _pairs(self, step: ReplayedStep) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:

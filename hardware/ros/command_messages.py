@@ -1,4 +1,4 @@
-"""What a robot is told, as standard messages, and back.
+"""Commands to a robot as standard messages, and back.
 
 | topic | message | what it carries |
 |---|---|---|
@@ -136,14 +136,15 @@ class CommandMessages:
             return [RotorCommand(speed=np.zeros((1, len(self._rotors.names))))]
         if self._kind is CommandKind.body_rates:
             return [BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1)))]
-        none, held = np.zeros((1, len(self._joints.names))), self._gains(gains)
+        held, none = self._gains(gains), np.zeros((1, len(self._joints.names)))
         bare = JointCommand(q=none, dq=none, tau=none, kp=held.stiffness, kd=held.damping)
-        return [replace(bare, gripper=np.zeros((1, 1))), bare] if self._gripper else [bare]
+        gripping: RobotCommand = replace(bare, gripper=np.zeros((1, 1)))
+        return [gripping, bare] if self._gripper else [bare]
 
     def unpack(self, message: Any) -> tuple[RobotCommand, int]:
         """A message's command, and the time of the state that it answers [ns].
 
-        Values that are not finite come through: the safety layer judges them.
+        Values that are not finite come through: the safety layer checks them.
 
         Raises:
             SpecMismatchError: Names do not fit, a list is missing, or the gain set is unknown.

@@ -38,7 +38,7 @@ class RosError(RobotRLError):
 
 
 class RosOrigin(Enum):
-    """Where ROS 2 comes from."""
+    """Origin of ROS 2."""
 
     wheels = "wheels"
     """From wheels in this environment."""
@@ -48,7 +48,7 @@ class RosOrigin(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RosFacts:
-    """What can be seen of ROS 2 before anything of it is imported."""
+    """Traces of ROS 2 before anything of it is imported."""
 
     rclpy: Path | None
     """Folder of the package rclpy that would be imported; None where there is none."""
@@ -57,7 +57,7 @@ class RosFacts:
     extension: str
     """Ending of C extensions that this interpreter loads, such as `.cpython-311-...so`."""
     wheels: bool
-    """Whether the wheels are installed in this environment."""
+    """The wheels are installed in this environment."""
     environ: Mapping[str, str]
 
     @property
@@ -82,7 +82,7 @@ class RosInstallation:
 
 
 def inspect_environment() -> RosFacts:
-    """What this process sees; imports nothing of ROS."""
+    """Traces of ROS 2 that this process sees; imports nothing of it."""
     spec = importlib.util.find_spec("rclpy")
     places = list(spec.submodule_search_locations or []) if spec else []
     site = Path(sysconfig.get_path("purelib"))

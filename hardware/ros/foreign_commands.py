@@ -201,7 +201,7 @@ class ForeignCommands(Protocol):
         ...
 
     def farewell(self) -> Any | None:
-        """What to leave behind when nobody commands any more and a stop was sent; or None."""
+        """Last message, when nobody commands any more and a stop was sent; or None."""
         ...
 
 
@@ -349,6 +349,6 @@ def make_commands(
 
 
 def _places(robot: RobotSpec, names: Sequence[str]) -> np.ndarray:
-    """Where each of their names stands among our joints, the gripper behind them."""
+    """Index of each of their names among our joints, the gripper behind them."""
     own = [*robot.joint_names, GRIPPER]
     return np.array([own.index(name) for name in names], dtype=np.intp)

@@ -55,7 +55,7 @@ class NamedValues:
         into[0] = np.asarray(values, dtype=np.float64)[self._order(tuple(names))]
 
     def _order(self, names: tuple[str, ...]) -> np.ndarray:
-        """Where each of our names stands in the message; looked up once per order."""
+        """Index of each of our names in the message; looked up once per order."""
         known = self._orders.get(names)
         if known is not None:
             return known
@@ -87,7 +87,7 @@ def put_stamp(header: Any, nanoseconds: int) -> None:
 
 
 def clock_offset(ros_now: Callable[[], int], loop_now: Callable[[], float]) -> int:
-    """What to add to a time of the loop's clock to get one of the ROS clock [ns].
+    """Offset of the ROS clock from the loop's clock [ns].
 
     The clocks are read one after the other, and the process may be made to wait in between for
     longer than a stamp may be wrong. So one is read on both sides of the other, again until that

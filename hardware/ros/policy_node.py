@@ -25,9 +25,9 @@ from robot_rl.core.errors import StaleStateError
 from robot_rl.core.robot_command import RobotCommand
 
 _SLACK = 0.25
-"""How much earlier than a period a sample may have been measured to count as its end [periods]."""
+"""Lead with which a sample may end a period [periods]."""
 _PATIENCE = 1.5
-"""How long to wait for a sample that is late [periods]."""
+"""Longest wait for a sample that is late [periods]."""
 
 
 class DecisionTiming:
@@ -50,7 +50,7 @@ class DecisionTiming:
         self._decided: float | None = None
 
     def rest(self, now: float) -> float:
-        """How long nothing needs to be looked at [s]; 0 where a sample may end the period now.
+        """Time until a sample may end the period [s]; 0 where it may now.
 
         Args:
             now: Time of a clock [s].
@@ -61,19 +61,19 @@ class DecisionTiming:
         return max(0.0, self._decided + share * self._period - now)
 
     def spare(self, now: float) -> float:
-        """How long it is until a sample may be expected [s]; 0 where the clock decides."""
+        """Time until a sample may be expected [s]; 0 where the clock decides."""
         if self._decided is None or not self._topics:
             return 0.0
         return max(0.0, self._decided + self._period - now)
 
     def left(self, now: float) -> float:
-        """How long to wait for a sample at most [s]."""
+        """Longest wait for a sample [s]."""
         if self._decided is None:
             return self._patience
         return max(0.0, self._decided + self._patience - now)
 
     def is_over(self, stamps: Mapping[str, int], now: float) -> bool:
-        """Whether to decide now; where it says so, the next period has begun.
+        """True if it is time to decide; the next period has then begun.
 
         Args:
             stamps: Of the newest message of each topic that has sent one [ns].
@@ -93,7 +93,7 @@ class DecisionTiming:
         return True
 
     def _oldest(self, stamps: Mapping[str, int]) -> int:
-        """What is known of every topic that ends a period is at least this new [ns]."""
+        """Oldest stamp among the topics that end a period [ns]."""
         return min((stamps.get(name, 0) for name in self._topics), default=0)
 
 
@@ -104,12 +104,12 @@ _STEPS_KEPT = 128
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTick:
-    """What came of one control period."""
+    """Outcome of one control period."""
 
     command: RobotCommand | None
-    """What was decided; None while the policy waits."""
+    """Decision; None while the policy waits."""
     waits_for: str = ""
-    """Why nothing was decided, in words."""
+    """Reason why nothing was decided."""
     stamp: int = 0
     """Time of the measurements that were answered [ns]."""
     age: float = 0.0
@@ -131,7 +131,7 @@ def gains_of(spec: PolicySpec) -> dict[str, Gains]:
 
 
 def command_messages(spec: PolicySpec) -> CommandMessages:
-    """How the commands of a policy travel."""
+    """Messages of a policy's commands."""
     return CommandMessages(spec.robot, gains_of(spec), spec.action_map.kind)
 
 
@@ -253,12 +253,12 @@ class PolicyNode:
 
     @property
     def recorders(self) -> int:
-        """Who hears what the commands came from."""
+        """Number of subscribers to the steps."""
         return int(self._step_publisher.get_subscription_count())
 
     @property
     def listeners(self) -> int:
-        """Who hears the commands."""
+        """Number of subscribers to the commands."""
         return int(self._publisher.get_subscription_count())
 
     @property

@@ -54,13 +54,13 @@ def decide(runner: PolicyRunner, inputs: RobotInputs, *, now: int, starts: bool)
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyStep:
-    """What a policy used and decided in one control period."""
+    """Inputs and decision of a policy in one control period."""
 
     number: int
     starts: bool
-    """Whether it is the first step of an episode."""
+    """First step of an episode."""
     stamps: Mapping[str, int]
-    """When what was used of each topic was measured [ns]."""
+    """Measurement time of what was used of each topic [ns]."""
     goal: Mapping[str, np.ndarray]
     """(1, width)."""
     observation: np.ndarray
@@ -72,7 +72,7 @@ class PolicyStep:
     def of(
         cls, number: int, starts: bool, inputs: RobotInputs, runner: PolicyRunner
     ) -> "PolicyStep":
-        """What a runner and its inputs hold after they acted."""
+        """The step that a runner and its inputs have just made."""
         return cls(
             number=number, starts=starts, stamps=inputs.stamps, goal=inputs.goal,
             observation=runner.last_observation[0], action=runner.last_action[0],

@@ -1,4 +1,4 @@
-"""The neighbour of a robot process that speaks ROS 2: channels on one side, topics on the other.
+"""The bridge of a robot process to ROS 2: channels on one side, topics on the other.
 
 | topic or service | type | what |
 |---|---|---|
@@ -8,7 +8,7 @@
 | `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip |
 | `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
-| `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | acts of people |
+| `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | requests of people |
 | `~/arm` | std_srvs/SetBool | arm, or stop softly |
 
 It may be killed at any time: the robot then hears no commands any more and stops by itself.
@@ -45,7 +45,7 @@ from robot_rl.core.robot_command import CommandKind
 
 _TELL_SECONDS, _DIAGNOSE_SECONDS = 0.1, 1.0
 _EAGER_SECONDS, _IDLE_SECONDS = 2e-4, 1e-3
-"""How often it is looked for a state that is due, and for one of a loop that is silent."""
+"""Rest before a state that is due is looked for, and one of a loop that is silent."""
 _OK, _WARN, _ERROR = b"\x00", b"\x01", b"\x02"
 _LEVELS = {SafetyState.SAFE_STOP: _WARN, SafetyState.HOLD: _WARN, SafetyState.ESTOP: _ERROR}
 
@@ -114,17 +114,17 @@ class RobotBridge:
         self._told: SafetyState | None = None
         self._senders = -1
         self.refused = ""
-        """Why the last command that could not be read was not one."""
+        """Reason why the last command that could not be read was not one."""
         self._tell_gains(spec, gain_sets)
         self._offer_services()
 
     @property
     def status(self) -> RobotStatus | None:
-        """What the loop told last."""
+        """Newest status of the loop."""
         return self._status.newest()
 
     def rest(self) -> float:
-        """How long nothing can come from the loop [s]: a look then finds its state at once."""
+        """Time until the loop may send something [s]: its state is then found at once."""
         now, due = self._clock.now(), self._found_at + self._period - _EAGER_SECONDS
         if now < due:
             return min(due - now, _IDLE_SECONDS)
@@ -179,7 +179,7 @@ class RobotBridge:
             self._world_topics[name].publish(value, round(stamp * 1e9) + offset)
 
     def _count_senders(self) -> None:
-        """How many send commands; told to the loop as soon as it changes."""
+        """Number of senders of commands, passed to the loop as soon as it changes."""
         senders = self._heard.publishers
         if senders != self._senders:
             self._senders = senders
@@ -261,19 +261,19 @@ class RobotBridge:
             "estop": Condition.ESTOP_PRESSED, "reset_estop": Condition.RESET,
             "hold": Condition.HOLD, "policy": Condition.ENABLE_POLICY,
         }  # fmt: skip
-        for name, act in requests.items():
-            self._session.trigger(f"~/{name}", lambda act=act: self._ask(act))
+        for name, request in requests.items():
+            self._session.trigger(f"~/{name}", lambda request=request: self._ask(request))
         self._session.switch(
             "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
         )
 
-    def _ask(self, act: Condition) -> tuple[bool, str]:
-        """Hand an act to the loop; whether it is done is told on `safety/state`."""
+    def _ask(self, request: Condition) -> tuple[bool, str]:
+        """Pass a request to the loop; `safety/state` says whether it is done."""
         status = self._status.newest()
         if status is None:
             return False, "no robot process answers"
-        self._requests.ask(act)
-        return True, f"asked for '{act.value}' in '{status.safety.value}'; see safety/state"
+        self._requests.ask(request)
+        return True, f"asked for '{request.value}' in '{status.safety.value}'; see safety/state"
 
 
 class _WorldTopic:

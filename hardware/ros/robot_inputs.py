@@ -1,4 +1,4 @@
-"""What a policy needs to know now, gathered from topics: state, goals, further inputs, and ages."""
+"""Inputs of a policy, gathered from topics: state, goals, further inputs, and their ages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Measurements(Protocol):
 
 
 class Topics(Protocol):
-    """Where messages come from: a `RosSession`, or a recording."""
+    """Source of messages: a `RosSession`, or a recording."""
 
     def measured(self, topic: StateTopic, widths: Mapping[str, int]) -> Measurements:
         """Hear a topic of measurements; `widths` are those of all fields of the robot's state."""
@@ -59,7 +59,7 @@ class _Source:
     topic: StateTopic
     measurements: Measurements
     rate_hz: float
-    """How often it comes."""
+    """Declared rate [Hz]."""
 
     @property
     def oldest_allowed(self) -> float:
@@ -127,12 +127,12 @@ class RobotInputs:
 
     @property
     def stamp(self) -> int:
-        """When the robot's first topic (joints or IMU) was measured [ns]; 0 before it ever was."""
+        """Measurement time of the first topic, joints or IMU [ns]; 0 before it ever came."""
         return self._stamps.get(self._sources[0].topic.name, 0)
 
     @property
     def stamps(self) -> dict[str, int]:
-        """When each topic that carries times was measured: what the state consists of [ns]."""
+        """Measurement time of each topic that the state consists of [ns]."""
         return dict(self._stamps)
 
     def poll(self) -> None:

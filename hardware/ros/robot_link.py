@@ -1,4 +1,4 @@
-"""The neighbour of a robot process that talks to somebody else's node: topics <-> channels.
+"""The link of a robot process to somebody else's node: topics <-> channels.
 
     their joint_states, imu/data, ... ---> measured channel ---> `IpcDriver` of the loop
     their command topic               <--- sent channel     <---
@@ -30,7 +30,7 @@ from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
 
 _AHEAD = 50_000_000
-"""How far a stamp may lie in the future [ns]: beyond that an old sample would look young."""
+"""Largest lead of a stamp [ns]: beyond that an old sample would look young."""
 _FRESH = 0.1
 """Age up to which a sample is gone by [s]."""
 _COUNT_SECONDS, _FAREWELL_SECONDS = 0.1, 0.5
@@ -72,21 +72,21 @@ class RobotLink:
         self._arrived = -np.inf
         self._count_at, self._publishers = clock.now(), 1
         self.trouble = ""
-        """Why no sample goes on; empty where they do."""
+        """Reason why no sample goes on; empty where they do."""
 
     @property
     def heard(self) -> bool:
-        """Whether a sample has gone on yet."""
+        """True once a sample has gone on."""
         return self._stamp > 0
 
     @property
     def driving(self) -> bool:
-        """Whether the loop commands the robot now."""
+        """True while the loop commands the robot."""
         return self._driving
 
     @property
     def others(self) -> int:
-        """Who else sends commands to the robot."""
+        """Number of others who send commands to the robot."""
         return self._publishers - 1
 
     def poll(self) -> None:

@@ -1,4 +1,4 @@
-"""What a robot measures, as standard messages, and back.
+"""Measurements of a robot as standard messages, and back.
 
 | topic | message | fields of `RobotState` |
 |---|---|---|
@@ -47,7 +47,7 @@ class StateTopic:
     package: str
     message: str
     fields: tuple[str, ...]
-    """What it carries of this robot."""
+    """Fields of this robot that it carries."""
     encode: Callable[[Fields, Any], None]
     """Writes fields into a message."""
     decode: Callable[[Any, Fields], None]

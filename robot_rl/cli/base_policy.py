@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from configs.schema import RunConfig
-from policies.bases.corrected import CorrectedPolicy
-from policies.bases.frozen import FrozenBase, read_base
-from policies.residual_actor import ResidualActor
+from policies.networks.frozen import CorrectedPolicy, FrozenBase, read_base
+from policies.networks.residual import ResidualActor
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 from robot_rl.learners.residual import ResidualConfig

@@ -12,13 +12,12 @@ import torch
 
 from configs.builders import run_device
 from configs.schema import RunConfig, make_env
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
 from robot_rl.cli.collectors import collector_maker, start_collectors
 from robot_rl.cli.demonstrations import check_cloning, cloning_parts
 from robot_rl.cli.parts import make_learner
-from robot_rl.cli.signals import log_to_stdout
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner
@@ -28,12 +27,13 @@ from robot_rl.training.cloning_trainer import CloningTrainer
 from robot_rl.training.collector import Collector
 from robot_rl.training.prior import check_place
 from robot_rl.training.ranks import Ranks, check_memory, device_of, seed_of, share_of
-from robot_rl.training.reporting.console import format_count
 from robot_rl.training.snapshots import snapshot_resets
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.trainer import VALIDATION_SEED, Trainer
 from sim.env import SimEnv
 
+_ENV_BYTES = 2000
+"""Memory of one env, at least: measured with hover, the smallest [B]."""
 Record = Callable[[Mapping[str, float]], None]
 """Takes one record of metrics per interval."""
 
@@ -79,8 +79,10 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     notes = replay_notes(config, env, learner, ranks)
     # Only rank 0 evaluates: the others need no such envs.
     evaluation_env = env if ranks.rank else make_evaluation_env(config, device)
-    sim = env if isinstance(env, SimEnv) else None
-    reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
+    reset_states = None
+    if config.training.snapshots.data:
+        sim = env if isinstance(env, SimEnv) else None
+        reset_states = snapshot_resets(config.training.snapshots, env.spec, sim)
 
     def make_trainer(checkpoints: CheckpointStore, record: Record) -> Trainer:
         return assemble_trainer(
@@ -120,11 +122,13 @@ def make_training_env(
 ) -> tuple[BatchEnv, Callable[..., Collector]]:
     """This process's share of the envs, and what steps them for the replay."""
     count = share_of(config.num_envs, ranks, "num_envs")
-    with log_to_stdout("sim.physics.warp_memory"):
-        env = make_env(
-            config, num_envs=count, device=device, seed=seed_of(config.seed, ranks),
-            evaluation=False,
-        )  # fmt: skip
+    check_memory(
+        count * _ENV_BYTES, device, copies=ranks.local_count,
+        what=f"{count:,} envs", remedy=f"lower num_envs ({config.num_envs})",
+    )  # fmt: skip
+    env = make_env(
+        config, num_envs=count, device=device, seed=seed_of(config.seed, ranks), evaluation=False
+    )
     follow = env.set_global_step if isinstance(env, SimEnv) else None
     return with_base(config, env), partial(Collector, set_global_step=follow)
 
@@ -146,7 +150,8 @@ def check_run(config: RunConfig) -> None:
             "that learn from demonstrations alone; choose learner=bc, flow or act, or mix them "
             "into what this learner sees with training.prior.run=..."
         )
-    check_place(config.training.prior)
+    if config.training.prior.run:
+        check_place(config.training.prior)
     _check_real(config)
     _check_frozen(config)
 
@@ -203,7 +208,7 @@ def check_success_is_judged(config: RunConfig, learner: Learner, env: BatchEnv) 
 def replay_notes(
     config: RunConfig, env: BatchEnv, learner: Learner, ranks: Ranks
 ) -> tuple[str, ...]:
-    """Lines about the replay's memory and the envs' state, before the memory is taken.
+    """Lines about the replay's memory and the run's length, before the memory is taken.
 
     Raises:
         ConfigError: The machine does not have it.
@@ -214,15 +219,18 @@ def replay_notes(
     needed = rows * layout.row_bytes
     check_memory(
         needed, spec.device, copies=ranks.local_count,
-        what=f"replay of {format_count(rows)} transitions",
+        what=f"replay of {rows:,} transitions",
         remedy=f"lower training.replay_capacity ({capacity})",
     )  # fmt: skip
-    text = f"replay: {format_count(rows)} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
+    text = f"replay: {rows:,} transitions, {needed / 1e6:,.0f} MB on {spec.device}"
     if ranks.count > 1:
         text += f", for each of {ranks.count} ranks"
-    if config.training.save_replay:
-        return (text,)
-    return text, "it is not saved: a resumed run will begin with an empty one"
+    notes = [text]
+    if not config.training.save_replay:
+        notes.append("it is not saved: a resumed run will begin with an empty one")
+    if unlearned := config.training.unlearned:
+        notes.append(f"warning: {unlearned}")
+    return tuple(notes)
 
 
 def _where(config: RunConfig, device: torch.device, ranks: Ranks) -> str:

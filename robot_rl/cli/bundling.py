@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from configs.compose import to_plain
 from configs.schema import RunConfig
-from policies.bases.corrected import CorrectedGraph, CorrectedPolicy
-from policies.bases.queued import QueuedPolicy
 from policies.bundle import load_bundle
 from policies.export import export_bundle
+from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
+from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
 from robot_rl.cli.parts import load_policy, make_sim_env, seen_groups
 from robot_rl.core.env import EnvStep, Obs

@@ -55,18 +55,18 @@ def run(words: Sequence[str]) -> None:
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.operator import Operator
     from robot_rl.cli.deployment.options import DeployOptions
-    from robot_rl.cli.deployment.process_signals import Person
+    from robot_rl.cli.deployment.processes import TerminalSignals
 
     options = read_only_options(DeployOptions, words)
-    person = Person()
-    operator = Operator(options, person.tell, attend=person.give_up)
+    terminal = TerminalSignals()
+    operator = Operator(options, terminal.tell, attend=terminal.interrupt_if_asked)
     try:
         operator.arm()
         if options.mode == "policy":
             operator.hand_over()
         operator.watch(options.seconds)
     except KeyboardInterrupt:
-        person.tell("")
+        terminal.tell("")
     finally:
-        person.stops()
+        terminal.stopping()
         operator.stop()

@@ -27,10 +27,9 @@ examples:
 def run(words: Sequence[str]) -> int:
     """Examine what the command line says."""
     from configs.compose import read_only_options
+    from robot_rl.cli.deployment.diagnostics import Level, examine
     from robot_rl.cli.deployment.options import DoctorOptions
     from robot_rl.cli.deployment.plan import Deployment
-    from robot_rl.cli.diagnostics.checkup import examine
-    from robot_rl.cli.diagnostics.findings import Level
 
     options = read_only_options(DoctorOptions, words)
     worst = Level.good

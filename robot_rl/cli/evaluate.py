@@ -30,8 +30,7 @@ examples:
 def run(words: Sequence[str]) -> None:
     """Evaluate what the command line says."""
     from configs.compose import read_options
-    from robot_rl.cli.evaluation.trial import run_trial, save_trial, trial_lines
-    from robot_rl.cli.evaluation.trial_options import EvaluateOptions
+    from robot_rl.cli.evaluation import EvaluateOptions, run_trial, save_trial, trial_lines
 
     options, rest = read_options(EvaluateOptions, words)
     trial = run_trial(options, rest)

@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_one_root()
         # Before torch is imported: threads that spin while they wait are slow on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        if code := command.run(words, flags) if allowed else command.run(words):
+        code = command.run(words, flags) if allowed else command.run(words)
+        if code:
             raise SystemExit(code)
 
 

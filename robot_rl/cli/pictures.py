@@ -13,20 +13,19 @@ from torch import Tensor
 
 from configs.schema import RunConfig
 from robot_rl.cli.parts import make_sim_env
-from robot_rl.cli.viewing import PolicyAgent, film
+from robot_rl.cli.viewing import policy_agent, write_video
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
-from sim.flights.plots import plot_flight
-from sim.flights.recording import FlightRecorder
-from sim.flights.video import render_flight
+from sim.rendering.flight_recording import FlightRecorder
+from sim.rendering.player import Player
+from sim.rendering.plots import plot_flight, plot_walk
+from sim.rendering.video import render_video
+from sim.rendering.walk_recording import WalkRecorder
 from sim.tasks.flights.hover import HoverTask
 from sim.tasks.flights.tracking import TrackingTask
 from sim.tasks.legs.velocity import GOAL
-from sim.viewing.player import Player
-from sim.walks.plots import plot_walk
-from sim.walks.recording import WalkRecorder
 
 _LOG = logging.getLogger(__name__)
 Act = Callable[[Obs], Tensor]
@@ -81,7 +80,7 @@ def report_flight(
         recording, folder / "plots" / "flight.png", title=title, near=near, window=window
     )})  # fmt: skip
     if video:
-        found |= _attempt("video", lambda: {"video": render_flight(
+        found |= _attempt("video", lambda: {"video": render_video(
             recording, folder / "videos" / "flight.mp4", title=title, near=near
         )})  # fmt: skip
     return found
@@ -110,9 +109,9 @@ def _report_joints(
         return {"walk plot": path}
 
     def render() -> dict[str, str]:
-        player = Player(env, PolicyAgent(act), seed=seed)
+        player = Player(env, policy_agent(act), seed=seed)
         path = folder / "videos" / "episodes.mp4"
-        return film(player, path, title=folder.name, worlds=FILMED, longest=SECONDS)
+        return write_video(player, path, title=folder.name, num_envs=FILMED, longest=SECONDS)
 
     if robot is not None and robot.feet and GOAL in env.task.goal:
         found |= _attempt("walk plot", plot)

@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> None:
     from configs.compose import read_only_options
     from robot_rl.cli.deployment.options import RecordOptions
     from robot_rl.cli.deployment.plan import Deployment
-    from robot_rl.cli.deployment.process_signals import tell
+    from robot_rl.cli.deployment.processes import tell
     from robot_rl.cli.deployment.recording import ENDINGS, Recording, record
 
     options = read_only_options(RecordOptions, words)

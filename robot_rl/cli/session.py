@@ -15,8 +15,9 @@ from robot_rl.cli.build import Run, build_run
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.parts import run_name, train_command
+from robot_rl.cli.run_logging import log_to_stdout, show_and_keep_logs
 from robot_rl.cli.run_lookup import asked_hash
-from robot_rl.cli.signals import log_to_stdout, show_and_keep_logs, stop_on_signals
+from robot_rl.cli.signals import stop_on_signals
 from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks
@@ -28,7 +29,8 @@ from robot_rl.training.storage.checkpoint import Checkpoint, CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
 
 _logger = logging.getLogger(__name__)
-_START = "robot_rl.training.start"
+_START, _MEMORY = "robot_rl.training.start", "sim.physics.warp_memory"
+"""Loggers whose messages are shown before the run begins."""
 
 
 def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
@@ -46,7 +48,9 @@ def start(config: RunConfig, chosen: Mapping[str, str]) -> int:
 
 
 def _start(config: RunConfig, chosen: Mapping[str, str], ranks: Ranks) -> int:
-    parts, asked = build_run(config, ranks), asked_hash(config)
+    asked = asked_hash(config)
+    with log_to_stdout(_MEMORY):
+        parts = build_run(config, ranks)
     config = replace(config, device=str(parts.env.spec.device))
     plain = to_plain(config)
     name = run_name(config, chosen)
@@ -75,7 +79,8 @@ def go_on(run: RunFolder, config: RunConfig, checkpoint: Checkpoint | None, rank
     Returns:
         Exit code as of `start`.
     """
-    parts = build_run(config, ranks)
+    with log_to_stdout(_MEMORY):
+        parts = build_run(config, ranks)
     call(ranks, run, checkpoint)
     session = _Session(run, config, parts, checkpoint)
     run.write_config(to_plain(config))  # only now: what does not fit the checkpoint is refused
@@ -123,6 +128,7 @@ class _Session:
             run.checkpoints, keep_last=config.training.keep_checkpoints,
             segments=SegmentStore(run.replay),
         )  # fmt: skip
+        self._store = store
         self._trainer = parts.make_trainer(store, self._record)
         for note in self._trainer.notes:
             self._console.message(note)
@@ -180,6 +186,7 @@ class _Session:
             finished = self._trainer.run()
         if finished:
             self._mark(RunState.FINISHED)
+            self._store.keep_one_replay()
             self._console.close()
             return 0
         number = caught[0] if caught else signal.SIGTERM  # it reached another rank only

@@ -124,7 +124,7 @@ def _sweep(overrides: Sequence[str]) -> int:
     options, rest = read_options(TrainOptions, overrides)
     if options.resume:
         raise ConfigError("-m starts new runs; resume=... goes on with one: leave one of them out")
-    from robot_rl.cli.sweeping.sweep import sweep
+    from robot_rl.cli.sweep import sweep
 
     return sweep(rest, _train, once=options.once is not False)
 

@@ -19,8 +19,8 @@ from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
 from sim.env import SimEnv
-from sim.experts.catalog import Expert, scripted_expert
-from sim.viewing.player import Agent, Player
+from sim.experts.catalog import scripted_expert
+from sim.rendering.player import Agent, Player
 
 _DEFAULTS = ("num_envs=4", "device=cpu")
 SIMPLE = ("zero", "random", "scripted")
@@ -36,124 +36,87 @@ def make_agent(name: str, env: SimEnv, *, seed: int) -> Agent:
         SpecMismatchError: The bundle is for another robot or control period.
     """
     if name == "zero":
-        return ZeroAgent(env.spec)
+        return zero_agent(env.spec)
     if name == "random":
-        return RandomAgent(env.spec, seed)
+        return random_agent(env.spec, seed)
     if name == "scripted":
-        return ScriptedAgent(scripted_expert(env))
+        return scripted_agent(env)
     if not Path(name).is_dir():
         told = unknown_name("agent", name, SIMPLE)
         raise ConfigError(f"{told}, or the folder of a bundle that export wrote")
-    return BundleAgent(BundlePolicy.load(Path(name), env, None))
+    return policy_agent(BundlePolicy.load(Path(name), env, None))
 
 
-class ZeroAgent:
-    """The middle of every action: rotors at half speed, joints at their default pose."""
+@dataclass(frozen=True)
+class ActingAgent:
+    """An agent made of a function of the observation, groups (N, ...) -> actions (N, A)."""
 
-    def __init__(self, spec: EnvSpec) -> None:
-        """Make the action once."""
-        self._action = torch.zeros(spec.num_envs, spec.action_size, device=spec.device)
-
-    def act(self, obs: Obs) -> Tensor:
-        """Zero."""
-        return self._action
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing is remembered."""
-
-
-class RandomAgent:
-    """Uniform in [-1, 1], anew in every step."""
-
-    def __init__(self, spec: EnvSpec, seed: int) -> None:
-        """Seed the stream."""
-        self._spec = spec
-        self._generator = torch.Generator(device=spec.device)
-        self._generator.manual_seed(derive_seed(seed, "random agent"))
-
-    def act(self, obs: Obs) -> Tensor:
-        """Anything."""
-        spec = self._spec
-        shape = (spec.num_envs, spec.action_size)
-        return 2 * torch.rand(shape, generator=self._generator, device=spec.device) - 1
-
-    def begin(self, mask: Tensor) -> None:
-        """The stream goes on."""
-
-
-class ScriptedAgent:
-    """Rules over the true state of the worlds."""
-
-    def __init__(self, expert: Expert) -> None:
-        """Hold the rules."""
-        self._expert = expert
-
-    def act(self, obs: Obs) -> Tensor:
-        """Action of the rules, which read the state of the envs themselves."""
-        return self._expert.act()
-
-    def begin(self, mask: Tensor) -> None:
-        """Nothing is remembered."""
-
-
-class PolicyAgent:
-    """A deterministic policy."""
-
-    def __init__(self, act: Callable[[Obs], Tensor]) -> None:
-        """Hold the policy, groups (N, ...) -> (N, A)."""
-        self._act = act
+    function: Callable[[Obs], Tensor]
+    start: Callable[[Tensor], None] = lambda mask: None
+    """Told where episodes begin, (N,) bool."""
 
     @torch.no_grad()
     def act(self, obs: Obs) -> Tensor:
-        """Action of the policy."""
-        return self._act(obs)
+        """Actions, (N, A)."""
+        return self.function(obs)
 
     def begin(self, mask: Tensor) -> None:
-        """Tell a policy that remembers."""
-        begin_episodes(self._act, mask)
+        """Episodes begin in the masked envs."""
+        self.start(mask)
 
 
-class BundleAgent:
-    """A bundle, fed as on a robot."""
-
-    def __init__(self, policy: BundlePolicy) -> None:
-        """Hold the policy."""
-        self._policy = policy
-
-    def act(self, obs: Obs) -> Tensor:
-        """Action of the bundle, given the measured values."""
-        return self._policy(obs)
-
-    def begin(self, mask: Tensor) -> None:
-        """Forget the episodes that ended."""
-        self._policy.begin(mask)
+def zero_agent(spec: EnvSpec) -> Agent:
+    """The middle of every action: rotors at half speed, joints at their default pose."""
+    action = torch.zeros(spec.num_envs, spec.action_size, device=spec.device)
+    return ActingAgent(lambda obs: action)
 
 
-def film(
-    player: Player, path: Path, *, title: str, worlds: int, seconds: float = 0.0, longest: float
+def random_agent(spec: EnvSpec, seed: int) -> Agent:
+    """Uniform in [-1, 1], anew in every step."""
+    generator = torch.Generator(device=spec.device)
+    generator.manual_seed(derive_seed(seed, "random agent"))
+    shape = (spec.num_envs, spec.action_size)
+    return ActingAgent(
+        lambda obs: 2 * torch.rand(shape, generator=generator, device=spec.device) - 1
+    )
+
+
+def scripted_agent(env: SimEnv) -> Agent:
+    """Rules, which read the true state of the envs themselves."""
+    expert = scripted_expert(env)
+    return ActingAgent(lambda obs: expert.act())
+
+
+def policy_agent(act: Callable[[Obs], Tensor]) -> Agent:
+    """A deterministic policy; one that remembers is told where episodes begin."""
+    return ActingAgent(act, lambda mask: begin_episodes(act, mask))
+
+
+def write_video(
+    player: Player, path: Path, *, title: str, num_envs: int, seconds: float = 0.0, longest: float
 ) -> dict[str, str]:
-    """Film the first worlds and draw their contact sheet; returns where each lies.
+    """Write a video of the first envs and draw their contact sheet; returns where each lies.
 
     Args:
         player: Plays on from where it is.
         path: The mp4 to write; the sheet lies beside it as a PNG.
         title: Written into both.
-        worlds: How many are seen; of fewer, all.
-        seconds: Length of the film [s]; 0 for one episode, but `longest` at most.
-        longest: Of a film whose length nobody chose [s].
+        num_envs: How many are seen; of fewer, all.
+        seconds: Length of the video [s]; 0 for one episode, but `longest` at most.
+        longest: Of a video whose length nobody chose [s].
 
     Raises:
         RenderUnavailableError: Nothing can be drawn on this machine.
         StorageError: A file cannot be written.
     """
-    from sim.film.recording import record_worlds  # drawing is not for all
-    from sim.film.worlds_film import contact_sheet, render_film
+    from sim.rendering.recording import record_envs  # drawing is not for all
+    from sim.rendering.video import contact_sheet, render_video
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
-    seen = min(worlds, player.env.spec.num_envs)
-    recording = record_worlds(player, worlds=seen, seconds=length)
+    seen = min(num_envs, player.env.spec.num_envs)
+    recording = record_envs(player, envs=seen, seconds=length)
     return {
-        "video": str(render_film(recording, path, title=title)),
+        "video": str(render_video(recording, path, title=title)),
         "contact sheet": str(contact_sheet(recording, path.with_suffix(".png"), title=title)),
     }
 
@@ -163,27 +126,27 @@ class Shown:
     """Composed envs and their title."""
 
     config: RunConfig
-    """Task, robot, number of worlds, seed."""
+    """Task, robot, number of envs, seed."""
     title: str
     """Task, robot and agent in a line."""
 
 
 def configure(agent: str, overrides: Sequence[str]) -> Shown:
-    """Compose the worlds; a bundle brings its own unless a task or a robot is named.
+    """Compose the envs; a bundle brings its own unless a task or a robot is named.
 
     Raises:
-        ConfigError: A choice, a key or a value is wrong, or these worlds cannot be drawn.
+        ConfigError: A choice, a key or a value is wrong, or these envs cannot be drawn.
     """
     named = {key for key in changed_keys(overrides) if key in GROUPS}
     overrides = [*_DEFAULTS, *overrides]
     if agent in SIMPLE or named or not Path(agent).is_dir():
         config = compose(overrides).config
     else:
-        config = from_plain(_config_of(Path(agent)), overrides)
+        config = config_of_bundle(Path(agent), overrides)
     kind = component_of(config.env).name
     if kind != "sim":
         raise ConfigError(
-            f"worlds of env={kind} cannot be shown: only our own (env=sim) tell what is to be drawn"
+            f"envs of env={kind} cannot be shown: only our own (env=sim) tell what is to be drawn"
         )
     task, robot = component_of(config.task).name, config.robot.spec.name
     who = agent if agent in SIMPLE else f"bundle {Path(agent).resolve().name}"
@@ -213,7 +176,7 @@ def show(player: Player, title: str, port: int) -> None:
     Raises:
         ConfigError: The port is taken.
     """
-    from sim.browser.viewer import BrowserViewer
+    from sim.rendering.browser import BrowserViewer
 
     viewer = BrowserViewer(player, title=title, port=port)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` had it ignored
@@ -229,17 +192,22 @@ def show(player: Player, title: str, port: int) -> None:
         viewer.close()
 
 
-def _config_of(bundle: Path) -> dict[str, object]:
-    """Configuration of the run that a bundle was exported from."""
+def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Configuration of the run that a bundle was exported from, with overrides.
+
+    Raises:
+        BundleError: The folder is no bundle, or does not say it.
+    """
     if not (bundle / "spec.json").is_file():
         raise BundleError(
             f"{bundle} is not a policy bundle: it has no spec.json; give the folder that export "
             "wrote"
         )
     try:
-        return json.loads((bundle / "provenance.json").read_text())["config"]
+        plain = json.loads((bundle / "provenance.json").read_text())["config"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(
             f"{bundle} does not say which task it was trained for (provenance.json); name them: "
             "task=... robot=..."
         ) from error
+    return from_plain(plain, overrides)

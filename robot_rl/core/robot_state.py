@@ -69,6 +69,16 @@ FIELD_KINDS = {
 """Kind of each of them under a mirror."""
 
 
+class _Measured:
+    """Field of a `RobotState`, read as an attribute; its meaning stands in `STATE_FIELDS`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, state: "RobotState", owner: type | None = None) -> Array:
+        return state.field(self._name)
+
+
 class RobotState:
     """Measured state, batch-first; has only the fields it was made with."""
 
@@ -86,70 +96,19 @@ class RobotState:
         """All fields by name."""
         return self._values
 
-    @property
-    def position_w(self) -> Array:
-        """Position of the base, (N, 3), [m]."""
-        return self.field("position_w")
-
-    @property
-    def orientation_w(self) -> Array:
-        """Attitude of the base, unit quaternion wxyz, (N, 4)."""
-        return self.field("orientation_w")
-
-    @property
-    def linear_velocity_w(self) -> Array:
-        """Velocity of the base, (N, 3), [m/s], world axes."""
-        return self.field("linear_velocity_w")
-
-    @property
-    def angular_velocity_b(self) -> Array:
-        """Angular velocity of the base, (N, 3), [rad/s], body axes."""
-        return self.field("angular_velocity_b")
-
-    @property
-    def linear_acceleration_b(self) -> Array:
-        """Specific force at the IMU, (N, 3), [m/s^2], body axes."""
-        return self.field("linear_acceleration_b")
-
-    @property
-    def end_effector_position_b(self) -> Array:
-        """Position of the end effector, (N, 3), [m], base axes."""
-        return self.field("end_effector_position_b")
-
-    @property
-    def end_effector_orientation_b(self) -> Array:
-        """Attitude of the end effector, unit quaternion wxyz, (N, 4), base axes."""
-        return self.field("end_effector_orientation_b")
-
-    @property
-    def gripper_opening(self) -> Array:
-        """Opening of the gripper as a fraction of the largest, (N, 1)."""
-        return self.field("gripper_opening")
-
-    @property
-    def joint_position(self) -> Array:
-        """Joint positions, (N, J), [rad] or [m]."""
-        return self.field("joint_position")
-
-    @property
-    def joint_velocity(self) -> Array:
-        """Joint velocities, (N, J), [rad/s] or [m/s]."""
-        return self.field("joint_velocity")
-
-    @property
-    def joint_effort(self) -> Array:
-        """Joint torques or forces, (N, J), [N m] or [N]."""
-        return self.field("joint_effort")
-
-    @property
-    def foot_force(self) -> Array:
-        """Normal force at every foot, (N, F), [N], foot order of the spec."""
-        return self.field("foot_force")
-
-    @property
-    def wrench_ee(self) -> Array:
-        """Force [N], then torque [N m] that the end effector is held with, (N, 6), its axes."""
-        return self.field("wrench_ee")
+    position_w = _Measured()
+    orientation_w = _Measured()
+    linear_velocity_w = _Measured()
+    angular_velocity_b = _Measured()
+    linear_acceleration_b = _Measured()
+    end_effector_position_b = _Measured()
+    end_effector_orientation_b = _Measured()
+    gripper_opening = _Measured()
+    joint_position = _Measured()
+    joint_velocity = _Measured()
+    joint_effort = _Measured()
+    foot_force = _Measured()
+    wrench_ee = _Measured()
 
     def field(self, name: str) -> Array:
         """A field by its name.

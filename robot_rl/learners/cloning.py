@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from policies.bases.act import ACTPolicy, ACTPolicyConfig
-from policies.bases.cloned_mlp import ClonedMLP, ClonedMLPConfig
-from policies.bases.flow import FlowPolicy, FlowPolicyConfig
-from policies.bases.queued import QueuedPolicy
+from policies.networks.act import ACTPolicy, ACTPolicyConfig
+from policies.networks.cloned_mlp import ClonedMLP, ClonedMLPConfig
+from policies.networks.flow import FlowPolicy, FlowPolicyConfig
+from policies.networks.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import ConfigError
@@ -52,7 +52,7 @@ class CloningLoss(Enum):
 
 @dataclass(kw_only=True)
 class CloningConfig(DescentConfig):
-    """How demonstrations are learned from."""
+    """Settings of learning from demonstrations."""
 
     batch_size: int = 256
     """Chunks per update."""
@@ -176,7 +176,7 @@ class Cloning:
         return self._loss(self._average, batch.obs, *self._demonstrated(batch), generator)
 
     def policy(self) -> nn.Module:
-        """What acts."""
+        """The network that acts, or the queue around it."""
         return self._policy
 
     def state_dict(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class ACTConfig(CloningConfig):
     """Run in every step, and do the mean of all that was planned for it; for a replan_interval of
     1."""
     ensemble_decay: float = 0.01
-    """How much less a plan weighs that is a step younger; 0 weighs all alike."""
+    """Decay of a plan's weight for each step that it is younger; 0 weighs all alike."""
 
     def __post_init__(self) -> None:
         """Refuse ensembles that are none."""
@@ -326,7 +326,7 @@ class StylePolicy(Protocol):
 
     @property
     def has_style(self) -> bool:
-        """Whether it encodes."""
+        """True if it encodes."""
         ...
 
     def encode(self, obs: Obs, chunk: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

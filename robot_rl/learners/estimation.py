@@ -15,12 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies.deterministic_actor import DeterministicActor
-from policies.gaussian_actor import GaussianActor
-from policies.history.encoded import EncodedNetwork
-from policies.history.encoder import EncoderConfig, EncoderKind
-from policies.mlp import mlp
-from policies.normalizer import RunningNormalizer
+from policies.networks.deterministic_actor import DeterministicActor
+from policies.networks.gaussian_actor import GaussianActor
+from policies.networks.history import EncodedNetwork, EncoderConfig, EncoderKind
+from policies.networks.mlp import mlp
+from policies.networks.normalizer import RunningNormalizer
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
@@ -121,7 +120,7 @@ class Estimator:
 
     @property
     def estimates(self) -> bool:
-        """Whether privileged quantities are estimated."""
+        """True if privileged quantities are estimated."""
         return self._network.estimated > 0
 
     def parameters(self) -> list[nn.Parameter]:

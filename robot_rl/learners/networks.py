@@ -8,11 +8,15 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.history.encoder import EncoderConfig
-from policies.normal_actor import NormalActor, NormalActorConfig
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.deterministic_actor import (
+    DeterministicActor,
+    DeterministicActorConfig,
+    NormalActor,
+    NormalActorConfig,
+)
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import EncoderConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.seeding import derive_seed
@@ -186,7 +190,7 @@ def _columns(
 
 
 def uses_batch_norm(*networks: Network) -> bool:
-    """Whether rows of a batch change what the others are worth."""
+    """True if rows of a batch change what the others are worth."""
     return any(
         getattr(module, "uses_batch_norm", False)
         for network in networks
@@ -234,7 +238,7 @@ def without_invalid(batch: Batch) -> Batch:
 
 
 def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:
-    """What `critic(obs, action)[index]` is, at the price of these members alone.
+    """Equal to `critic(obs, action)[index]`, at the price of these members alone.
 
     Args:
         critic: The ensemble.

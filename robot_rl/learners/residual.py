@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from policies.bases.frozen import FrozenBaseConfig
-from policies.residual_actor import ResidualActor, ResidualActorConfig
-from policies.residual_critic import WIDTHS, ResidualCritic
+from policies.networks.frozen import FrozenBaseConfig
+from policies.networks.residual import WIDTHS, ResidualActor, ResidualActorConfig, ResidualCritic
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.networks import make_critic, seed_weights
 from robot_rl.learners.optimization import Reduce

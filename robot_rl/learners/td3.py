@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.core.transition import Batch
@@ -53,7 +53,7 @@ class TD3Config(OffPolicyConfig):
     delay_targets: bool = True
     """Targets move only where the actor steps (paper), or else in every update."""
     target_rule: TargetRule = TargetRule.min
-    """Which target critic counts: the smallest (paper), their mean, or each its own."""
+    """Target critic that counts: the smallest (paper), their mean, or each its own."""
     actor_value: ActorObjective = ActorObjective.first
     """The actor ascends the first critic (paper), the smallest or their mean."""
     values: ValueConfig = field(default_factory=ValueConfig)
@@ -63,7 +63,7 @@ class TD3Config(OffPolicyConfig):
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the actor's loss."""
+    """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

@@ -66,13 +66,12 @@ def assemble_trainer(
         replay, size, prior=prior.replay if prior and config.prior.share > 0 else None,
         share=config.prior.share, images=images,
     )  # fmt: skip
-    start_steps = config.warm_up_steps if config.begins_trained else config.random_steps
     schedule = PhaseSchedule(
-        config.offline, learner, start_steps=start_steps, prior=prior,
+        config.offline, learner, start_steps=config.start_steps, prior=prior,
         minibatches=Minibatches(prior.replay, size, images=images) if prior else None,
     )  # fmt: skip
     collector = make_collector(
-        env, learner, replay, random_steps=0 if config.begins_trained else start_steps,
+        env, learner, replay, random_steps=0 if config.begins_trained else config.random_steps,
         seed=seed, ranks=ranks,
     )  # fmt: skip
     stored = {"prior": prior, "snapshots": reset_states}

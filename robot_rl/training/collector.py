@@ -12,6 +12,9 @@ from robot_rl.core.learner import Learner
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.ranks import Ranks
 
+WEIGHT_CHANGE = "rollout/reward_weight_change"
+"""Metric: how far a curriculum has moved the reward weights; returns before and after differ."""
+
 
 class Collector:
     """One `collect` is one step of all N worlds. Episode statistics stay on the device."""
@@ -54,6 +57,7 @@ class Collector:
         self._ended = torch.zeros(5, device=spec.device)
         self._keep = torch.tensor(1 - 1 / (spec.num_envs + 1), device=spec.device)
         self._invalid = torch.zeros((), dtype=torch.int64, device=spec.device)
+        self._reward_weights: Tensor | None = None  # as of the newest step
         self.world_steps = 0
         """Steps taken, of all worlds of all ranks together."""
         self.policy_version = 0
@@ -112,7 +116,7 @@ class Collector:
         """
         sums = torch.cat([self._ended, self._invalid[None]]).double().cpu()
         episodes, total, length, success, terminated, invalid = self._ranks.total(sums).tolist()
-        dropped = {"rollout/invalid_steps": invalid}
+        dropped = {"rollout/invalid_steps": invalid, **self._weight_change()}
         if episodes == 0:
             return dropped
         spec = self._spec
@@ -123,6 +127,14 @@ class Collector:
             **({"rollout/success": success / episodes} if spec.judges_success else {}),
             "rollout/terminated": terminated / episodes,
         }
+
+    def _weight_change(self) -> dict[str, float]:
+        """Distance of the reward weights from the first ones, part of their sum; none unmoved."""
+        first, now = self._spec.reward_weights, self._reward_weights
+        if not first or now is None:
+            return {}
+        moved = sum(abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist()))
+        return {WEIGHT_CHANGE: moved / max(sum(map(abs, first)), 1e-9)} if moved else {}
 
     def state_dict(self) -> dict[str, Any]:
         """Observation to act on, running sums, counter and RNG."""
@@ -152,6 +164,7 @@ class Collector:
     def _count(self, step: EnvStep, ended: Tensor) -> None:
         # An invalid row may hold NaN, which no later product with zero would silence.
         self._invalid += (~step.valid).sum()
+        self._reward_weights = step.reward_weights
         self._return += torch.where(step.valid, step.reward, 0.0)
         self._length += step.valid
         rows = [ended, self._return, self._length, step.success, step.terminated]

@@ -246,6 +246,22 @@ class TrainerConfig:
         return self.offline.updates + self.total_steps
 
     @property
+    def start_steps(self) -> int:
+        """World-steps before the first update online."""
+        return self.warm_up_steps if self.begins_trained else self.random_steps
+
+    @property
+    def unlearned(self) -> str:
+        """Sentence about a run that ends before its first update; empty where it learns."""
+        if not 0 < self.total_steps < self.start_steps or not self.updates_per_step:
+            return ""
+        name = "warm_up_steps" if self.begins_trained else "random_steps"
+        return (
+            f"the run ends before it learns online: training.total_steps={self.total_steps} is "
+            f"below training.{name}={self.start_steps}; raise the one or lower the other"
+        )
+
+    @property
     def begins_trained(self) -> bool:
         """Whether there is a policy before the first step in the worlds."""
         return self.offline.updates > 0 or bool(self.start.run) or self.start.acts

@@ -181,7 +181,7 @@ def open_prior(
 
 def check_place(config: PriorConfig) -> None:
     """Refuse a place where there is nothing, before anything is made."""
-    if config.run and not Path(config.run).exists():
+    if not Path(config.run).exists():
         raise ConfigError(
             f"training.prior.run: there is no '{config.run}'; expected the folder of a data set "
             "(robot-rl data info) or of a run"

@@ -168,8 +168,8 @@ def _check(
 
 def snapshot_resets(
     config: SnapshotConfig, spec: EnvSpec, env: SupportsStateReset | None
-) -> "Snapshots | None":
-    """Let an environment begin its first episodes in states of a data set, if one is named.
+) -> Snapshots:
+    """Let an environment begin its first episodes in states of a data set.
 
     Args:
         config: Which, and how long.
@@ -181,8 +181,6 @@ def snapshot_resets(
         DatasetError: It is damaged, or none.
         SpecMismatchError: The states are of other worlds.
     """
-    if not config.data:
-        return None
     if env is None:
         raise ConfigError(
             f"training.snapshots.data={config.data} was named, and this environment cannot begin "

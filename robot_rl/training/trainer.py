@@ -117,8 +117,8 @@ class Trainer:
 
     def train_step(self) -> None:
         """Collect a step of all worlds and learn from the replay, or learn offline; then report."""
-        offline = self.schedule.advance(self.collector.world_steps) is Phase.offline
-        if offline:
+        self._advance()
+        if self.schedule.phase is Phase.offline:
             evaluation_due = self._learn_offline()
         else:
             evaluation_due = self._collect()
@@ -131,6 +131,11 @@ class Trainer:
         if self._any(self._saves.is_due(self.step)):
             self._save_unscored()
 
+    def _advance(self) -> None:
+        """Enter the next phase when it is time; there is none after the online one."""
+        if self.schedule.phase is not Phase.online:
+            self.schedule.advance(self.collector.world_steps)
+
     def _collect(self) -> bool:
         """One step of all worlds into the replay; returns whether an evaluation is due."""
         before, interval = self.collector.world_steps, self.config.evaluation_interval
@@ -142,7 +147,7 @@ class Trainer:
     def _learn(self) -> None:
         """The updates after a step; none while the replay fills, anew after a resume without it."""
         done = self.collector.world_steps
-        self.schedule.advance(done)  # the last warm-up step is learned from already
+        self._advance()  # the last warm-up step is learned from already
         start, updates = self.schedule.start_steps, self.config.updates_per_step
         enough = min(start // self._ranks.count, self.replay.capacity)
         if done < start or len(self.replay) < enough or not updates:

@@ -3,8 +3,9 @@
     python -m scripts.bench.step_trace [task=hover ...]
 
 A call is one of a function that lies in this checkout; a jump is a call whose caller among our
-functions lies in another file. A room is the file that the walk through the assembly stays in;
-a stay ends when another file is entered, by a call or by a return.
+functions lies in another file. A stay in a file ends when another one is entered, by a call or by a
+return. Rooms of the assembly are the files of `robot_rl/cli`, `configs` and `robot_rl/training`
+that it walks through; what it builds there (envs, learners, buffers) is counted with the files.
 """
 
 import contextlib
@@ -26,6 +27,8 @@ from robot_rl.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 """Of the checkout: functions below it are ours."""
+_ASSEMBLY = ("robot_rl/cli/", "configs/", "robot_rl/training/")
+"""Folders whose files assemble a run."""
 _INLINE = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Code that stands in a function, and is no call of another one."""
 _OURS = ("robot_rl", "configs", "policies", "sim", "hardware")
@@ -42,11 +45,17 @@ class Trace:
     stays: list[str] = field(default_factory=list)
     """Files in the order in which they were entered, by calls and returns."""
 
+    @property
+    def rooms(self) -> list[str]:
+        """Files of the assembly itself."""
+        return [name for name in self.calls if name.startswith(_ASSEMBLY)]
+
     def lines(self, title: str) -> Iterator[str]:
         """Table of the trace."""
         yield (
             f"{title}: {len(self.calls)} files, {self.calls.total()} calls, "
-            f"{self.jumps.total()} jumps between files, {len(self.stays)} stays"
+            f"{self.jumps.total()} jumps between files, {len(self.stays)} stays, "
+            f"{len(self.rooms)} rooms of the assembly"
         )
         entered = Counter(callee for _, callee in self.jumps.elements())
         for name, count in sorted(self.calls.items()):

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from policies.gaussian_actor import GaussianActorConfig
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.learner import Learner
 from robot_rl.core.onednn import OneDnnMatmul

@@ -1,4 +1,4 @@
-"""Which tasks have a scripted expert: one line each."""
+"""Catalog of the tasks that have a scripted expert: one line each."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -7,10 +7,7 @@ from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, DeviceError
 from sim.env import SimEnv
-from sim.experts.drawer import DrawerExpert
-from sim.experts.lift import LiftExpert
-from sim.experts.peg import PegExpert
-from sim.experts.reach import ReachExpert
+from sim.experts.arms import DrawerExpert, LiftExpert, PegExpert, ReachExpert
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.arms.drawer import DrawerTask

@@ -3,9 +3,15 @@
 Base and joints come from the clip; poses and velocities of the bodies that the task watches are
 what the sensors of the robot's own model say in those states. A clip that is repeated goes on
 where it ended; one that is not holds its last pose.
+
+Clips of our own are squats, steps on the spot and walks, made from a robot's kinematics: legs bend
+so that their feet stay below their hips; the lowest foot is put on the ground, and the base moves
+so that feet on the ground stay where they are. Nothing here knows of forces: a policy has to find
+those, and may find that it cannot follow exactly.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -16,10 +22,107 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
-from sim.motions.clip import Clip, Floats
-from sim.motions.clip_files import load_clip
-from sim.motions.scripted import ScriptConfig, scripted
+from sim.motions.clip import Clip, Floats, checked, load_clip
 from sim.physics.kinematics import Mechanism
+
+_BENDS = (
+    {"thigh_joint": (1.0, 1.0), "calf_joint": (-2.0, 0.0)},
+    {"hip_pitch_joint": (-1.0, 1.0), "knee_joint": (2.0, 0.0), "ankle_pitch_joint": (-1.0, -1.0)},
+)
+"""Bends that shorten a leg, and swing it back, by the ends of its joints' names: a quadruped's,
+a humanoid's, whose sole stays level."""
+_FRAME_RATE = 50.0
+
+
+class Script(Enum):
+    """Motion of a clip of our own."""
+
+    squat = "squat"
+    """All legs bend and stretch together."""
+    step = "step"
+    """Legs are lifted in turn, on the spot; of four legs those of a diagonal together."""
+    walk = "walk"
+    """The same, forward; a quadruped trots."""
+
+
+@dataclass(kw_only=True)
+class ScriptConfig:
+    """Measures of a clip of our own, one cycle of which is made."""
+
+    kind: Script = Script.squat
+    """Motion that it shows."""
+    period: float = 2.0
+    """Time of a cycle [s]."""
+    bend: float = 0.4
+    """Largest angle by which the hip bends a leg; the knee bends twice as far [rad]."""
+    stride: float = 0.2
+    """Largest angle by which a leg swings forward and back in a walk [rad]."""
+
+    def __post_init__(self) -> None:
+        """Refuse cycles without extent."""
+        if not 0.1 <= self.period <= 60:
+            raise ConfigError(f"motion.script.period must be 0.1 to 60 s, got {self.period}")
+        for name in ("bend", "stride"):
+            if not 0 < getattr(self, name) < 1.5:
+                raise ConfigError(
+                    f"motion.script.{name} must lie in (0, 1.5) rad, got {getattr(self, name)}"
+                )
+
+
+def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: Mechanism) -> Clip:
+    """One cycle of a script.
+
+    Args:
+        config: The script.
+        robot: With feet whose names, or the parts before a `_`, begin those of its legs' joints.
+        mechanism: The robot without forces.
+
+    Raises:
+        ConfigError: Its legs are not of a kind that is known, or bend beyond their limits.
+    """
+    phase = np.linspace(0.0, 1.0, max(2, round(config.period * _FRAME_RATE)) + 1)
+    joints = np.tile([joint.default_position for joint in robot.joints], (len(phase), 1))
+    for number, foot in enumerate(robot.feet):
+        leg, bends = _leg(robot, foot)
+        turn = 0.0 if config.kind is Script.squat else _offset(number, len(robot.feet))
+        bend, swing = _course(config, (phase + turn) % 1.0)
+        for joint, (shorter, back) in bends.items():
+            column = robot.joint_names.index(f"{leg}_{joint}")
+            joints[:, column] += shorter * bend + back * swing
+    clip = Clip(
+        fps=(len(phase) - 1) / config.period,
+        root_position=mechanism.base_path(joints),
+        root_orientation=np.tile([1.0, 0.0, 0.0, 0.0], (len(phase), 1)),
+        joint_position=joints,
+    )
+    return checked(clip, robot, owner=f"script '{config.kind.value}'")
+
+
+def _course(config: ScriptConfig, phase: Floats) -> tuple[Floats, Floats]:
+    """Bend of a leg, and its swing back [rad]; lifted in the first half."""
+    if config.kind is Script.squat:
+        return 0.5 * config.bend * (1 - np.cos(2 * np.pi * phase)), np.zeros_like(phase)
+    lift = np.where(phase < 0.5, np.sin(2 * np.pi * phase) ** 2, 0.0)
+    swing = config.stride * np.cos(2 * np.pi * phase) * (config.kind is Script.walk)
+    return config.bend * lift, swing
+
+
+def _offset(foot: int, feet: int) -> float:
+    """Phase of a foot: left and right, or the diagonals of the order front, front, rear, rear."""
+    return 0.5 * (foot % 2) if feet == 2 else 0.5 * (foot in (1, 2))
+
+
+def _leg(robot: RobotSpec, foot: str) -> tuple[str, dict[str, tuple[float, float]]]:
+    leg = foot.split("_")[0]
+    for bends in _BENDS:
+        if all(f"{leg}_{joint}" in robot.joint_names for joint in bends):
+            return leg, bends
+    known = [", ".join(f"{leg}_{joint}" for joint in bends) for bends in _BENDS]
+    raise ConfigError(
+        f"no script moves robot '{robot.name}': its leg '{leg}' has neither {' nor '.join(known)}; "
+        "name a clip of its own in task.motion.file"
+    )
+
 
 BODY_FIELDS = {"body_position_w": 3, "body_orientation_w": 4, "body_velocity_w": 3,
                "body_rates_w": 3}  # fmt: skip
@@ -30,16 +133,16 @@ _CLOSES = 0.15
 
 @dataclass(kw_only=True)
 class MotionConfig:
-    """Which clip is followed."""
+    """Clip to follow."""
 
     file: str = ""
-    """A `.npz` or `.csv` (sim/motions/clip_files.py); empty for a script."""
+    """A `.npz` or `.csv` (sim/motions/clip.py); empty for a script."""
     csv_fps: float = 30.0
     """Frames per second of a `.csv`, which does not say it."""
     script: ScriptConfig = field(default_factory=ScriptConfig)
-    """What is followed where no file is named."""
+    """Clip of our own, followed where no file is named."""
     repeat: bool = True
-    """Whether the clip begins anew where it ended, in place and heading; otherwise the last pose
+    """True if the clip begins anew where it ended, in place and heading; otherwise the last pose
     is held."""
 
 
@@ -49,7 +152,7 @@ class FollowsMotion(Protocol):
 
     @property
     def motion(self) -> MotionConfig:
-        """Which."""
+        """The clip."""
         ...
 
     @property

@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.film.files import load_arrays, save_arrays
+from sim.rendering.files import load_arrays, save_arrays
 
 
 @contextmanager

@@ -12,8 +12,8 @@ import torch
 
 from robot_rl.core.errors import ConfigError, unknown_name
 from sim.physics.fault_record import warnings_unsaid
-from sim.scenes.clutter.corridor import PARKED, CorridorConfig
-from sim.scenes.clutter.field import FORCES, OBSTACLES, POINTS, WAY
+from sim.scenes.corridor import PARKED, CorridorConfig
+from sim.scenes.potential_field import FORCES, OBSTACLES, POINTS, WAY
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain, TerrainConfig
 

@@ -28,8 +28,8 @@ from sim.robots.joint_motors import Gripper, JointMotors
 from sim.robots.joint_plant import JointPlants
 from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, dropped
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
-from sim.scenes.clutter.field import mirror_clutter
 from sim.scenes.height_scan import SCAN, mirror_scan
+from sim.scenes.potential_field import mirror_clutter
 from sim.scenes.scene import SceneConfig
 from sim.sensing import SimulatedSensors
 from sim.task import InitialState

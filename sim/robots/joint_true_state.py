@@ -14,8 +14,8 @@ from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.robots.joint_motors import Gripper
 from sim.robots.joint_robot import JointRobotConfig
-from sim.scenes.clutter.field import FIELD, PotentialField
 from sim.scenes.height_scan import SCAN, HeightScan
+from sim.scenes.potential_field import FIELD, PotentialField
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import Terrain
 

@@ -1,9 +1,9 @@
-"""What stands around a robot with joints: objects, fixtures, ground; declared by the task."""
+"""Scene around a robot with joints: objects, fixtures, ground; declared by the task."""
 
 from dataclasses import dataclass, field
 
 from robot_rl.core.robot import SensorSpec
-from sim.scenes.clutter.corridor import CorridorConfig
+from sim.scenes.corridor import CorridorConfig
 from sim.scenes.terrain import TerrainConfig
 
 

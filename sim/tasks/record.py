@@ -1,4 +1,4 @@
-"""What is counted through an episode: its end, which success is judged by, and touches."""
+"""Records of an episode (its end, which success is judged by; touches) and shapes of rewards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,16 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
+
+
+def closeness(distance: Tensor, half: float) -> Tensor:
+    """1 at distance 0, one half at `half`, towards 0 far away; as of the distance's shape."""
+    return 1 / (1 + (distance / half) ** 2)
+
+
+def square_sum(value: Tensor) -> Tensor:
+    """Sum of the squares along the last axis, (..., width) -> (...)."""
+    return (value * value).sum(-1)
 
 
 class EndRecord:
@@ -59,7 +69,7 @@ class EndRecord:
 
 
 class TouchCount:
-    """How often every world's robot began to touch something in this episode."""
+    """Number of times that every env's robot began to touch something in this episode."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Start at zero, touching nothing.

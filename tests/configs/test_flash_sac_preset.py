@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs.compose import compose
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.reward_scale import UnitRewardScale

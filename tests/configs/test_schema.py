@@ -11,6 +11,15 @@ from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
 
+FULL = pytest.mark.full
+
+
+def first_alone(names):
+    """All of them, of which the first runs without `--full`."""
+    first, *others = names
+    return [first, *(pytest.param(name, marks=FULL) for name in others)]
+
+
 EVERYTHING = [(group, name) for group in GROUPS for name in choices(group)]
 
 
@@ -19,9 +28,11 @@ def test_every_choice_composes_and_is_described(group, name):
     composition = compose([f"{group}={name}"])
     assert composition.chosen[group] == name
     assert choices(group)[name], "the first line of the YAML file says what it is"
+    silent = [field.path for field in walk_fields(composition.config) if not field.meaning]
+    assert silent == []
 
 
-@pytest.mark.parametrize("task", choices("task"))
+@pytest.mark.parametrize("task", first_alone(choices("task")))
 def test_each_task_brings_its_own_length_of_training(task):
     config = compose([f"task={task}"]).config
     assert config.training.total_steps == config.task.train_steps
@@ -36,15 +47,15 @@ def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
     assert smoke.task.radius == plain.task.radius
 
 
-def test_every_field_says_what_it_means():
-    silent = [
-        field.path
-        for task in choices("task")
-        for field in walk_fields(compose([f"task={task}"]).config)
-        if not field.meaning
-    ]
-    assert silent == []
+def test_the_help_shows_what_a_field_is_now():
     assert "learner.gamma=0.9" in describe_fields(compose(["learner.gamma=0.9"]).config)
+
+
+def test_plain_sac_shows_the_settings_of_no_other_learner():
+    shown = [field.path for field in walk_fields(compose([]).config.learner)]
+    own = [path for path in shown if not path.startswith(("actor.", "critic.", "estimation."))]
+    assert len(own) < 40
+    assert not any(path.startswith(("conservatism", "dynamics_gap")) for path in shown)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +74,7 @@ def test_a_task_brings_its_robot_where_none_is_chosen(asked, robot):
     assert compose(asked).chosen["robot"] == robot
 
 
-@pytest.mark.parametrize("learner", ["bc", "flow", "act", "distill"])
+@pytest.mark.parametrize("learner", first_alone(["bc", "flow", "act", "distill"]))
 def test_a_smoke_run_of_learners_without_a_critic_is_an_experiment_of_its_own(learner):
     """`experiment=smoke` failed in Hydra's words: Key 'critic' not in 'BCConfig'."""
     with pytest.raises(ConfigError) as refused:
@@ -80,7 +91,7 @@ PAIRS = {f"{task}_{robot}": (task, robot) for task in choices("task") for robot 
 FITTED = [path.stem for path in sorted((CONFIGS / "fitted").glob("*.yaml"))]
 
 
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("name", first_alone(FITTED))
 def test_a_task_fitted_to_a_robot_differs_for_it_and_yields_to_the_command_line(name):
     task, robot = PAIRS[name]  # a file of any other name would never be read
     fitted = compose([f"task={task}", f"robot={robot}"]).config.task
@@ -100,7 +111,7 @@ def test_the_help_says_which_robot_a_task_brings():
     assert "Brings" not in lines["hover"]
 
 
-@pytest.mark.parametrize("task", choices("task"))
+@pytest.mark.parametrize("task", first_alone(choices("task")))
 def test_saved_config_is_read_back_equal(task):
     config = compose([f"task={task}", "logging.wandb=off", "learner.gamma=0.9"]).config
     text = yaml.safe_dump(to_plain(config))
@@ -116,6 +127,15 @@ def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
         from_plain(saved, ["task=tracking"])
     with pytest.raises(ConfigError, match=r"did you mean 'task\.radius'"):
         from_plain(saved, ["task.radus=3"])
+
+
+@pytest.mark.parametrize("learner", ["sac", "cql", "h2o"])
+def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(learner):
+    config = compose([f"learner={learner}"]).config
+    saved = to_plain(config)
+    off = {"conservatism": {"weight": 0.0}, "dynamics_gap": {"weight": 0.0}}
+    saved["learner"] = {**off, **saved["learner"]}
+    assert from_plain({**saved, "schemas": {**saved["schemas"], "learner": "sac"}}) == config
 
 
 def test_saved_config_of_an_unknown_schema_is_refused():

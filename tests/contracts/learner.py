@@ -21,6 +21,14 @@ from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
 from tests.robot_rl.learners.tape import TapeRecorder
 
 WORLDS = 5
+REPRESENTATIVES = {
+    "sac", "sac with flash", "sac with simba", "sac as serl", "sac as fast_sac", "sac in bf16",
+    "sac with wide networks", "sac with scaled rewards", "sac with convolutions over its history",
+    "sac that estimates", "flash_sac", "flash_sac without a group for the critic", "cal_ql", "h2o",
+    "iql with a late actor", "dsac_t by its later code", "td3", "td3 as fast_td3 sets it",
+    "td3 that estimates", "distill by divergence", "distill of a latent", "residual", "qc",
+}  # fmt: skip
+"""Cases that run without `--full`: one for each mechanism."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,13 @@ class LearnerContract:
     device = torch.device("cpu")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        metafunc.parametrize("case", self.cases, ids=[case.name for case in self.cases])
+        cases = [
+            pytest.param(
+                case, id=case.name, marks=() if case.name in REPRESENTATIVES else pytest.mark.full
+            )
+            for case in self.cases
+        ]
+        metafunc.parametrize("case", cases)
 
     def env(self, case: LearnerCase) -> ToyEnv:
         world = LinearWorld()

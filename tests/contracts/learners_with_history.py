@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from policies.deterministic_actor import DeterministicActorConfig
-from policies.gaussian_actor import GaussianActorConfig, LogStdBound
-from policies.history.encoder import EncoderConfig, EncoderKind
-from policies.q_ensemble import QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
+from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, TermSpec
 from robot_rl.core.learner import Learner
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from policies.bases.queued import QueuedPolicy
-from policies.gaussian_actor import LogStdBound
-from policies.mlp import Activation
-from policies.q_ensemble import QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
+from policies.networks.gaussian_actor import LogStdBound
+from policies.networks.mlp import Activation
+from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.queued import QueuedPolicy
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
@@ -29,8 +29,8 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
-from tests.robot_rl.learners.offline.small import small_cql, small_h2o, small_iql, small_qc
 from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 from tests.small_flash_sac import small_flash_sac
 
 
@@ -85,7 +85,9 @@ CASES = (
         "sac with flash", sac(actor=of_kind(NetworkKind.flash), critic=of_kind(NetworkKind.flash))
     ),
     LearnerCase("sac with one critic", sac(critic={"members": 1})),
-    LearnerCase("sac with five critics", sac(critic={"members": 5}, actor_value=ActorObjective.mean)),
+    LearnerCase(
+        "sac with five critics", sac(critic={"members": 5}, actor_value=ActorObjective.mean)
+    ),
     LearnerCase("sac without entropy in the target", sac(entropy_in_target=False, n_step=3)),
     LearnerCase("sac with a late actor", sac(actor_interval=2, max_grad_norm=0.5)),
     LearnerCase(
@@ -134,7 +136,7 @@ CASES = (
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
     ),
-    LearnerCase(  # large enough for the products of policies/dense.py
+    LearnerCase(  # large enough for the products of policies/networks/dense.py
         "sac with wide networks", sac(batch_size=64, actor=WIDE, critic=WIDE)
     ),
     LearnerCase("cql", cql()),
@@ -221,7 +223,7 @@ class TestResidual(LearnerContract):
         LearnerCase("residual with a few of its critics at a time", residual_of_some_critics),
     )
 
-    # Exported with its base: tests/policies/bases/test_corrected.py.
+    # Exported with its base: tests/policies/networks/test_frozen.py.
     test_the_policy_is_exported_as_it_acts = None  # pyright: ignore[reportAssignmentType]
 
     def env(self, case: LearnerCase) -> Any:
@@ -276,9 +278,12 @@ class TestOnCUDA(Deterministic, LearnerContract):
     device = torch.device("cuda")
 
 
+OTHERS = ("sac as fast_sac", "flash_sac", "td3", "td3 as fast_td3 sets it")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["sac", "sac as fast_sac", "flash_sac", "td3", "td3 as fast_td3 sets it"]
+    "name", ["sac", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
 )
 def test_a_thousand_updates_of_the_same_seed_are_bit_equal(name: str) -> None:
     suite = TestOnTheCPU()

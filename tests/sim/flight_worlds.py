@@ -60,10 +60,7 @@ def flight_env(
     worlds = context(
         num_worlds, simulation.control_dt, hover_action=robot.hover_action, evaluation=evaluation
     )
-    if isinstance(task, HoverConfig):
-        made = HoverTask(task, worlds)
-    else:
-        made = TrackingTask(task, worlds)
+    made = HoverTask(task, worlds) if isinstance(task, HoverConfig) else TrackingTask(task, worlds)
     return SimEnv(
         simulation,
         made,

@@ -12,12 +12,10 @@ from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig, MultirotorRandomization
 from sim.robots.multirotor_simulation import MultirotorSimulation
-from sim.tasks.flights.course import CourseConfig
-from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import FlightStartConfig, RewardWeightsConfig
-from sim.tasks.flights.gates import GatesConfig, GatesTask
+from sim.tasks.flights.gates import CourseConfig, GatesConfig, GatesTask
 from sim.tasks.flights.hover import HoverConfig, HoverTask
-from sim.tasks.flights.tracking import TrackingConfig, TrackingTask
+from sim.tasks.flights.tracking import CurveConfig, TrackingConfig, TrackingTask
 from tests.sim.flight_worlds import CPU, crazyflie
 from tests.sim.stepping import weights
 

@@ -1,7 +1,6 @@
 """Experts that act in collected episodes, and the episodes that each of them plays."""
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,18 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
 from robot_rl.cli.parts import load_policy, seen_groups
-from robot_rl.cli.viewing import BundleAgent, PolicyAgent, RandomAgent, ScriptedAgent, ZeroAgent
+from robot_rl.cli.viewing import (
+    config_of_bundle,
+    policy_agent,
+    random_agent,
+    scripted_agent,
+    zero_agent,
+)
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder
 from sim.env import SimEnv
-from sim.experts.catalog import scripted_expert
-from sim.viewing.player import Agent
+from sim.rendering.player import Agent
 
 SIMPLE = ("scripted", "random", "zero")
 """Experts that need no folder."""
@@ -41,18 +45,18 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
     """An expert by its name, or by the folder of a run, a checkpoint or a bundle.
 
     Raises:
-        ConfigError: It is none of these, or cannot act in these worlds.
+        ConfigError: It is none of these, or cannot act in these envs.
         BundleError: The bundle is damaged.
         CheckpointError: There is no such checkpoint, or it is damaged.
         SpecMismatchError: The policy is for another robot or observation.
     """
     if name == "random":
         return Expert(name=name, identity="", disturbed=False,
-                      make=lambda seed: RandomAgent(env.spec, seed))  # fmt: skip
+                      make=lambda seed: random_agent(env.spec, seed))  # fmt: skip
     if name == "zero":
-        return _lasting(name, "", ZeroAgent(env.spec))
+        return _lasting(name, "", zero_agent(env.spec))
     if name == "scripted":
-        return _lasting(name, "", ScriptedAgent(scripted_expert(_own(env, "a scripted expert"))))
+        return _lasting(name, "", scripted_agent(_own(env, "a scripted expert")))
     path = Path(name)
     if not path.is_dir():
         told = unknown_name("expert", name, SIMPLE)
@@ -64,7 +68,7 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
         _check_alike(own, config, path)
         policy = BundlePolicy.load(path, worlds, None)
         digest = hashlib.sha256((path / "policy.onnx").read_bytes()).hexdigest()
-        return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, BundleAgent(policy))
+        return _lasting(f"bundle of {_run_of(path.resolve()).name}", digest, policy_agent(policy))
     return _trained(path, env, config)
 
 
@@ -73,20 +77,14 @@ def config_of(name: str) -> RunConfig | None:
 
     Raises:
         ConfigError: The folder is of no run.
+        BundleError: The bundle does not say it.
     """
     path = Path(name)
     if name in SIMPLE or not path.is_dir():
         return None
-    if not (path / "spec.json").is_file():
-        return from_plain(RunFolder.open(_run_of(path)).config())
-    try:
-        origin = json.loads((path / "provenance.json").read_text())
-        return from_plain(origin["config"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"the bundle {path} does not say which task it was trained for (provenance.json); name "
-            "them: task=... robot=..."
-        ) from None
+    if (path / "spec.json").is_file():
+        return config_of_bundle(path)
+    return from_plain(RunFolder.open(_run_of(path)).config())
 
 
 class Casting:
@@ -120,7 +118,7 @@ def _trained(path: Path, env: BatchEnv, config: RunConfig) -> Expert:
     for key, value in policy.module.state_dict().items():
         found.update(key.encode())
         found.update(value.detach().cpu().contiguous().numpy().tobytes())
-    agent = PolicyAgent(policy.module.to(env.spec.device))
+    agent = policy_agent(policy.module.to(env.spec.device))
     return _lasting(f"{run.path.resolve().name} at step {policy.step}", found.hexdigest(), agent)
 
 
@@ -138,7 +136,7 @@ def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
         )
         if theirs != ours:
             raise SpecMismatchError(
-                f"the policy of {path} was trained with another {name} than these worlds have; "
+                f"the policy of {path} was trained with another {name} than these envs have; "
                 "leave task and robot out, and its own are taken"
             )
 
@@ -153,7 +151,7 @@ def _run_of(path: Path) -> Path:
 def _own(env: BatchEnv, who: str) -> SimEnv:
     if not isinstance(env, SimEnv):
         raise ConfigError(
-            f"{who} acts in worlds of our own (env=sim) only; elsewhere take random, zero, or the "
+            f"{who} acts in envs of our own (env=sim) only; elsewhere take random, zero, or the "
             "folder of a run"
         )
     return env

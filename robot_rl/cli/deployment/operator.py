@@ -1,4 +1,4 @@
-"""The person's part: start the processes, arm, hand over, watch, stop softly."""
+"""The operator: start the processes, arm, hand over, watch, stop softly."""
 
 import multiprocessing
 import signal
@@ -13,15 +13,14 @@ from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
-from robot_rl.cli.deployment.options import DeployOptions
-from robot_rl.cli.deployment.parts import LOOP_NODE, DeploymentParts
+from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
 from robot_rl.cli.deployment.processes import run_bridge, run_link, run_policy, run_robot
 from robot_rl.core.errors import RobotRLError
 
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
-"""Beyond this factor a person does not wait longer for a process or an act."""
+"""Beyond this factor a person does not wait longer for a process or a request."""
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
 _LONG_WAY = 0.05
 """Distance of two poses that is worth a word [rad]."""
@@ -31,7 +30,7 @@ _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
 
 
 class DeploymentError(RobotRLError):
-    """A robot, its neighbour or a policy did not do what was asked."""
+    """A robot, its node or a policy did not do what was asked."""
 
 
 class Operator:
@@ -55,7 +54,7 @@ class Operator:
         """
         self.plan = Deployment(options)
         self.parts = self.plan.parts()
-        """What the processes were given."""
+        """Parts that the processes were given."""
         self._say, self._attend = say, attend
         self._session = RosSession(
             "operator", namespace=self.plan.namespace, domain=self.plan.domain
@@ -70,8 +69,8 @@ class Operator:
             for name, (target, what) in {**_targets(self.parts), **others}.items()
         }
         self.exit_codes: dict[str, int | None] = {}
-        """How processes ended, by name; filled by `stop`."""
-        ours = (signal.SIGINT, signal.SIGHUP)  # from the first moment on: see `leaving`
+        """Exit codes of processes, by name; filled by `stop`."""
+        ours = (signal.SIGINT, signal.SIGHUP)  # from the first moment on: see `processes`
         before = {number: signal.signal(number, signal.SIG_IGN) for number in ours}
         try:
             for process in self.processes.values():
@@ -82,7 +81,7 @@ class Operator:
 
     @property
     def status(self) -> RobotStatus | None:
-        """What the loop told last; None before it has ticked, or of a process that died before."""
+        """Newest status of the loop; None before it has ticked."""
         status = self._status.newest()
         return status if status is not None and status.time >= self._since else None
 
@@ -99,7 +98,7 @@ class Operator:
 
     @property
     def _where(self) -> str:
-        """Where to, where the robot's default pose is not the policy's."""
+        """Remark on the pose to arm in, if the robot's default pose is not the policy's."""
         detour = self.plan.detour
         if detour < _LONG_WAY:
             return ""
@@ -183,8 +182,8 @@ class Operator:
     def _act(self, service: str, goal: SafetyState) -> None:
         """Ask for something again and again until the robot is in a state.
 
-        What forbade it may pass, and one act may take several steps: a robot that had to hold
-        before anybody moved it is made ready again. Asked once too often an act does nothing.
+        What forbade it may pass, and one request may take several steps: a robot that had to hold
+        before anybody moved it is made ready again. Asked once too often a request does nothing.
         """
         end: float | None = None
         while (status := self.status) is None or status.safety is not goal:
@@ -235,7 +234,7 @@ class Operator:
 
 
 def _targets(parts: DeploymentParts) -> dict[str, tuple[Any, Any]]:
-    """What runs in which process, with its argument; a recorder, where it is wanted, first."""
+    """Targets of the processes with their argument; a recorder, where it is wanted, first."""
     options = parts.options
     targets = {"robot": run_robot, "bridge": run_bridge, "policy": run_policy}
     if options.driver == "ros2":

@@ -1,16 +1,34 @@
-"""Options of deployments, of their recordings and of the doctor: which policy, who moves what."""
+"""Options of the commands around a deployment, and its parts as its processes get them.
+
+`DeploymentParts` are settled once by the operator's process, plain values only: neither
+configurations nor a simulator are needed to read them. Bridge, link and policy start without them,
+and so does the robot process where nothing is simulated.
+"""
 
 import math
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hardware.control.limits import body_rate_limiter
+from hardware.control.monitors import SafetyLimits
+from hardware.control.pipeline import ControllerSet
+from hardware.control.process import RobotChannels
+from hardware.control.stopping import StopConfig
+from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from hardware.drivers.fake_driver import FaultInjection
+from hardware.ros.command_messages import Gains
 from hardware.ros.foreign_commands import Wiring, absolute_name
+from policies.bundle import load_bundle
+from policies.runner import PolicyRunner
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_command import CommandKind, RobotCommand
 
 DRIVERS = ("twin", "ros2", "fake")
 MODES = ("policy", "shadow")
@@ -25,10 +43,10 @@ _OPTIONS = {
 
 @dataclass(kw_only=True)
 class DriverOptions:
-    """Which driver, and what it needs to know."""
+    """A driver and its settings."""
 
     driver: str = "twin"
-    """Who moves the robot: twin, a simulated one; ros2, somebody else's node; fake, nobody."""
+    """Driver of the robot: twin, a simulated one; ros2, somebody else's node; fake, nobody."""
     source: str = "/"
     """ros2: namespace of their topics."""
     topics: dict[str, str] = field(default_factory=dict)
@@ -83,7 +101,7 @@ class DriverOptions:
 
 @dataclass(kw_only=True)
 class PolicyOptions:
-    """Which policy, which robot, and where it is heard."""
+    """A policy, a robot, and their place in ROS."""
 
     bundle: str = ""
     """Folder of the policy."""
@@ -140,10 +158,10 @@ class RobotOptions(PolicyOptions, DriverOptions):
 
 @dataclass(kw_only=True)
 class DoctorOptions(RobotOptions):
-    """What `robot-rl doctor` takes."""
+    """Options of `robot-rl doctor`."""
 
     listen: float = 3.0
-    """How long to listen to the robot's topics [s]."""
+    """Time for which the robot's topics are listened to [s]."""
 
     def __post_init__(self) -> None:
         """Refuse to hear nothing."""
@@ -154,12 +172,12 @@ class DoctorOptions(RobotOptions):
 
 @dataclass(kw_only=True)
 class RecordOptions(PolicyOptions):
-    """What `robot-rl record` takes."""
+    """Options of `robot-rl record`."""
 
     out: str = ""
     """Folder of the bag; a new one beside the bundle if empty."""
     seconds: float = 0.0
-    """How long [s]; 0 until Ctrl-C."""
+    """Duration [s]; 0 until Ctrl-C."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be recorded."""
@@ -176,15 +194,15 @@ class RecordOptions(PolicyOptions):
 
 @dataclass(kw_only=True)
 class DeployOptions(RobotOptions):
-    """What `robot-rl deploy` takes."""
+    """Options of `robot-rl deploy`."""
 
     mode: str = "policy"
     """`policy` lets it move; `shadow` computes and holds."""
     arm_at: str = "robot"
-    """Where arming leads the joints: `robot`, its default pose; `policy`, the pose around which the
+    """Pose to arm in: `robot`, its default pose; `policy`, the pose around which the
     policy's targets lie."""
     seconds: float = 0.0
-    """How long the policy is in charge [s]; 0 until Ctrl-C."""
+    """Time for which the policy is in charge [s]; 0 until Ctrl-C."""
     seed: int = 0
     """Of the twin's start, goals and noise, and of a fake robot's faults."""
     goal: dict[str, Any] = field(default_factory=dict)
@@ -214,3 +232,88 @@ def _check_run(bundle: str, seconds: float) -> None:
 
 def _default(entry: Any) -> Any:
     return entry.default_factory() if callable(entry.default_factory) else entry.default
+
+
+LOOP_NODE = "loop"
+"""Name of the node that speaks for the robot process: its services are `loop/arm` and so on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotorControl:
+    """Plant of a drone for its controllers."""
+
+    layout: RotorLayout
+    gains: BodyRatesConfig
+    hover_thrust: float
+    """Share of the largest thrust that carries it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentParts:
+    """Parts that the processes of a deployment share; `Deployment.parts` makes them."""
+
+    options: DeployOptions
+    robot: RobotSpec
+    """The robot at hand."""
+    period: float
+    """Of the robot's loop [s]."""
+    control_dt: float
+    """Of the policy [s]."""
+    namespace: str
+    """Of all topics."""
+    domain: int
+    """ROS_DOMAIN_ID."""
+    channels: RobotChannels
+    """Of the robot process."""
+    gain_sets: Mapping[str, Gains]
+    """Sets of gains that the robot and the policy agree on."""
+    setpoint: CommandKind
+    """Kind of the policy's commands: the robot's own, or one that a law follows."""
+    world_widths: Mapping[str, int]
+    """Topics that the world of a robot that is not real fills."""
+    goals: Mapping[str, np.ndarray]
+    """Goals that hold until a message changes them, (1, width)."""
+    limits: SafetyLimits
+    """Thresholds of the robot."""
+    wiring: Wiring
+    """Topics of somebody else's node; empty where there is none."""
+    rotors: RotorControl | None
+    """Of a drone; None for joints."""
+    arming_pose: tuple[float, ...]
+    """Pose in which the joints are armed [rad]; empty for the robot's default pose."""
+
+    @property
+    def stop(self) -> StopConfig:
+        """Settings for standing up and stopping."""
+        if self.rotors is None:
+            return StopConfig(pose=self.arming_pose)
+        return StopConfig(hover_thrust=self.rotors.hover_thrust)
+
+    @property
+    def gain_names(self) -> list[str]:
+        """Names of the gain sets, in the order of the channels; one empty name where none are."""
+        return [*self.gain_sets] or [""]
+
+    def load_policy(self) -> PolicyRunner:
+        """The policy; a bundle of another robot is refused."""
+        return load_bundle(self.options.bundle, robot=self.robot, control_dt=self.control_dt)
+
+    def controllers(
+        self, on_setpoint: Callable[[RobotCommand], None] | None = None
+    ) -> ControllerSet:
+        """Controllers that stop the robot, and those between the policy and its driver.
+
+        Args:
+            on_setpoint: Is told each setpoint of the policy.
+        """
+        if self.rotors is None:
+            return ControllerSet(on_setpoint=on_setpoint)
+        rotors, gains = self.rotors.layout, self.rotors.gains
+        # No blending: a mixture of a policy's command with one of before would fly nobody's law.
+        controllers = ControllerSet(
+            stop=BodyRates(rotors, gains), blend_time=0.0, on_setpoint=on_setpoint
+        )
+        if self.setpoint is not self.robot.command:
+            controllers.by_kind = {self.setpoint: BodyRates(rotors, gains)}
+            controllers.limiters = {self.setpoint: body_rate_limiter()}
+        return controllers

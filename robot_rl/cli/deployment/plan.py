@@ -1,4 +1,4 @@
-"""What a deployment consists of, worked out before anything is started."""
+"""Plan of a deployment, worked out before anything is started."""
 
 import json
 from dataclasses import dataclass, replace
@@ -19,8 +19,13 @@ from hardware.ros.foreign_commands import Wiring, absolute_name
 from hardware.ros.policy_node import gains_of
 from policies.bundle import load_bundle
 from policies.runner import PolicyRunner
-from robot_rl.cli.deployment.options import DeployOptions, PolicyOptions, RobotOptions
-from robot_rl.cli.deployment.parts import DeploymentParts, RotorLaws
+from robot_rl.cli.deployment.options import (
+    DeploymentParts,
+    DeployOptions,
+    PolicyOptions,
+    RobotOptions,
+    RotorControl,
+)
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import BundleError, ConfigError, unknown_name
 from robot_rl.core.robot import RobotSpec
@@ -28,7 +33,7 @@ from robot_rl.core.robot_command import CommandKind
 from sim.twin import Twin
 
 _RESTING = 0.15
-"""How far a walking robot that lies on its own stops presses into them [rad]."""
+"""Depth to which a walking robot that lies presses into its own stops [rad]."""
 _Options = TypeVar("_Options", bound=PolicyOptions, covariant=True)
 
 
@@ -76,7 +81,7 @@ class Deployment(Generic[_Options]):
 
     @property
     def setpoint(self) -> CommandKind:
-        """What the policy makes: the robot's own kind of command, or one that a law follows."""
+        """Kind of the policy's commands: the robot's own, or one that a law follows."""
         return self.runner.spec.action_map.kind
 
     @property
@@ -160,7 +165,7 @@ class Deployment(Generic[_Options]):
 
     @property
     def arming_pose(self: "Deployment[DeployOptions]") -> tuple[float, ...]:
-        """Where arming leads the joints [rad]; empty for the robot's default pose.
+        """Pose in which the joints are armed [rad]; empty for the robot's default pose.
 
         Raises:
             ConfigError: The policy has no joints to lead anywhere.
@@ -184,8 +189,8 @@ class Deployment(Generic[_Options]):
         return max(abs(joint.default_position - position) for joint, position in joints)
 
     @property
-    def rotors(self) -> RotorLaws | None:
-        """What the controllers of a drone need to know; None for joints."""
+    def rotors(self) -> RotorControl | None:
+        """Plant of a drone for its controllers; None for joints."""
         if not self.robot.rotors:
             return None
         plant = self.config.robot.model
@@ -194,10 +199,10 @@ class Deployment(Generic[_Options]):
             thrust_curve=plant.thrust_curve, torque_per_thrust=plant.torque_per_thrust,
         )  # fmt: skip
         gains = BodyRatesConfig(inertia=plant.inertia, **self.config.robot.rate_loop.gains(plant))
-        return RotorLaws(layout=layout, gains=gains, hover_thrust=plant.hover_thrust)
+        return RotorControl(layout=layout, gains=gains, hover_thrust=plant.hover_thrust)
 
     def parts(self: "Deployment[DeployOptions]") -> DeploymentParts:
-        """What the processes need.
+        """Parts that the processes need.
 
         Raises:
             RobotRLError: The bundle is not for this robot, or an option does not fit it.

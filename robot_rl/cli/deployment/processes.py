@@ -1,11 +1,25 @@
-"""The processes beside the person's own: robot, its ROS 2 neighbours, policy."""
+"""The processes beside the operator's own: robot, its ROS 2 side, policy; and how they end.
 
-from collections.abc import Callable
-from typing import Any
+Ctrl-C, Ctrl-Z and a closed terminal reach every process of the terminal. The process of the
+operator answers them (`TerminalSignals`); the others hear only its SIGTERM (`StopRequest`). If it
+dies without a word (SIGKILL, no memory left), they notice that they are orphans: the robot stops
+softly, and everything ends.
+"""
+
+import functools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from hardware.control.clock import MonotonicClock
+from hardware.control.clock import Clock, MonotonicClock
+from hardware.control.ipc import ArrayPublisher
 from hardware.control.process import RobotProcess
 from hardware.control.realtime import (
     BRIDGE_PRIORITY,
@@ -14,18 +28,242 @@ from hardware.control.realtime import (
     request_priority,
     request_realtime,
 )
+from hardware.control.robot_loop import OperatorRequests, StampedDriver
+from hardware.drivers.fake_driver import FakeDriver
+from hardware.drivers.ipc_driver import IpcDriver
 from hardware.ros.policy_node import PolicyNode, PolicyTick
 from hardware.ros.robot_bridge import RobotBridge
 from hardware.ros.robot_link import RobotLink
 from hardware.ros.session import RosSession
-from robot_rl.cli.deployment.parts import LOOP_NODE, DeploymentParts
-from robot_rl.cli.deployment.process_signals import Leaving, as_process, tell
-from robot_rl.cli.deployment.worlds import make_driver
-from robot_rl.core.errors import NonFiniteError, SpecMismatchError
-from robot_rl.core.robot_command import JointCommand
+from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts
+from robot_rl.core.errors import NonFiniteError, RobotRLError, SpecMismatchError
+from robot_rl.core.robot_command import JointCommand, RobotCommand
+
+EXIT_REFUSED = 2
+_HURRY_SECONDS = 0.5
+"""Signals that come together are one: a terminal that closes sends several."""
+_Options = TypeVar("_Options")
+_More = ParamSpec("_More")
+
+
+def orphaned() -> bool:
+    """True if the process that started this one is gone. Real-time: never blocks."""
+    parent = multiprocessing.parent_process()
+    return parent is not None and os.getppid() != parent.pid
+
+
+def tell(line: str) -> bool:
+    """Print a line; returns whether anybody can read it.
+
+    A terminal that was closed, or a pipe that nobody reads, must not keep a process from its work.
+    """
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+class TerminalSignals:
+    """Wishes of the person at the terminal: the first Ctrl-C stops softly, a second one at once.
+
+    SIGTERM and a closed terminal are a Ctrl-C too, as is a line that nobody can read any more.
+    """
+
+    def __init__(self) -> None:
+        """Hear signals from now on."""
+        self._stops = False
+        self._heard = -float("inf")
+        self.left = False
+        """The robot shall be stopped. Look at it: an interrupt may be lost on its way up, in code
+        of libraries that ends while it passes."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._hear)
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody stands by a robot in his sleep
+
+    def tell(self, line: str) -> None:
+        """Print a line."""
+        self.left = not tell(line) or self.left
+
+    def interrupt_if_asked(self) -> None:
+        """Interrupt somebody who waits, where the person has left."""
+        if self.left:
+            raise KeyboardInterrupt
+
+    def stopping(self) -> None:
+        """From now on the first Ctrl-C interrupts nothing: what it asks for is under way."""
+        self._stops = True
+
+    def _hear(self, number: int, frame: Any) -> None:
+        del frame
+        now, first = time.monotonic(), not self.left
+        again = number == signal.SIGINT and now > self._heard + _HURRY_SECONDS
+        self.left, self._heard = True, now
+        if (first and not self._stops) or (not first and again):
+            raise KeyboardInterrupt
+
+
+class StopRequest:
+    """Request to this process to end."""
+
+    def __init__(self) -> None:
+        """Hear SIGTERM, and nothing else."""
+        self._careful = False
+        self.asked = False
+        """SIGTERM has come."""
+        signal.signal(signal.SIGTERM, self._hear)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
+            signal.signal(number, signal.SIG_IGN)
+
+    @property
+    def orphaned(self) -> bool:
+        """The process that started this one is gone."""
+        return orphaned()
+
+    def __call__(self) -> bool:
+        """True if it is time to end. Real-time: never blocks."""
+        return self.asked or self.orphaned
+
+    def with_care(self) -> "StopRequest":
+        """From now on SIGTERM only asks; before, and when it comes twice, it interrupts."""
+        self._careful = True
+        return self
+
+    def interrupt_if_asked(self) -> None:
+        """Interrupt somebody who waits, where it is time to end."""
+        if self():
+            raise KeyboardInterrupt
+
+    def _hear(self, number: int, frame: Any) -> None:
+        del number, frame
+        if self.asked or not self._careful:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def as_process(
+    work: Callable[Concatenate[_Options, StopRequest, _More], None],
+) -> Callable[Concatenate[_Options, _More], None]:
+    """Make the main function of a process: it ends in order, or in a sentence and exit code 2."""
+
+    @functools.wraps(work)
+    def run(options: _Options, *more: _More.args, **named: _More.kwargs) -> None:
+        stop = StopRequest()
+        try:
+            work(options, stop, *more, **named)
+        except KeyboardInterrupt:
+            return
+        except RobotRLError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(EXIT_REFUSED) from None
+
+    return run
+
+
+if TYPE_CHECKING:
+    from sim.twin import Twin
+
+_MAX_AGE = 0.2
+"""Of a sample, times the patience [s]; the loop's watch speaks long before."""
+_NODE_SECONDS = 60.0
+"""Longest wait for somebody else's node; its own process gives up earlier, with a reason."""
+
+
+class DrivenRobot:
+    """A driver, and what it has to tell between two ticks."""
+
+    def __init__(
+        self, parts: DeploymentParts, robot: StampedDriver, twin: "Twin | None" = None
+    ) -> None:
+        """Open the channel of the world, where the robot lives in one of ours.
+
+        Args:
+            parts: Of the deployment.
+            robot: What the loop drives.
+            twin: The same, if it is a simulated robot.
+        """
+        self.robot = robot
+        """The driver of the loop."""
+        self._twin = twin
+        widths = parts.world_widths
+        self._world = ArrayPublisher(parts.channels.world, widths) if widths else None
+        self._still = {name: np.zeros((1, width)) for name, width in widths.items()}
+        given = {f"goal/{name}": value for name, value in parts.goals.items()}
+        self._still |= {name: value for name, value in given.items() if name in widths}
+
+    def between_ticks(self, requests: OperatorRequests) -> None:
+        """Publish the goals of the world; tell the loop who else commands the robot."""
+        if isinstance(self.robot, IpcDriver):
+            requests.publishers = max(requests.publishers, self.robot.publishers)
+        if self._world is not None:
+            self._world.send(self._values(), self.robot.stamp)
+
+    def on_setpoint(self, setpoint: RobotCommand) -> None:
+        """Take what the policy asks for: a simulated world's rewards look at it."""
+        if self._twin is not None:
+            self._twin.on_setpoint(setpoint)
+
+    def close(self) -> None:
+        """Let go of the robot, where its process has not come to that, and remove the channel."""
+        self.robot.close()
+        if self._world is not None:
+            self._world.close()
+
+    def _values(self) -> Mapping[str, np.ndarray]:
+        """Of a simulated world; a fake robot has none, so its goals and inputs are still."""
+        if self._twin is None:
+            return self._still
+        goals = {f"goal/{name}": value for name, value in self._twin.goal.items()}
+        return goals | {f"sensed/{name}": value for name, value in self._twin.sensed.items()}
+
+
+@contextmanager
+def make_driver(parts: DeploymentParts, clock: Clock, stop: StopRequest) -> Iterator[DrivenRobot]:
+    """The driver that the options name.
+
+    Args:
+        parts: Of the deployment.
+        clock: Of the loop.
+        stop: SIGTERM only asks as soon as channels are open.
+    """
+    options = parts.options
+    max_age = _MAX_AGE * options.patience
+    twin = _make_twin(parts) if options.driver == "twin" else None  # may take a while
+    stop.with_care()
+    if twin is not None:
+        robot: StampedDriver = twin
+    elif options.driver == "fake":
+        robot = FakeDriver(
+            parts.robot, clock, faults=options.faults, max_age=max_age, seed=options.seed
+        )
+    else:
+        robot = IpcDriver(
+            parts.robot, clock, measured=parts.channels.measured, sent=parts.channels.sent,
+            max_age=max_age, patience=_NODE_SECONDS * options.patience,
+            waiting=stop.interrupt_if_asked,
+        )  # fmt: skip
+    driven = DrivenRobot(parts, robot, twin)
+    try:
+        yield driven
+    finally:
+        driven.close()
+
+
+def _make_twin(parts: DeploymentParts) -> "Twin":
+    import torch
+
+    from robot_rl.cli.deployment.plan import Deployment
+
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    twin = Deployment(parts.options).make_twin(parts.options.seed)
+    twin.valued = False  # whoever looks at rewards says so
+    return twin
+
 
 _LOOKS_PER_PERIOD, _LONGEST_REST = 4, 0.001
-"""How often the link looks for what the loop wrote, but at least so often [s]."""
+"""Polls of the link in a period of the loop, and the longest rest between two [s]."""
 _FIRST_SAMPLE_SECONDS = 20.0
 _ROBOT_SILENCE = 1.0
 """Age of the loop's status after which there is no robot process any more [s]."""
@@ -40,18 +278,18 @@ WatchesPolicy = Callable[[PolicyNode], Callable[[], PolicyTick]]
 @as_process
 def run_robot(
     parts: DeploymentParts,
-    leaving: Leaving,
+    stop: StopRequest,
     run: RunsRobot = lambda process, driver, until: process.run(until),
 ) -> None:
     """The robot process: ends with a stopped robot at SIGTERM, or when it is left alone.
 
     Args:
         parts: Of the deployment.
-        leaving: Whether to end.
+        stop: Whether to end.
         run: What is done with the process; measurements look on while they let it run.
     """
     clock = MonotonicClock()
-    with make_driver(parts, clock, leaving) as driver:
+    with make_driver(parts, clock, stop) as driver:
         process = RobotProcess(
             driver.robot, name=parts.channels.robot, clock=clock, period=parts.period,
             gain_sets=parts.gain_names, controllers=parts.controllers(driver.on_setpoint),
@@ -61,17 +299,17 @@ def run_robot(
 
         def between_ticks() -> bool:
             driver.between_ticks(process.loop.requests)
-            return leaving()
+            return stop()
 
         request_realtime()
         run(process, driver.robot, between_ticks)
 
 
 @as_process
-def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
+def run_bridge(parts: DeploymentParts, stop: StopRequest) -> None:
     """The robot's topics and services; may die at any time."""
     clock = MonotonicClock()
-    leaving.with_care()
+    stop.with_care()
     request_priority(BRIDGE_PRIORITY)
     session = RosSession(LOOP_NODE, namespace=parts.namespace, domain=parts.domain)
     bridge = RobotBridge(
@@ -81,30 +319,30 @@ def run_bridge(parts: DeploymentParts, leaving: Leaving) -> None:
 
     def over() -> bool:
         """Orphaned, it is still heard while the robot stops."""
-        if leaving.asked or not leaving.orphaned:
-            return leaving.asked
+        if stop.asked or not stop.orphaned:
+            return stop.asked
         status = bridge.status
         return status is None or clock.now() - status.time > _ROBOT_SILENCE
 
     try:
-        _attend(lambda asked: bridge.poll(asked=asked), session, bridge.rest, over)
+        _spin(lambda asked: bridge.poll(asked=asked), session, bridge.rest, over)
     finally:
         bridge.close()
         session.close()
 
 
 @as_process
-def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
-    """What talks to somebody else's node; outlives the robot process that it speaks for."""
+def run_link(parts: DeploymentParts, stop: StopRequest) -> None:
+    """The link to somebody else's node; outlives the robot process that it speaks for."""
     clock = MonotonicClock()
-    leaving.with_care()
+    stop.with_care()
     request_priority(BRIDGE_PRIORITY)
     session = RosSession("link", namespace=parts.namespace, domain=parts.domain)
     link = RobotLink(
         session, parts.robot, name=parts.channels.robot, clock=clock, wiring=parts.wiring,
         period=parts.period, gain_sets=parts.gain_sets, silence=parts.limits.command_lost,
     )  # fmt: skip
-    told, begin = _Told(shadow=False), clock.now()
+    told, begin = _Lines(shadow=False), clock.now()
     rest = min(parts.period / _LOOKS_PER_PERIOD, _LONGEST_REST)
 
     def poll(asked: bool) -> None:
@@ -121,7 +359,7 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
             raise SpecMismatchError(f"the robot's topics do not serve: {link.trouble}")
 
     try:
-        _attend(poll, session, lambda: rest, lambda: leaving() and not link.driving)
+        _spin(poll, session, lambda: rest, lambda: stop() and not link.driving)
     finally:
         link.close()
         session.close()
@@ -129,21 +367,21 @@ def run_link(parts: DeploymentParts, leaving: Leaving) -> None:
 
 @as_process
 def run_policy(
-    parts: DeploymentParts, leaving: Leaving, watched: WatchesPolicy = lambda node: node.tick
+    parts: DeploymentParts, stop: StopRequest, watched: WatchesPolicy = lambda node: node.tick
 ) -> None:
     """The policy, at the end of every control period; may die at any time.
 
     Args:
         parts: Of the deployment.
-        leaving: Whether to end.
+        stop: Whether to end.
         watched: Looks on at the node's ticks.
     """
     clock = MonotonicClock()
-    leaving.with_care()
+    stop.with_care()
     request_priority(POLICY_PRIORITY)
     session = RosSession("policy", namespace=parts.namespace, domain=parts.domain)
     shadow = parts.options.mode == "shadow"
-    told, heard = _Told(shadow), not parts.options.record
+    told, heard = _Lines(shadow), not parts.options.record
     try:
         node = PolicyNode(session, parts.load_policy(), goals=parts.goals, shadow=shadow)
         decide = watched(node)
@@ -165,14 +403,14 @@ def run_policy(
             elif isinstance(done.command, JointCommand):
                 told.compare(done.command.q - node.inputs.state["joint_position"])
 
-        while not leaving():
+        while not stop():
             if node.wait(clock):
                 tick()
     finally:
         session.close()
 
 
-class _Told:
+class _Lines:
     """Lines of a process, none of them twice in a row."""
 
     def __init__(self, shadow: bool) -> None:
@@ -194,7 +432,7 @@ class _Told:
             self._largest = 0.0
 
 
-def _attend(
+def _spin(
     look: Callable[[bool], None], session: RosSession, rest: Callable[[], float],
     over: Callable[[], bool],
 ) -> None:  # fmt: skip

@@ -14,7 +14,7 @@ from hardware.recording.bag import RecordingError
 from hardware.recording.recorder import Recorder
 from hardware.ros.session import RosSession
 from policies.bundle import bundle_digest, load_bundle
-from robot_rl.cli.deployment.process_signals import orphaned, tell
+from robot_rl.cli.deployment.processes import orphaned, tell
 from robot_rl.core.errors import RobotRLError
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -24,7 +24,7 @@ _LOOK_SECONDS, _LINE_SECONDS = 0.005, 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What is recorded, and where to."""
+    """Source and destination of a recording."""
 
     bundle: str
     """Folder of the policy that moves the robot."""

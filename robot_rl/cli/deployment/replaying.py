@@ -24,14 +24,14 @@ from robot_rl.training.storage.durable import storage_errors
 
 @dataclass(kw_only=True)
 class ReplayOptions:
-    """What `robot-rl replay` takes."""
+    """Options of `robot-rl replay`."""
 
     bag: str = ""
     """Folder of the recording."""
     bundle: str = ""
     """Folder of the policy."""
     force: bool = False
-    """Whether another bundle than the recorded one may run."""
+    """Run another bundle than the recorded one, too."""
     out: str = ""
     """Folder for a table and a plot; none if empty."""
 

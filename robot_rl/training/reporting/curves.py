@@ -24,6 +24,7 @@ from robot_rl.training.storage.durable import replace_file, storage_errors
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito 2008: told apart by colour-blind readers too."""
 
+_MOVING = "reward weights move"
 _INK, _GRID = "#333333", "#E4E4E4"
 _GRID_POINTS = 200
 _FINAL_FRACTION = 0.1
@@ -92,7 +93,10 @@ def plot_run(records: Sequence[Record], path: Path, *, title: str) -> None:
             style = "o-" if word == "eval" else "-"
             axis.plot(steps, values, style, color=colour, ms=4, lw=1.6, label=word)
         dress_axis(axis, label)
-        if len(curves) > 1:
+        spans = weight_moves(records) if label == "return" else []
+        for number, span in enumerate(spans):  # returns on both sides are not comparable
+            axis.axvspan(*span, color="#999999", alpha=0.18, lw=0, label="_" * number + _MOVING)
+        if len(curves) > 1 or spans:
             axis.legend(frameon=False, fontsize=8, labelcolor=_INK)
     for axis in axes[:columns]:
         _wall_time_axis(axis, records)
@@ -221,6 +225,20 @@ def dress_axis(axis: Axes, label: str, *, over: str = "environment steps") -> No
     elif label == "steps per second":
         axis.yaxis.set_major_formatter(EngFormatter(sep=""))
         axis.set_ylim(bottom=0)
+
+
+def weight_moves(records: Sequence[Record]) -> list[tuple[float, float]]:
+    """Intervals of steps in which a curriculum moved the reward weights, joined where they meet."""
+    spans: list[tuple[float, float]] = []
+    step, change = 0.0, 0.0
+    for record in records:
+        before, start = change, step
+        step, change = record["step"], record.get("rollout/reward_weight_change", 0.0)
+        if change == before:
+            continue
+        joined = bool(spans) and spans[-1][1] == start
+        spans = [*spans[:-1], (spans[-1][0], step)] if joined else [*spans, (start, step)]
+    return spans
 
 
 def _wall_time_axis(axis: Axes, records: Sequence[Record]) -> None:

@@ -285,14 +285,25 @@ class CheckpointStore:
         if self._segments is not None:
             self._segments.collect(self.live_segments())
 
-    def live_segments(self) -> list[dict[str, Any]]:
-        """Segment entries that the newest `keep_last` checkpoints name; some appear several times.
+    def keep_one_replay(self) -> int:
+        """Delete segments that only older checkpoints name: a finished run resumes from its end.
+
+        Returns:
+            Bytes set free.
+        """
+        return 0 if self._segments is None else self._segments.collect(self.live_segments(1))
+
+    def live_segments(self, keep_last: int | None = None) -> list[dict[str, Any]]:
+        """Segment entries that the newest checkpoints name; some appear several times.
+
+        Args:
+            keep_last: How many checkpoints; None takes those that the store keeps.
 
         A best checkpoint that is older is kept to be played, not to be gone on from: its share of
         the replay, gigabytes perhaps, is let go.
         """
         entries = []
-        for step in self.steps()[-self._keep_last :]:
+        for step in self.steps()[-(keep_last or self._keep_last) :]:
             try:
                 entries += read_manifest(self._path(step))["segments"]
             except CheckpointError as error:

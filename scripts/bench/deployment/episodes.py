@@ -23,7 +23,7 @@ from hardware.control.process import RobotProcess
 from hardware.control.robot_loop import RobotLoop
 from hardware.control.safety import SafetyState
 from robot_rl.cli.deployment.operator import DeploymentError
-from robot_rl.cli.deployment.parts import DeploymentParts
+from robot_rl.cli.deployment.options import DeploymentParts
 from robot_rl.cli.deployment.processes import run_robot
 from scripts.bench.deployment.journal import Journal
 from scripts.bench.deployment.rehearsal import Rehearsal, options_for

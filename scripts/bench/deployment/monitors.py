@@ -14,15 +14,15 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from hardware.control.clock import MonotonicClock
-from hardware.control.lateness import Lateness, compare_lateness
 from hardware.control.process import RobotProcess
 from hardware.control.robot_loop import STAGES
 from hardware.control.safety import Condition, SafetyState
 from hardware.ros.policy_node import PolicyNode, PolicyTick
-from robot_rl.cli.deployment.parts import DeploymentParts
+from robot_rl.cli.deployment.options import DeploymentParts
 from robot_rl.cli.deployment.processes import run_policy, run_robot
 from robot_rl.core.robot_command import JointCommand, RobotCommand, RotorCommand
 from scripts.bench.deployment.journal import Journal
+from scripts.bench.deployment.lateness import Lateness, compare_lateness
 from sim.twin import Twin
 
 _P = ParamSpec("_P")

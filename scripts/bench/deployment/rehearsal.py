@@ -10,8 +10,7 @@ from hardware.control.safety import SafetyState
 from hardware.ros.compat import message
 from hardware.ros.session import RosSession
 from robot_rl.cli.deployment.operator import DeploymentError, Operator
-from robot_rl.cli.deployment.options import DeployOptions
-from robot_rl.cli.deployment.parts import LOOP_NODE, DeploymentParts
+from robot_rl.cli.deployment.options import LOOP_NODE, DeploymentParts, DeployOptions
 from scripts.bench.deployment.monitors import quiet_policy
 
 _TRIES = 3

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from configs.compose import compose
-from robot_rl.cli.evaluation.trial import run_trial
-from robot_rl.cli.evaluation.trial_options import EvaluateOptions
+from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.cli.parts import make_sim_env
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics

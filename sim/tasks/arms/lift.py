@@ -14,8 +14,7 @@ from sim import draws
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
-from sim.tasks.record import EndRecord
-from sim.tasks.terms import closeness
+from sim.tasks.record import EndRecord, closeness
 
 GOAL = "cube_position"
 HALF_EDGE = 0.0225

@@ -14,8 +14,7 @@ from sim import draws
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
-from sim.tasks.record import EndRecord
-from sim.tasks.terms import closeness
+from sim.tasks.record import EndRecord, closeness
 
 HOLE_DEPTH = 0.04
 """Depth of the hole, as in sim/scenes/hole.xml [m]."""
@@ -29,7 +28,7 @@ _NEAR_MOUTH = 0.01
 
 
 class RewardKind(Enum):
-    """What a policy is rewarded for."""
+    """Kind of reward."""
 
     sparse = "sparse"
     shaped = "shaped"

@@ -13,8 +13,7 @@ from robot_rl.core.robot_state import RobotState
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig, overspeed
-from sim.tasks.record import EndRecord
-from sim.tasks.terms import square_sum
+from sim.tasks.record import EndRecord, square_sum
 
 GOAL = "end_effector_position_b"
 

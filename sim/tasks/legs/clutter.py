@@ -1,7 +1,7 @@
 """Clutter: go through a corridor with obstacles to its other end, led by a potential field.
 
-The field is the sensor `potential_field` of the scene (`sim/scenes/clutter/field.py`): the idea is
-that of HumanoidPF and Click-and-Traverse, terms and numbers are ours.
+The field is the sensor `potential_field` of the scene (`sim/scenes/potential_field.py`): the idea
+is that of HumanoidPF and Click-and-Traverse, terms and numbers are ours.
 """
 
 import math
@@ -19,20 +19,25 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
 from robot_rl.core.robot_state import Mirrored, RobotState
 from sim import draws
-from sim.scenes.clutter.corridor import CorridorConfig
-from sim.scenes.clutter.field import COLUMNS, FIELD, FORCES, WAY
-from sim.scenes.clutter.layouts import Corridors
-from sim.scenes.clutter.potential import Pull, pull
+from sim.scenes.corridor import CorridorConfig, Corridors
+from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.gait import Gait, GaitConfig, slip, swing_error
-from sim.tasks.legs.leg import Legs, LegTaskConfig, check_feet, check_sensors
-from sim.tasks.record import EndRecord, TouchCount
-from sim.tasks.terms import closeness, square_sum
+from sim.tasks.legs.gait import (
+    Gait,
+    GaitConfig,
+    Legs,
+    LegTaskConfig,
+    check_feet,
+    check_sensors,
+    slip,
+    swing_error,
+)
+from sim.tasks.record import EndRecord, TouchCount, closeness, square_sum
 
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
-"""What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
+"""Goals of a policy: 1 on the way and 0 near the goal, where it is to stand; sine and
 cosine of the gait's clock, zeros for standing still; and the next place of its way."""
 _SHORTEST = 0.5
 """Collisions are divided by no shorter way [m]."""
@@ -132,7 +137,7 @@ class ClutterTask(Task):
         return {CLOCK: ClockSpec(period=self.config.gait.period, moves=TRAVERSE)}
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """What a mirror does to what is asked for."""
+        """Mirror images of the goals."""
         return {
             TRAVERSE: robot.kind(Mirrored.same, 1),
             CLOCK: self._gait.mirror(robot.feet.source),
@@ -263,7 +268,7 @@ class ClutterTask(Task):
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
     def _pull(self, base: Tensor, way: Tensor) -> Pull:
-        """What draws bases, (N, 3), along a way, (N, W, 3)."""
+        """Pull on bases, (N, 3), along a way, (N, W, 3)."""
         return pull(base[:, None], way, near=self._field.near)
 
     def _nearness(self) -> Tensor:

@@ -1,22 +1,96 @@
-"""When a robot's feet should stand and when they should swing, and what they do.
+"""Parts of every task with legs: config, joints, checks, and a clock of gaits.
 
 A clock runs through one gait cycle per `period`. Every foot stands for the share `duty` of it and
 swings along an arc in the rest; offsets between the feet make a trot, a walk or a bound (as in
-Margolis and Agrawal, "Walk These Ways", CoRL 2022). Who stands still keeps all feet on the ground.
+Margolis and Agrawal, "Walk These Ways", CoRL 2022). A robot that stands still keeps all feet on
+the ground.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from robot_rl.core import quaternion
-from robot_rl.core.errors import ConfigError
+from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
+from robot_rl.core.observation import TermConfig
+from robot_rl.core.robot import RobotSpec
+from robot_rl.core.robot_state import RobotState
+from sim.robots.joint_robot import JointActionConfig, JointRandomization
+from sim.scenes.scene import SceneConfig
 from sim.tasks import checks
-from sim.tasks.terms import square_sum
+from sim.tasks.record import square_sum
+
+
+@dataclass(kw_only=True)
+class LegTaskConfig:
+    """Fields of every task for a robot with legs."""
+
+    train_steps: int = 10_000_000
+    """World-steps of training: a budget, nobody has measured yet what suffices."""
+    episode_length: float = 5.0
+    """Time limit [s]."""
+    height: float = 0.28
+    """Height of the base above the ground where a robot stands or walks as it should [m]."""
+    action: JointActionConfig = field(default_factory=JointActionConfig)
+    """Action of the legs."""
+    randomization: JointRandomization = field(default_factory=JointRandomization)
+    """Physical parameters drawn per episode, and pushes."""
+    scene: SceneConfig = field(default_factory=SceneConfig)
+    """Things around the robot, and the ground below it."""
+    reward: dict[str, float] = field(default_factory=dict)
+    """Weight of each reward term; terms left out weigh 0."""
+    actor: list[TermConfig] = field(default_factory=list)
+    """Inputs of the policy: only what the robot measures, and the goal where there is one."""
+    critic: list[TermConfig] = field(default_factory=list)
+    """Inputs of the critic: the true state and what only a simulator knows."""
+
+
+class Legs:
+    """The joints of a legged robot: where they rest, how far they go, how strong they are."""
+
+    def __init__(self, robot: RobotSpec, device: torch.device) -> None:
+        """Read the robot's J joints."""
+        joints = robot.joints
+        self.default = torch.tensor([joint.default_position for joint in joints], device=device)
+        """Default pose, (J,), [rad]."""
+        limits = torch.tensor([joint.position_limit for joint in joints], device=device)
+        self._lowest, self._highest = limits[:, 0], limits[:, 1]
+        self._effort_limit = torch.tensor([joint.effort_limit for joint in joints], device=device)
+
+    def within_limits(self, position: Tensor) -> Tensor:
+        """Joint positions cut to what the joints reach, (count, J), [rad]."""
+        return torch.clamp(position, self._lowest, self._highest)
+
+    def deviation(self, true_state: RobotState) -> Tensor:
+        """From the default pose, (N, J), [rad]."""
+        return true_state.joint_position - self.default
+
+    def exertion(self, true_state: RobotState) -> Tensor:
+        """Torques as fractions of their limits, (N, J)."""
+        return true_state.joint_effort / self._effort_limit
+
+
+def check_feet(task: str, robot: RobotSpec) -> None:
+    """Raise `SpecMismatchError` if a robot has no feet."""
+    if not robot.feet:
+        raise SpecMismatchError(
+            f"task {task} needs a robot with feet, robot '{robot.name}' has none; "
+            "name them in its spec (feet: [...]) or choose robot=go2"
+        )
+
+
+def check_sensors(
+    task: str, robot: RobotSpec, sensors: Collection[str], needed: Iterable[str]
+) -> None:
+    """Raise `SpecMismatchError` if the model of a robot lacks a sensor that a task reads."""
+    for name in needed:
+        if name not in sensors:
+            told = unknown_name(f"task {task}, robot '{robot.name}': sensor", name, sensors)
+            raise SpecMismatchError(f"{told}; declare it in the robot's model")
 
 
 @dataclass(kw_only=True)
@@ -28,7 +102,7 @@ class GaitConfig:
     duty: float = 0.55
     """Share of the cycle that a foot stands."""
     offsets: list[float] = field(default_factory=lambda: [0.0, 0.5, 0.5, 0.0])
-    """Where in the cycle each foot is when the clock begins, in the foot order of the spec."""
+    """Share of the cycle at which each foot begins, in the foot order of the spec."""
     swing_height: float = 0.08
     """Height of a foot's centre above where it stands, in the middle of its swing [m]."""
     foot_radius: float = 0.022
@@ -47,7 +121,7 @@ class GaitConfig:
 
 @dataclass(frozen=True)
 class GaitTarget:
-    """What the feet should do now."""
+    """Targets of the feet now."""
 
     stands: Tensor
     """(N, F) bool."""
@@ -77,7 +151,7 @@ class Gait:
         self._offsets = torch.tensor(config.offsets, device=device)
 
     def clock(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """What a policy sees of the clock: sine and cosine, (N, 2); zeros for who stands still.
+        """Clock as a policy sees it: sine and cosine, (N, 2); zeros for robots that stand still.
 
         Args:
             phase: Share of the cycle that has passed, (N,).
@@ -87,7 +161,7 @@ class Gait:
         return torch.stack([angle.sin(), angle.cos()], dim=-1) * moving[:, None]
 
     def mirror(self, feet: Sequence[int]) -> SignedPermutation:
-        """What a mirror does to the clock: it stays, or is half a cycle ahead.
+        """Mirror image of the clock: it stays, or is half a cycle ahead.
 
         Args:
             feet: For each foot its counterpart.
@@ -106,7 +180,7 @@ class Gait:
         )
 
     def target(self, phase: Tensor, moving: Tensor) -> GaitTarget:
-        """What the feet should do, arguments as of `clock`."""
+        """Targets of the feet, arguments as of `clock`."""
         duty = self.config.duty
         share = (phase[:, None] + self._offsets) % 1.0  # (N, F)
         swing = ((share - duty) / (1 - duty)).clamp(min=0.0)  # 0 to 1 through the swing

@@ -2,7 +2,11 @@
 
 The robot's base is the anchor: bodies are compared where they would be if the motion went through
 the robot's own place and heading, at the motion's height. Terms and their widths are those of the
-authors' whole_body_tracking, whose anchor is the torso.
+authors' whole_body_tracking (arXiv:2508.08241), whose anchor is the torso.
+
+Episodes begin rather where robots fail (adaptive sampling): the motion is cut into bins, failures
+of each are counted with a slow decay, and a bin is drawn in proportion to its count plus a share
+that all bins have.
 """
 
 from collections.abc import Mapping
@@ -17,14 +21,147 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.robot_state import RobotState
 from sim import draws
-from sim.motions.body_errors import angle, compare
 from sim.motions.reference import BODY_FIELDS, MotionConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.leg import Legs, LegTaskConfig, check_sensors
-from sim.tasks.legs.phases import PhaseConfig, Phases
-from sim.tasks.record import EndRecord
-from sim.tasks.terms import square_sum
+from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors
+from sim.tasks.record import EndRecord, square_sum
+
+
+@dataclass(kw_only=True)
+class PhaseConfig:
+    """Distribution of starts in training; evaluation draws them uniformly."""
+
+    bin: float = 1.0
+    """Length of a bin [s]."""
+    decay: float = 0.001
+    """Share of a bin's count that a control step replaces (the authors' `adaptive_alpha`)."""
+    uniform: float = 0.1
+    """Weight that all bins share (the authors' `adaptive_uniform_ratio`); counts are failures of a
+    control step in all worlds."""
+
+    def __post_init__(self) -> None:
+        """Refuse rates that forget nothing, or bins without length."""
+        checks.positive(self, "bin", "uniform", of="phases")
+        if not 0 <= self.decay < 1:
+            raise ConfigError(f"phases.decay must lie in [0, 1), got {self.decay}")
+
+
+class Phases:
+    """Draws the frames that episodes begin in."""
+
+    def __init__(
+        self, config: PhaseConfig, *, starts: int, control_dt: float, adaptive: bool,
+        device: torch.device, repeats: bool = True,
+    ) -> None:  # fmt: skip
+        """Begin with all bins alike.
+
+        Args:
+            config: How they are drawn.
+            starts: Frames to choose from.
+            control_dt: Time of a frame [s].
+            adaptive: Follow failures; else draw uniformly.
+            device: Where the counts live.
+            repeats: Frames behind those to choose from are the first ones again; else the last one
+                is held.
+        """
+        self.config, self._adaptive = config, adaptive
+        self._starts, self._repeats = starts, repeats
+        self._width = min(starts, max(1, round(config.bin / control_dt)))  # frames of a bin
+        self._failures = torch.zeros(-(-starts // self._width), device=device)
+
+    @property
+    def chances(self) -> Tensor:
+        """Of each bin, (bins,)."""
+        weight = self._failures + self.config.uniform / len(self._failures)
+        return weight / weight.sum()
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Frames to begin in, (count,) int64."""
+        unit = draws.uniform((2, count), 0.0, 1.0, generator)
+        if not self._adaptive:
+            return (unit[0] * self._starts).long().clamp(max=self._starts - 1)
+        bins = torch.searchsorted(self.chances.cumsum(0), unit[0].contiguous())
+        bins = bins.clamp(max=len(self._failures) - 1)
+        frame = bins * self._width + (unit[1] * self._width).long()
+        return frame.clamp(max=self._starts - 1)  # the last bin may be shorter
+
+    def follow(self, frame: Tensor, failed: Tensor) -> None:
+        """Count the failures of a step.
+
+        Args:
+            frame: Where every world's motion is, (N,) int64.
+            failed: (N,) bool.
+        """
+        if not self._adaptive:
+            return
+        now = torch.zeros_like(self._failures)
+        at = frame % self._starts if self._repeats else frame.clamp(max=self._starts - 1)
+        now.index_add_(0, at // self._width, failed.float())
+        self._failures.lerp_(now, self.config.decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts."""
+        return {"failures": self._failures.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        self._failures.copy_(state["failures"])
+
+
+@dataclass(frozen=True)
+class BodyErrors:
+    """Differences of the watched bodies from the motion."""
+
+    distance: Tensor
+    """(N, B), [m]."""
+    height: Tensor
+    """(N, B), [m], positive where the robot's is higher."""
+    errors: dict[str, Tensor]
+    """Mean squares over the bodies by the name of their reward term, (N,) each."""
+
+
+def compare(
+    sensors: Mapping[str, Tensor], true_state: RobotState, asked: Mapping[str, Tensor]
+) -> BodyErrors:
+    """The watched bodies beside the motion's, in the robot's place and heading.
+
+    Args:
+        sensors: True `BODY_FIELDS` of the worlds, (N, B * width) each.
+        true_state: True state of the robots.
+        asked: The motion now: fields of a `Reference`, (N, ...) each.
+    """
+    found = {name: sensors[name].unflatten(-1, (-1, width)) for name, width in BODY_FIELDS.items()}
+    turn = quaternion.from_yaw(yaw(true_state.orientation_w) - yaw(asked["orientation_w"]))[:, None]
+    arm = asked["body_position_w"] - asked["position_w"][:, None]
+    anchor = torch.cat([true_state.position_w[:, :2], asked["position_w"][:, 2:]], dim=-1)
+    place = anchor[:, None] + quaternion.rotate(turn, arm)
+    facing = quaternion.multiply(turn.expand_as(asked["body_orientation_w"]),
+                                 asked["body_orientation_w"])  # fmt: skip
+    way = found["body_position_w"] - place  # (N, B, 3)
+    return BodyErrors(
+        distance=way.norm(dim=-1),
+        height=way[..., 2],
+        errors={
+            "body_position": square_sum(way).mean(-1),
+            "body_orientation": angle(found["body_orientation_w"], facing).square().mean(-1),
+            "body_velocity": square_sum(found["body_velocity_w"] - asked["body_velocity_w"]).mean(
+                -1
+            ),
+            "body_rates": square_sum(found["body_rates_w"] - asked["body_rates_w"]).mean(-1),
+        },
+    )
+
+
+def angle(one: Tensor, other: Tensor) -> Tensor:
+    """Angle of the rotation between unit quaternions, (..., 4) -> (...), [rad]."""
+    return 2 * (one * other).sum(-1).abs().clamp(max=1.0).acos()
+
+
+def yaw(orientation: Tensor) -> Tensor:
+    """Heading of a base, (N, 4) -> (N,), [rad]."""
+    ahead = quaternion.heading(quaternion.rotation_matrix(orientation))
+    return torch.atan2(ahead[:, 1], ahead[:, 0])
 
 
 @dataclass(kw_only=True)
@@ -54,15 +191,15 @@ class MotionTaskConfig(LegTaskConfig):
     """The motion task: success is mean errors of bodies and velocity over the episode."""
 
     motion: MotionConfig = field(default_factory=MotionConfig)
-    """Which clip is followed."""
+    """Clip to follow."""
     phases: PhaseConfig = field(default_factory=PhaseConfig)
-    """Where in it training episodes begin."""
+    """Distribution of the frames that training episodes begin in."""
     start_position: float = 0.1
     """Half-width of the joints' deviation from the motion at the start [rad]."""
     start_velocity: float = 0.2
     """Half-width of the base's deviation at the start, per axis [m/s] and [rad/s]."""
     widths: WidthsConfig = field(default_factory=WidthsConfig)
-    """How fast the paid terms fall."""
+    """Widths of the paid terms."""
     max_height_error: float = 0.25
     """Difference of the base's height beyond which an episode terminates [m]."""
     max_gravity_error: float = 0.8
@@ -132,7 +269,7 @@ class MotionTask(Task):
         self.goal = self._look()
 
     def goal_mirrors(self, robot: Any) -> Mapping[str, Any]:
-        """What a mirror does to joints that are asked for; a motion need not be symmetric."""
+        """Mirror images of the joints' goals; a motion need not be symmetric."""
         return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
@@ -144,7 +281,7 @@ class MotionTask(Task):
         rows.put(self._frame, frame)
         for name, values in self._look().items():
             rows.put(self.goal[name], rows.take(values))
-        fields = {name: self._reference[name][frame] for name in _STATE}
+        fields = {name: self._reference[name][frame] for name in _STATE_FIELDS}
         size = fields["joint_position"].shape[1]
         unit = draws.uniform((count, size + 6), -1.0, 1.0, generator)
         joints = fields["joint_position"] + config.start_position * unit[:, :size]
@@ -217,7 +354,7 @@ class MotionTask(Task):
         return dict(zip(names, close.unbind(-1), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every motion is, and where starts are drawn."""
+        """Frame of every motion, and the distribution of starts."""
         return {
             "first": self._first.clone(),
             "frame": self._frame.clone(),
@@ -239,7 +376,7 @@ class MotionTask(Task):
         return {name: value[self._frame] for name, value in self._reference.items()}
 
     def _look(self) -> dict[str, Tensor]:
-        """What a robot that follows the motion is told of it, and what is drawn."""
+        """Goals of a robot that follows the motion, and what is drawn of it."""
         asked = self._asked()
         return {
             "reference_joints": asked["joint_position"],
@@ -251,7 +388,7 @@ class MotionTask(Task):
         }
 
 
-_STATE = (
+_STATE_FIELDS = (
     "position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b", "joint_position",
     "joint_velocity",
 )  # fmt: skip

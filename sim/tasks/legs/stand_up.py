@@ -16,8 +16,8 @@ from sim import draws
 from sim.robots.joint_robot import FallenConfig
 from sim.task import InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
-from sim.tasks.legs.leg import Legs, LegTaskConfig
-from sim.tasks.terms import closeness
+from sim.tasks.legs.gait import Legs, LegTaskConfig
+from sim.tasks.record import closeness
 
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""
@@ -38,7 +38,7 @@ class StandUpConfig(LegTaskConfig):
     close: float = 1.0
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
-    """How the robots fell that episodes begin with."""
+    """Falls of the robots that episodes begin with."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
@@ -152,7 +152,7 @@ class StandUpTask(Task):
         return nearly * (0.5 + 0.5 * calm)
 
     def state_dict(self) -> dict[str, Any]:
-        """How long each robot has stood."""
+        """Time that each robot has stood."""
         return {"stood": self._stood.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 
 from hardware.control.clock import Latencies, LogicalClock, MonotonicClock
-from hardware.control.lateness import bare_lateness
 from robot_rl.core.process import clean_environ
+from scripts.bench.deployment.lateness import bare_lateness
 
 
 def test_logical_time_passes_only_when_somebody_sleeps_or_works():

@@ -31,9 +31,22 @@ class Recorded:
     steps: list[PolicyStep]
 
 
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, Recorded]:
+    """Recordings by task, each made once."""
+    return {}
+
+
 @pytest.fixture
-def recorded(tmp_path, sessions) -> Callable[[str], Recorded]:  # noqa: F811
-    return partial(record_steps, tmp_path, sessions)
+def recorded(recordings, tmp_path_factory, sessions) -> Callable[[str], Recorded]:  # noqa: F811
+    """The recording of a task."""
+
+    def make(task: str) -> Recorded:
+        if task not in recordings:
+            recordings[task] = record_steps(tmp_path_factory.mktemp(task), sessions, task)
+        return recordings[task]
+
+    return make
 
 
 def record_steps(folder: Path, make: Callable[..., RosSession], task: str) -> Recorded:

@@ -1,5 +1,6 @@
 """Copies of recordings in which something is missing or different."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,9 @@ Edit = Callable[[str, int, bytes], bytes | None]
 def edited(bag: Path, edit: Edit, **about: str) -> Path:
     """A copy of a bag, beside it."""
     with Bag(bag) as source:
-        writer = BagWriter(bag.with_name("edited"), source.about | about)
+        copy = bag.with_name("edited")
+        shutil.rmtree(copy, ignore_errors=True)
+        writer = BagWriter(copy, source.about | about)
         seen: dict[str, int] = {}
         for topic, received, raw in source.messages(source.topics):
             name = topic.removeprefix(f"{source.about['namespace']}/")

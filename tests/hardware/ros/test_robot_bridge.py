@@ -35,8 +35,8 @@ class Loop:
     def tell(self, safety: SafetyState) -> None:
         self.status.send(
             RobotStatus(
-                time=time.monotonic(), ticks=1, safety=safety, conditions=frozenset(), details={},
-                trip=None, refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
+                time=time.monotonic(), ticks=1, safety=safety, conditions=frozenset(),
+                trip="", refused="", state_age=0.0, clamped=0, replaced=0, missed=0,
             )
         )  # fmt: skip
 

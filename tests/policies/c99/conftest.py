@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from policies.c99.network.function import NetworkWriter
-from policies.c99.network.graph import read_graph
+from policies.c99.graph import read_graph
+from policies.c99.network import NetworkWriter
 
 STRICT = "-std=c99 -O2 -Wall -Wextra -Werror -pedantic -Wdouble-promotion -Wconversion -Wshadow"
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from policies.c99.network.operations import KNOWN
+from policies.c99.network import KNOWN
 from policies.runner import open_network
 from robot_rl.core.errors import ConfigError
 

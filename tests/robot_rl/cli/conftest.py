@@ -1,16 +1,13 @@
 """The commands, called as from a shell but in this process."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from robot_rl.cli.main import main
-from tests.robot_rl.cli.deployments import PATIENT
 from tests.robot_rl.cli.linear_policies import write_rates_policy, write_reaching_policy
 from tests.robot_rl.cli.standing_policy import write_standing_policy
 from tests.robot_rl.cli.tiny_run import TINY
@@ -108,34 +105,8 @@ def rates_bundle(tmp_path_factory) -> Path:
     return write_rates_policy(tmp_path_factory.mktemp("rates") / "bundle")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def domain(worker_id: str) -> int:
     """A ROS domain of this test process; others of these tests take other ones."""
     number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
     return 82 + number % 10
-
-
-@pytest.fixture
-def deploying() -> SimpleNamespace:
-    """Modules of a deployment."""
-    names = ("operator", "plan", "processes")
-    return SimpleNamespace(
-        **{n: importlib.import_module(f"robot_rl.cli.deployment.{n}") for n in names}
-    )
-
-
-@pytest.fixture
-def deployed(deploying, go2_bundle, domain) -> Iterator[Callable[..., Any]]:
-    """Start a deployment, and end it whatever happens."""
-    started: list[Any] = []
-
-    def start(**options: Any) -> Any:
-        values = {"bundle": str(go2_bundle), "patience": PATIENT, "domain": domain, **options}
-        started.append(
-            deploying.operator.Operator(deploying.plan.DeployOptions(**values), say=lambda _: None)
-        )
-        return started[-1]
-
-    yield start
-    for operator in started:
-        operator.stop()

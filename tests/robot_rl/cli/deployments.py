@@ -1,9 +1,10 @@
-"""What the tests of deployments share: patience, what is left behind, and watching a robot."""
+"""Shared by the tests of deployments: starting them, watching a robot, and what is left behind."""
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,17 @@ from hardware.control.ipc import (
     CommandSubscriber,
     StatusSubscriber,
 )
-from hardware.control.process import RobotChannels
 from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import SafetyState
-from robot_rl.core.robot import RobotSpec
+from hardware.ros.compat import inspect_environment, message
+from hardware.ros.session import RosSession
+from robot_rl.cli.deployment import processes
+from robot_rl.cli.deployment.operator import Operator
+from robot_rl.cli.deployment.options import DeploymentParts, DeployOptions
 
 PATIENT = 40.0
 """Nobody promises a test machine that a policy is on time."""
+WITHOUT_ROS = inspect_environment().rclpy is None
 
 
 def left_behind(domain: int) -> list[str]:
@@ -38,22 +43,72 @@ def within(seconds: float, ready: Callable[[], bool]) -> bool:
     return True
 
 
+@contextmanager
+def running(
+    domain: int, targets: Mapping[str, Callable[[DeploymentParts], None]] | None = None,
+    **options: Any,
+) -> Iterator[Operator]:  # fmt: skip
+    """A deployment, ended whatever happens."""
+    values = {"patience": PATIENT, "domain": domain, **options}
+    values["bundle"] = str(values["bundle"])
+    operator = Operator(DeployOptions(**values), say=lambda _: None, targets=targets)
+    try:
+        yield operator
+    finally:
+        operator.stop()
+        assert left_behind(domain) == []
+
+
+def bring_to_policy(operator: Operator) -> Operator:
+    """The policy is in charge, whatever was before."""
+    status = operator.status
+    if status is not None and status.safety is SafetyState.POLICY:
+        return operator
+    if status is not None and status.safety in (SafetyState.SAFE_STOP, SafetyState.ESTOP):
+        operator.reset()
+    operator.arm()
+    operator.hand_over()
+    return operator
+
+
+@contextmanager
+def session(name: str, domain: int, namespace: str = "/go2") -> Iterator[RosSession]:
+    """A node beside the deployment."""
+    made = RosSession(name, namespace=namespace, domain=domain)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def call(domain: int, service: str) -> Any:
+    """The answer of a service of the loop to somebody."""
+    trigger = message("std_srvs", "Trigger")
+    with session("somebody", domain) as somebody:
+        return somebody.call(trigger, f"loop/{service}", trigger.Request(), timeout=60)
+
+
+def impatient_link(parts: DeploymentParts) -> None:
+    """The link, which waits a second for its first sample."""
+    processes._FIRST_SAMPLE_SECONDS = 1.0  # pyright: ignore[reportPrivateUsage]
+    processes.run_link(parts)
+
+
 class Witness:
     """Sees every state and status that it can, from its own thread, and remembers the worst."""
 
-    def __init__(
-        self, spec: RobotSpec, boxes: RobotChannels, gain_sets: list[str], slack: float
-    ) -> None:
-        """Wait; `slack` is how far a robot that lies presses into its stops [rad]."""
-        self.spec, self._slack = spec, slack
+    def __init__(self, parts: DeploymentParts) -> None:
+        """Watch the robot of a deployment."""
+        self.spec = parts.robot
+        self._slack = parts.limits.range_tolerance
         self.statuses: list[RobotStatus] = []
         """One of each tick that was seen since the state of the machine changed last."""
         self.excess: dict[str, float] = {}
         """By how much a limit was exceeded at worst."""
-        self._status = StatusSubscriber(boxes.status)
-        self._states = ArraySubscriber(boxes.state, spec.state_widths)
+        self._status = StatusSubscriber(parts.channels.status)
+        self._states = ArraySubscriber(parts.channels.state, self.spec.state_widths)
         self._commands = CommandSubscriber(
-            boxes.policy, CommandLayout(spec, spec.command, gain_sets)
+            parts.channels.policy, CommandLayout(self.spec, self.spec.command, parts.gain_names)
         )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -75,14 +130,8 @@ class Witness:
     def close(self) -> None:
         self._over.set()
         self._thread.join()
-        for box in (self._status, self._states, self._commands):
-            box.close()
-
-    def __enter__(self) -> "Witness":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        for channel in (self._status, self._states, self._commands):
+            channel.close()
 
     def _work(self) -> None:
         while not self._over.wait(0.001):
@@ -92,9 +141,9 @@ class Witness:
                 self.statuses.append(status)
             found = self._states.newer()
             if found is not None:
-                self._judge(found[0])
+                self._measure(found[0])
 
-    def _judge(self, fields: Any) -> None:
+    def _measure(self, fields: Any) -> None:
         """Measured values against the joints' limits, beyond five deviations of the noise."""
         for name, limit in (("velocity", "velocity_limit"), ("effort", "effort_limit")):
             sensor = self.spec.sensors[f"joint_{name}"]

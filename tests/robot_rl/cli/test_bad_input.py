@@ -47,6 +47,7 @@ def shell(*arguments, **options):
         ("training.total_step=5", "did you mean 'training.total_steps'"),
         ("seed=one", "seed must be a whole number"),
         ("num_envs=-4", "num_envs must be at least 1, got -4"),
+        ("num_envs=1e9", "envs: 2,000,000 MB on cpu are needed"),
         ("device=gpu", "device 'gpu' is unknown; known: auto, cpu, cuda"),
         ("training.replay_capacity=1000000000000", "MB are free"),
         ("task.actor=[{term: positon_error_w}]", "positon_error_w"),

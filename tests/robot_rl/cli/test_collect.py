@@ -1,7 +1,6 @@
 """`robot-rl collect`: data sets of experts, the same after every kill, and what it refuses."""
 
 import filecmp
-import importlib
 import shutil
 from pathlib import Path
 
@@ -9,6 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from robot_rl.cli.collection.experts import Casting
+from robot_rl.cli.collection.options import CollectOptions, read_shares
+from robot_rl.cli.collection.rounds import Disturbance
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.datasets.reader import EpisodeDataset
 from robot_rl.datasets.writer import DatasetWriter
@@ -183,7 +185,7 @@ def test_a_foreign_environment_is_played_by_chance(command, refused, here):
     (one, _) = EpisodeDataset("set")
     assert one.task == "Pendulum-v1"
     assert one.num_steps == 200
-    assert "worlds of our own" in refused("collect", *gym, "out=other")
+    assert "envs of our own" in refused("collect", *gym, "out=other")
     told = refused("collect", *gym, "expert=zero", "only_successes=true", "out=other")
     assert "nothing here says what a success is" in told
 
@@ -232,32 +234,21 @@ def test_help_names_tasks_experts_and_options(command):
         assert word in told
 
 
-@pytest.fixture
-def parts(command):
-    """The modules behind the command, which lie beside it."""
-    return {
-        name: importlib.import_module(f"robot_rl.cli.collection.{name}")
-        for name in ("options", "experts", "rounds")
-    }
-
-
-def test_shares_are_met_as_nearly_as_whole_episodes_allow(parts):
-    shares = parts["options"].read_shares("a:0.5,b:0.3,c:0.2")
-    cast = parts["experts"].Casting(shares).of(0, 100)
+def test_shares_are_met_as_nearly_as_whole_episodes_allow():
+    shares = read_shares("a:0.5,b:0.3,c:0.2")
+    cast = Casting(shares).of(0, 100)
     for count in range(1, 101):
         for number, one in enumerate(shares):
             assert abs(cast[:count].count(number) - one.share * count) < 1
-    assert parts["experts"].Casting(shares).of(40, 25) == cast[40:65]
+    assert Casting(shares).of(40, 25) == cast[40:65]
 
 
-def test_a_burst_holds_one_action_in_the_worlds_that_may_be_disturbed(parts):
-    options = parts["options"].CollectOptions(
-        noise=0.0, bursts=0.2, burst_steps=3, noise_seconds=float("inf")
-    )
+def test_a_burst_holds_one_action_in_the_worlds_that_may_be_disturbed():
+    options = CollectOptions(noise=0.0, bursts=0.2, burst_steps=3, noise_seconds=np.inf)
     spec = EnvSpec(num_envs=40, device=CPU, groups={"actor": GroupSpec(shape=(1,))},
                    action_size=2, control_dt=0.1)  # fmt: skip
     mask = torch.arange(40) < 20
-    disturb = parts["rounds"].Disturbance(options, spec, mask)
+    disturb = Disturbance(options, spec, mask)
     rows = []
     for _ in range(2):
         disturb.begin(7)

@@ -1,57 +1,91 @@
 """`robot-rl doctor`: every finding with its remedy, and an exit code that can be relied on."""
 
-import importlib
+import contextlib
+import io
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from hardware.ros.compat import inspect_environment, message
+from hardware.ros.compat import message
 from hardware.ros.message_parts import put_stamp
 from hardware.ros.session import RosSession
+from robot_rl.cli.deployment import diagnostics
+from robot_rl.cli.main import main
 from tests.compositions import composed
+from tests.robot_rl.cli.deployments import WITHOUT_ROS, session
 
 pytestmark = [
-    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
 ]
 
 
-@pytest.fixture
-def publishing(domain) -> Iterator[Callable[..., None]]:
-    """Publish on a topic of /go2, so many times a second, until the test is over."""
-    session, over = RosSession("driver", namespace="/go2", domain=domain), threading.Event()
+def go2():
+    return composed(["task=velocity", "robot=go2"]).config.robot.spec
+
+
+@contextlib.contextmanager
+def publishing(domain: int) -> Iterator[Callable[..., None]]:
+    """Publish on a topic of /go2, so many times a second, until the end."""
     threads: list[threading.Thread] = []
+    over = threading.Event()
+    with session("driver", domain) as node:
 
-    def start(
-        topic: str, make: Callable[[RosSession], Any], kind: str = "JointState",
-        rate: float = 100.0,
-    ) -> None:  # fmt: skip
-        publisher = session.publisher(topic, message("sensor_msgs", kind))
+        def start(topic: str, kind: str, rate: float, make: Callable[[RosSession], Any]) -> None:
+            publisher = node.publisher(topic, message("sensor_msgs", kind))
 
-        def work() -> None:
-            while not over.wait(1 / rate):
-                publisher.publish(make(session))
+            def work() -> None:
+                while not over.wait(1 / rate):
+                    publisher.publish(make(node))
 
-        threads.append(threading.Thread(target=work))
-        threads[-1].start()
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
 
-    yield start
-    over.set()
-    for thread in threads:
-        thread.join()
-    session.close()
+        try:
+            yield start
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
 
 
 def joints(names: list[str], late: float = 0.0) -> Callable[[RosSession], Any]:
-    def make(session: RosSession) -> Any:
+    def make(node: RosSession) -> Any:
         packed = message("sensor_msgs", "JointState")()
         packed.name = names
-        packed.position = [0.0] * len(names)
-        put_stamp(packed.header, session.now() - round(late * 1e9))
+        packed.effort = [0.0] * len(names)
+        put_stamp(packed.header, node.now() - round(late * 1e9))
         return packed
 
     return make
+
+
+@pytest.fixture(scope="module")
+def troubled(go2_bundle, domain) -> tuple[int, str]:
+    """Answer of a doctor who finds everything wrong at once: exit code and lines."""
+    said = io.StringIO()
+    with publishing(domain) as start, session("describer", domain, "") as somebody:
+        start("joint_command", "JointState", 100.0, joints([]))
+        start("joint_states", "JointState", 100.0, joints(["elbow"]))
+        start("foot_forces", "JointState", 100.0, joints([*go2().feet], late=5.0))
+        image = message("sensor_msgs", "CompressedImage")
+        start("front/image", "CompressedImage", 20.0, lambda _: image())
+        text = message("std_msgs", "String")()
+        text.data = urdf(effort="5")
+        somebody.publisher("/robot_description", type(text), latched=True).publish(text)
+        code = 0
+        with contextlib.redirect_stdout(said):
+            try:
+                main(["doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=4"])
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+    return code, said.getvalue()
+
+
+@pytest.fixture
+def nobody_to_find(monkeypatch) -> None:
+    monkeypatch.setattr(diagnostics, "_DISCOVERY_SECONDS", 0.5)
 
 
 def test_machine_alone_is_examined_without_a_bundle(command):
@@ -77,7 +111,7 @@ def test_bundle_of_another_robot_is_a_fault_and_ends_the_examination(command, go
 
 
 @pytest.mark.slow
-def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domain):
+def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domain, nobody_to_find):
     answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5")
     assert answer.code == 0, answer.out
     assert "ok       nobody else sends commands on /go2/joint_command" in answer.out
@@ -85,36 +119,32 @@ def test_robot_that_nobody_drives_is_fit_for_its_twin(command, go2_bundle, domai
 
 
 @pytest.mark.slow
-def test_second_sender_of_commands_is_a_fault(command, go2_bundle, domain, publishing):
-    publishing("joint_command", joints([]))
-    answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=3")
-    assert answer.code == 1, answer.out
-    assert "FAULT    1 publish on /go2/joint_command already" in answer.out
-    assert "-> stop them: ros2 topic info -v /go2/joint_command" in answer.out
+@pytest.mark.parametrize(
+    "told",
+    [
+        "FAULT    1 publish on /go2/joint_command already",
+        "-> stop them: ros2 topic info -v /go2/joint_command",
+        "FAULT    /go2/joint_states: a message lacks",
+        "Hz, declared are 500 Hz",
+        "FAULT    stamps on /go2/foot_forces differ from this clock by 5.",
+        "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort",
+    ],
+)
+def test_what_stands_in_the_way_is_a_fault_with_its_remedy(troubled, told):
+    code, out = troubled
+    assert code == 1, out
+    assert told in out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("names", "late", "told"),
-    [
-        (["elbow"], 0.0, "FAULT    /go2/joint_states: a message lacks"),
-        (None, 5.0, "FAULT    stamps on /go2/joint_states differ from this clock by 5."),
-    ],
-)
-def test_topics_that_do_not_fit_are_faults(
-    command, go2_bundle, domain, publishing, names, late, told
-):
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    publishing("joint_states", joints(names or robot.joint_names, late))
-    answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=3")
-    assert answer.code == 1, answer.out
-    assert told in answer.out
-    assert "Hz, declared are 500 Hz" in answer.out
+def test_cameras_of_the_graph_are_looked_at(troubled):
+    rate = float(troubled[1].split("camera /go2/front/image: ")[1].split()[0])
+    assert 5 < rate < 25
 
 
 def urdf(**changes: str) -> str:
     """A go2 with the limits of the YAML, but for those of its first joint that are changed."""
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
+    robot = go2()
     joints = []
     for joint in robot.joints:
         low, high = joint.position_limit
@@ -145,40 +175,15 @@ CONTROL = '<ros2_control><joint name="FL_hip_joint"/></ros2_control>'
     ],
 )
 def test_limits_beyond_those_of_the_urdf_are_faults(monkeypatch, text, told):
-    description = importlib.import_module("robot_rl.cli.diagnostics.description")
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    found = list(description.compare_description(text, robot, "/d"))
+    found = list(diagnostics.compare_description(text, go2(), "/d"))
     assert told in "\n".join(one.line for one in found)
     assert all(one.remedy for one in found if one.level.name != "good")
 
 
 @pytest.mark.slow
-def test_description_and_cameras_of_the_graph_are_looked_at(
-    command, go2_bundle, domain, publishing
+def test_node_that_is_not_there_is_a_fault_of_driver_ros2(
+    command, go2_bundle, domain, nobody_to_find
 ):
-    publishing("front/image", lambda _: message("sensor_msgs", "CompressedImage")(),
-               "CompressedImage", 20.0)  # fmt: skip
-    somebody = RosSession("describer", namespace="", domain=domain)
-    try:
-        text = message("std_msgs", "String")()
-        text.data = urdf(effort="5")
-        latched = somebody.publisher("/robot_description", message("std_msgs", "String"),
-                                     latched=True)  # fmt: skip
-        latched.publish(text)
-        answer = command("doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=5")
-    finally:
-        somebody.close()
-    assert answer.code == 1, answer.out
-    assert (
-        "FAULT    the YAML allows more than /robot_description: FL_hip_joint effort" in answer.out
-    )
-    assert "camera /go2/front/image: " in answer.out
-    rate = float(answer.out.split("camera /go2/front/image: ")[1].split()[0])
-    assert 5 < rate < 25
-
-
-@pytest.mark.slow
-def test_node_that_is_not_there_is_a_fault_of_driver_ros2(command, go2_bundle, domain):
     answer = command(
         "doctor", f"bundle={go2_bundle}", f"domain={domain}", "listen=0.5", "driver=ros2",
         "source=/vendor", "topics={imu/data:imu}",

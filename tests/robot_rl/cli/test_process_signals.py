@@ -1,4 +1,4 @@
-"""What the person at the terminal wants: signals, and a terminal that is gone."""
+"""What the terminal at the terminal wants: signals, and a terminal that is gone."""
 
 import os
 import signal
@@ -12,32 +12,32 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 
 
 @pytest.fixture
-def leaving(monkeypatch) -> Iterator[ModuleType]:
+def processes(monkeypatch) -> Iterator[ModuleType]:
     """The module; handlers are put back."""
     import importlib
 
     before = {number: signal.getsignal(number) for number in NUMBERS}
-    yield importlib.import_module("robot_rl.cli.deployment.process_signals")
+    yield importlib.import_module("robot_rl.cli.deployment.processes")
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", NUMBERS[:3])
-def test_signal_interrupts_and_is_remembered(leaving, number):
+def test_signal_interrupts_and_is_remembered(processes, number):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it runs with `&`
-    person = leaving.Person()
-    person.give_up()
+    terminal = processes.TerminalSignals()
+    terminal.interrupt_if_asked()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
-    assert person.left
+    assert terminal.left
     with pytest.raises(KeyboardInterrupt):
-        person.give_up()
+        terminal.interrupt_if_asked()
 
 
-def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(leaving, monkeypatch):
+def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(processes, monkeypatch):
     moment = 0.0
-    monkeypatch.setattr(leaving.time, "monotonic", lambda: moment)
-    person = leaving.Person()
+    monkeypatch.setattr(processes.time, "monotonic", lambda: moment)
+    terminal = processes.TerminalSignals()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGHUP)
     for number in NUMBERS[:3]:
@@ -47,29 +47,29 @@ def test_signals_that_come_together_are_one_and_a_second_ctrl_c_hurries(leaving,
     moment = 2.0
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-    assert person.left
+    assert terminal.left
 
 
-def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(leaving, monkeypatch):
+def test_first_ctrl_c_does_not_harden_a_stop_that_is_under_way(processes, monkeypatch):
     moment = 0.0
-    monkeypatch.setattr(leaving.time, "monotonic", lambda: moment)
-    person = leaving.Person()
-    person.stops()
+    monkeypatch.setattr(processes.time, "monotonic", lambda: moment)
+    terminal = processes.TerminalSignals()
+    terminal.stopping()
     signal.raise_signal(signal.SIGINT)
     moment = 1.0
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_line_that_nobody_can_read_ends_the_watching(leaving, monkeypatch, tmp_path):
-    person = leaving.Person()
+def test_line_that_nobody_can_read_ends_the_watching(processes, monkeypatch, tmp_path):
+    terminal = processes.TerminalSignals()
     read, write = os.pipe()
     kept = os.dup(write)
     with os.fdopen(write, "w") as gone:
         os.close(read)
         monkeypatch.setattr(sys, "stdout", gone)
-        person.tell("policy")
+        terminal.tell("policy")
         with pytest.raises(KeyboardInterrupt):
-            person.give_up()
-        person.tell("stopping softly")  # goes nowhere, and harms nothing
+            terminal.interrupt_if_asked()
+        terminal.tell("stopping softly")  # goes nowhere, and harms nothing
     os.close(kept)

@@ -1,6 +1,8 @@
 """`robot-rl record` and `robot-rl replay`: what a robot did, kept, and done again."""
 
-import importlib
+import contextlib
+import io
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,26 +10,29 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from hardware.recording.bag import Bag
 from hardware.recording.repair import repair
-from hardware.ros.compat import inspect_environment, message
+from hardware.ros.compat import message
 from hardware.ros.session import RosSession
+from robot_rl.cli.deployment.recording import ENDINGS, Recording, record, run_recorder
+from robot_rl.cli.main import main
 from robot_rl.core.process import clean_environ
 from tests.hardware.recording.edited import edited
+from tests.robot_rl.cli.deployments import WITHOUT_ROS, left_behind
 from tests.robot_rl.cli.standing_policy import write_standing_policy
 
 pytestmark = [
-    pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed"),
+    pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
+    pytest.mark.timeout(400),
 ]
 PATIENT = 100.0
 """Nobody promises a test machine that a policy is on time."""
 
-WITHOUT_ROS = """
+NO_ROS = """
 import sys
 
 class Blocked:
@@ -52,11 +57,6 @@ assert comparison.same, comparison
 
 
 @pytest.fixture
-def recording(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    return importlib.import_module("robot_rl.cli.deployment.recording")
-
-
-@pytest.fixture
 def talking(domain) -> Iterator[Callable[[], None]]:
     """Somebody who says something on a robot's topic whenever asked to."""
     session = RosSession("driver", namespace="/go2", domain=domain)
@@ -66,69 +66,98 @@ def talking(domain) -> Iterator[Callable[[], None]]:
     session.close()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_deployment_is_recorded_and_replayed_to_the_last_bit(command, here, go2_bundle, domain):
-    answer = command(
-        "deploy", f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}", "seconds=1.5",
-        "record=bag",
-    )  # fmt: skip
-    assert answer.code == 0, answer.err
-    answer = command("replay", "bag=bag", f"bundle={go2_bundle}", "out=out")
-    assert answer.code == 0, answer
-    assert "the same: no difference above 1e-06" in answer.out
-    assert "largest difference of action: 0 in all 12" in answer.out
-    told, rows = answer.out.split()[0], (here / "out" / "steps.csv").read_text().splitlines()
-    assert "not recorded" not in answer.out
-    assert "0 episodes" not in answer.out, "the recorder was there before the policy began"
-    assert 30 <= int(told) == len(rows) - 1
-    columns = rows[0].split(",")
-    assert {"time", "action/FL_hip_joint", "replayed/action/FL_hip_joint"} <= {*columns}
-    assert "observation/joint_position[11]" in columns
-    assert (here / "out" / "replay.png").stat().st_size > 10_000
-    with Bag(here / "bag") as bag:
-        assert bag.topics["/go2/safety/state"] > 0
-        assert bag.topics["/go2/joint_command"] > 0
-    _says_that_nothing_can_be_replayed(command, here, go2_bundle)
-    answer = command("replay", "bag=bag", f"bundle={go2_bundle}", "out=bag/bag.mcap/out")
-    assert answer.code == 2
-    assert "cannot write the replay bag/bag.mcap/out: a part of the path is a file" in answer.err
-    _needs_no_ros(here, go2_bundle)
-    _refuses_another_policy(command, write_standing_policy(here / "b", by="x"))
+@pytest.fixture(scope="class")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("recorded")
 
 
-def _says_that_nothing_can_be_replayed(command: Any, here: Path, bundle: Path) -> None:
-    def without(topic: str, number: int, raw: bytes) -> bytes | None:
-        """Of all IMU samples one that nobody used."""
-        if topic != "imu/data":
-            return raw
-        return raw[:4] + bytes(8) + raw[12:] if number == 0 else None
-
-    edited(here / "bag", without)
-    answer = command("replay", "bag=edited", f"bundle={bundle}", "out=none")
-    assert answer.code == 1, answer
-    assert "steps used a message that was not recorded" in answer.out
-    assert "NOTHING could be compared: start the recorder before the policy" in answer.out
-    assert [path.name for path in (here / "none").iterdir()] == ["steps.csv"]
+@pytest.fixture(scope="class")
+def deployed(folder, go2_bundle, domain) -> list[str]:
+    """Lines of a deployment that recorded itself."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        main([
+            "deploy", f"bundle={go2_bundle}", f"patience={PATIENT}", f"domain={domain}",
+            "seconds=1.5", f"record={folder / 'bag'}",
+        ])  # fmt: skip
+    return said.getvalue().splitlines()
 
 
-def _refuses_another_policy(command: Any, other: Path) -> None:
-    answer = command("replay", "bag=bag", f"bundle={other}")
-    assert answer.code == 2
-    assert "is a recording of another policy: its bundle has the SHA-256" in answer.err
-    answer = command("replay", "bag=bag", f"bundle={other}", "force=true")
-    assert answer.code == 0
-
-
-def _needs_no_ros(here: Path, bundle: Path) -> None:
-    environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
-    arguments = [sys.executable, "-c", WITHOUT_ROS, str(here / "bag"), str(bundle)]
-    subprocess.run(arguments, check=True, env=environ)
+@pytest.fixture
+def again(command, deployed, folder) -> Callable[..., Any]:
+    """Replay the bag, or another one of the folder."""
+    del deployed
+    return lambda bundle, *more, bag="bag": command(
+        "replay", f"bag={folder / bag}", f"bundle={bundle}", *more
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_ends_the_bag_whole(recording, here, go2_bundle, domain, talking, number):
+class TestDeployment:
+    """A deployment from the command line that records itself, looked at from all sides."""
+
+    def test_policy_stands_the_robot_and_everything_ends(self, deployed, folder, domain):
+        told = deployed
+        assert told[0] == "robot process is up; arming"
+        assert any(line.startswith("policy  ") for line in told)
+        assert told[-1] == "stopping softly"
+        assert left_behind(domain) == []
+        with Bag(folder / "bag") as bag:
+            assert bag.topics["/go2/safety/state"] > 0
+            assert bag.topics["/go2/joint_command"] > 0
+
+    def test_it_is_replayed_to_the_last_bit(self, again, folder, go2_bundle):
+        answer = again(go2_bundle, f"out={folder / 'out'}")
+        assert answer.code == 0, answer
+        assert "the same: no difference above 1e-06" in answer.out
+        assert "largest difference of action: 0 in all 12" in answer.out
+        assert "not recorded" not in answer.out
+        assert "0 episodes" not in answer.out, "the recorder was there before the policy began"
+        rows = (folder / "out" / "steps.csv").read_text().splitlines()
+        assert 30 <= int(answer.out.split()[0]) == len(rows) - 1
+        columns = rows[0].split(",")
+        assert {"time", "action/FL_hip_joint", "replayed/action/FL_hip_joint"} <= {*columns}
+        assert "observation/joint_position[11]" in columns
+        assert (folder / "out" / "replay.png").stat().st_size > 10_000
+        answer = again(go2_bundle, f"out={folder / 'bag/bag.mcap/out'}")
+        assert answer.code == 2
+        assert "bag/bag.mcap/out: a part of the path is a file" in answer.err
+
+    def test_without_the_messages_that_were_used_nothing_is_compared(
+        self, again, folder, go2_bundle
+    ):
+        def without(topic: str, number: int, raw: bytes) -> bytes | None:
+            """Of all IMU samples one that nobody used."""
+            if topic != "imu/data":
+                return raw
+            return raw[:4] + bytes(8) + raw[12:] if number == 0 else None
+
+        edited(folder / "bag", without)
+        answer = again(go2_bundle, f"out={folder / 'none'}", bag="edited")
+        assert answer.code == 1, answer
+        assert "steps used a message that was not recorded" in answer.out
+        assert "NOTHING could be compared: start the recorder before the policy" in answer.out
+        assert [path.name for path in (folder / "none").iterdir()] == ["steps.csv"]
+
+    def test_replay_needs_no_ros_and_no_torch(self, deployed, folder, go2_bundle):
+        environ = clean_environ({"PYTHONPATH": os.pathsep.join(sys.path)})
+        arguments = [sys.executable, "-c", NO_ROS, str(folder / "bag"), str(go2_bundle)]
+        subprocess.run(arguments, check=True, env=environ)
+
+    def test_another_policy_is_refused_unless_it_is_forced(self, again, folder):
+        other = write_standing_policy(folder / "b", by="x")
+        answer = again(other)
+        assert answer.code == 2
+        assert "is a recording of another policy: its bundle has the SHA-256" in answer.err
+        assert again(other, "force=true").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.full) for n in ENDINGS[1:])],
+)
+def test_signal_ends_the_bag_whole(here, go2_bundle, domain, talking, number):
     said: list[str] = []
 
     def say(line: str) -> None:
@@ -137,11 +166,9 @@ def test_signal_ends_the_bag_whole(recording, here, go2_bundle, domain, talking,
         if "joint_states" in line and "recorded" not in line:
             os.kill(os.getpid(), number)
 
-    what = recording.Recording(
-        bundle=str(go2_bundle), namespace="/go2", domain=domain, folder=Path("bag")
-    )
+    what = Recording(bundle=str(go2_bundle), namespace="/go2", domain=domain, folder=Path("bag"))
     before = signal.getsignal(number)
-    recording.record(what, ended_by=[number], say=say)
+    record(what, ended_by=[number], say=say)
     assert signal.getsignal(number) is before
     assert said[-1].endswith("recorded into bag")
     with Bag(here / "bag") as bag:
@@ -150,26 +177,24 @@ def test_signal_ends_the_bag_whole(recording, here, go2_bundle, domain, talking,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_recorder_that_was_killed_leaves_a_bag_that_can_be_repaired(
     refused, here, go2_bundle, domain, talking
 ):
-    arguments = [f"bundle={go2_bundle}", f"domain={domain}", "out=bag"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "robot_rl.cli", "record", *arguments],
-        env=clean_environ(), stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    what = Recording(bundle=str(go2_bundle), namespace="/go2", domain=domain, folder=here / "bag")
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=run_recorder, args=(what,))
+    process.start()
     file = here / "bag" / "bag.mcap"
     try:
         sizes = {0}
         while len(sizes) < 5:  # handed over some times
-            assert process.poll() is None
+            assert process.is_alive()
             talking()
             sizes.add(file.stat().st_size if file.exists() else 0)
             time.sleep(0.01)
     finally:
         process.kill()
-        process.wait()
+        process.join()
     assert "did not end in order" in refused("replay", "bag=bag", f"bundle={go2_bundle}")
     saved = repair(here / "bag")
     assert not saved.torn
@@ -179,7 +204,6 @@ def test_recorder_that_was_killed_leaves_a_bag_that_can_be_repaired(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_recorder_whose_reader_has_gone_goes_on_and_ends_the_bag_whole(
     here, go2_bundle, domain, talking
 ):
@@ -235,7 +259,6 @@ def test_silence_leaves_no_bag(refused, here, go2_bundle, domain):
         ("replay", ["bag=x"], "which policy? bundle=runs/<run>/bundle"),
         ("replay", ["bag=x", "bundle=nowhere"], "nowhere is not a policy bundle"),
         ("replay", ["bag=x", "bundle=y", "mode=shadow"], "option 'mode' is unknown"),
-        ("deploy", ["bundle=x", "record=."], "record=. exists already; name a new folder"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(refused, here, script, arguments, told):
@@ -248,11 +271,3 @@ def test_folder_that_is_no_bag_is_refused_in_a_sentence(refused, here, go2_bundl
     assert "is not a bag: it has no metadata.yaml" in refused(
         "replay", "bag=.", f"bundle={go2_bundle}"
     )
-
-
-@pytest.mark.parametrize("script", ["record", "replay"])
-def test_help_fits_a_terminal(command, script):
-    answer = command(script, "--help")
-    assert answer.code == 0
-    assert f"usage: robot-rl {script}" in answer.out
-    assert max(map(len, answer.out.splitlines())) <= 100

@@ -1,12 +1,12 @@
 """`robot-rl runs` as a person uses it: what it prints, what it refuses, how it exits."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from robot_rl.cli.command_line import exit_with_sentence
 from robot_rl.cli.main import main
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import MetricLog
@@ -108,13 +108,12 @@ def test_what_cannot_be_done_is_one_sentence(script, root, capsys):
 
 
 def test_ctrl_c_and_defects_leave_as_they_should(script, capsys):
-    guard = importlib.import_module("robot_rl.cli.command_line").exit_with_sentence
     for error, code in ((ConfigError("no"), 2), (KeyboardInterrupt(), 130)):
-        with pytest.raises(SystemExit) as caught, guard():
+        with pytest.raises(SystemExit) as caught, exit_with_sentence():
             raise error
         assert caught.value.code == code
     assert capsys.readouterr().err == "error: no\ninterrupted\n"
-    with pytest.raises(ZeroDivisionError), guard():
+    with pytest.raises(ZeroDivisionError), exit_with_sentence():
         _ = 1 / 0
 
 

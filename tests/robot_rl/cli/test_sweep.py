@@ -11,16 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from configs.compose import compose
+from robot_rl.cli import sweep as launching
+from robot_rl.cli.run_lookup import held
+from robot_rl.cli.sweep_worker import Worker
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunState, find_runs
 from tests.robot_rl.cli.tiny_run import ROOT, TINY
 
 QUICK = (*TINY, "video=false")
-
-
-@pytest.fixture
-def launching(monkeypatch):
-    return import_module("robot_rl.cli.sweeping.launching")
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_a_wrong_sweep_is_a_sentence_and_trains_nothing(refused, here, overrides
     assert not find_runs("runs")
 
 
-def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, launching, monkeypatch):
+def test_a_launcher_that_is_not_installed_names_the_extra(refused, here, monkeypatch):
     monkeypatch.setitem(launching._PACKAGES, "elsewhere", "hydra-elsewhere-launcher")
     told = refused("train", "-m", "seed=0,1", "hydra/launcher=elsewhere")
     assert "hydra/launcher=elsewhere needs the package 'hydra-elsewhere-launcher'" in told
@@ -98,10 +97,9 @@ def test_one_run_is_trained_once_if_asked(train_only, here):
 
 
 @pytest.mark.slow
-def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here, launching):
+def test_the_same_run_asked_for_twice_at_once_is_trained_once(train_only, here):
     """Both looked for its folder before either had made one."""
-    compose = import_module("configs.compose").compose
-    with import_module("robot_rl.cli.run_lookup").held(compose(QUICK).config) as ours:
+    with held(compose(QUICK).config) as ours:
         assert ours
         answer = train_only(*QUICK, "once=true")
         assert (answer.code, "another process has begun" in answer.out) == (0, True)
@@ -135,15 +133,15 @@ def test_joblib_trains_several_at_once_and_one_fails_alone(command, here):
 
 
 @pytest.mark.slow
-def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
+def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here):
     """joblib kills its workers, and what runs below them, as soon as it is interrupted."""
     job = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('saved'))); "
     job += "print('ready', flush=True); time.sleep(60)"
     lines = (
         "import signal, sys",
         "from pathlib import Path",
-        "from robot_rl.cli.sweeping.launching import launch",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep import launch",
+        "from robot_rl.cli.sweep_worker import Worker",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
@@ -164,8 +162,8 @@ def test_ctrl_c_lets_jobs_save_before_their_workers_are_killed(here, launching):
 
 
 @pytest.mark.slow
-def test_submitit_places_jobs_and_one_fails_alone(here, launching):
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
+def test_submitit_places_jobs_and_one_fails_alone(here):
+    worker = Worker(
         commands=[
             [sys.executable, "-S", "-c", f"print('job', {n}); raise SystemExit({n})"]
             for n in (0, 3)
@@ -198,7 +196,7 @@ def worker_process(job: str, listener: str) -> "subprocess.Popen[bytes]":
         "from types import SimpleNamespace as Config",
         f"def listen(number, frame): {listener}",
         "signal.signal(signal.SIGUSR2, listen)",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         f"command = [{sys.executable!r}, '-S', '-c', {job!r}]",
         "worker = Worker(commands=[command], labels=['one'], logs=['log.txt'], folder='.')",
         "code = worker(Config(job=0))",
@@ -258,7 +256,7 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     lines = (
         "import sys",
         "from types import SimpleNamespace as Config",
-        "from robot_rl.cli.sweeping.worker import Worker",
+        "from robot_rl.cli.sweep_worker import Worker",
         "job = [sys.executable, '-S', '-c', 'import sys; print(sys.argv[1:])', 'once=false']",
         "Worker(commands=[job], labels=['one'], logs=['log.txt'], folder='.')(Config(job=0))",
     )
@@ -268,10 +266,8 @@ def test_a_job_that_its_queue_took_back_goes_on_with_the_run_that_it_has_begun(h
     assert (here / "log.txt").read_text() == "['once=false']\n['once=true']\n"
 
 
-def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, launching):
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
-        commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
-    )
+def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here):
+    worker = Worker(commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here))
     slurm = "hydra/launcher=submitit_slurm"
     with pytest.raises(ConfigError, match="expected at least 4 minutes"):
         launching.launch(worker, [slurm, "hydra.launcher.timeout_min=2"], here / "jobs")
@@ -284,9 +280,7 @@ def test_a_time_limit_that_leaves_no_time_before_the_warning_is_refused(here, la
         (["hydra/launcher=submitit_slurm", "hydra.launcher.max_num_timeout=2"], 2),
     ],
 )
-def test_slurm_queues_jobs_again_when_their_time_is_up(
-    here, launching, monkeypatch, wishes, expected
-):
+def test_slurm_queues_jobs_again_when_their_time_is_up(here, monkeypatch, wishes, expected):
     """What Hydra's launcher is made of; it is not asked to launch."""
     found = []
 
@@ -295,8 +289,6 @@ def test_slurm_queues_jobs_again_when_their_time_is_up(
         return SimpleNamespace(launch=lambda *_: None)
 
     monkeypatch.setattr(launching.Plugins, "instantiate_launcher", instantiate)
-    worker = import_module("robot_rl.cli.sweeping.worker").Worker(
-        commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here)
-    )
+    worker = Worker(commands=[["false"]], labels=["one"], logs=["log.txt"], folder=str(here))
     assert launching.launch(worker, wishes, here / "jobs") == ""
     assert found == [expected]

@@ -14,7 +14,10 @@ from configs.catalog import choices
 from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.test_bad_input import WITHOUT, shell
 from tests.robot_rl.cli.tiny_run import ROOT
-from tests.sim.viewing.shown import ROBOTS
+from tests.sim.rendering.shown import ROBOTS
+
+SHOWN = (("gates", "random"), ("reach", "zero"), ("velocity", "random"))
+"""A flight, an arm and a walk that are filmed by default."""
 
 
 def pictures(path: Path) -> list[np.ndarray]:
@@ -28,8 +31,14 @@ def test_every_task_has_a_line_in_the_table_of_robots():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gl")
-@pytest.mark.parametrize("agent", ["zero", "random"])
-@pytest.mark.parametrize("task", ROBOTS)
+@pytest.mark.parametrize(
+    ("task", "agent"),
+    [
+        pytest.param(task, agent, marks=() if (task, agent) in SHOWN else pytest.mark.full)
+        for task in ROBOTS
+        for agent in ("zero", "random")
+    ],
+)
 def test_every_task_is_filmed_with_agents_that_know_nothing(command, here, task, agent):
     answer = command(
         "view", f"task={task}", f"robot={ROBOTS[task]}", f"agent={agent}", "video=out/film.mp4",
@@ -92,7 +101,7 @@ def test_fields_of_the_run_are_printed(command):
         (["video=film.avi"], "video must end with .mp4, got 'film.avi'"),
         (["seconds=-1"], "seconds must be 0 or more"),
         (["starts=test"], "starts must be evaluation or training"),
-        (["env=gymnasium", "env.id=Pendulum-v1"], "worlds of env=gymnasium cannot be shown"),
+        (["env=gymnasium", "env.id=Pendulum-v1"], "envs of env=gymnasium cannot be shown"),
         (["task=reach", "robot=crazyflie"], "choose a task and a robot that go together"),
         (["agent=runs"], "is not a policy bundle"),
     ],

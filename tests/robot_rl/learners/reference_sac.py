@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
-from policies.mlp import Activation
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
+from policies.networks.mlp import Activation
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective
 from robot_rl.learners.sac import SAC, EntropyAt, SACConfig

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from policies.deterministic_actor import DeterministicActorConfig
-from policies.mlp import Activation
-from policies.q_ensemble import QEnsembleConfig
+from policies.networks.deterministic_actor import DeterministicActorConfig
+from policies.networks.mlp import Activation
+from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import ActorObjective

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.mlp import Activation
+from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.bases.cloned_mlp import ClonedMLPConfig
-from policies.bases.flow import FlowPolicyConfig
-from policies.gaussian_actor import GaussianActorConfig
-from policies.normal_actor import NormalActorConfig
-from policies.q_ensemble import QEnsembleConfig
-from policies.trunks.kinds import NetworkKind
-from policies.trunks.layers import UnitBatchNorm, constrained_layers
+from policies.networks.cloned_mlp import ClonedMLPConfig
+from policies.networks.deterministic_actor import NormalActorConfig
+from policies.networks.flow import FlowPolicyConfig
+from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.layers import UnitBatchNorm, constrained_layers
+from policies.networks.q_ensemble import QEnsembleConfig
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.cloning import BC, BCConfig, Flow, FlowConfig
 from robot_rl.learners.distill import Distill, DistillConfig

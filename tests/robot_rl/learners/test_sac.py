@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import LogStdBound
-from policies.mlp import Activation
+from policies.networks.gaussian_actor import LogStdBound
+from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.off_policy import ActorObjective

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch

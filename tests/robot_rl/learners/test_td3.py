@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError, ShapeError
 from robot_rl.learners.off_policy import ActorObjective
@@ -26,7 +26,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "actor climbs the smallest": {"actor_value": ActorObjective.min},
     "mean of five": {
-        "actor_value": ActorObjective.mean, "target_rule": TargetRule.mean, "critic": {"members": 5},
+        "actor_value": ActorObjective.mean, "target_rule": TargetRule.mean,
+        "critic": {"members": 5},
     },
     "own targets": {"target_rule": TargetRule.own},
     "online actor": {"target_actor": False},

@@ -184,3 +184,15 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() 
     # The row after the seam acts on what the reset showed.
     assert not torch.equal(batch.obs["actor"][row == 2][0], batch.next_obs["actor"][row == 0][0])
     assert made.statistics().keys() == {"rollout/invalid_steps"}  # what was cut short is none
+
+
+def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights() -> None:
+    world = LinearWorld(reward_names=("first", "second"))
+    env = ToyEnv(world, 2, reward_weights=lambda step: [3.0, 1.0 + max(0, step - 1)])
+    made, _ = collector(env, small_sac(env.spec))
+    made.start()
+    told = []
+    for _ in range(3):
+        made.collect()
+        told.append(made.statistics().get("rollout/reward_weight_change", 0.0))
+    assert told == [0.0, 0.0, 0.25]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.trunks.kinds import NetworkKind
+from policies.networks.trunks import NetworkKind
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec, Obs
 from robot_rl.core.learner import Learner

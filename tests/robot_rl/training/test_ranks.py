@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError, RankError
 from robot_rl.core.transition import Batch

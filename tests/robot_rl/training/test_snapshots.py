@@ -97,7 +97,6 @@ def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> N
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
     env = worlds()
     found = snapshot_resets(config, env.spec, env)
-    assert found is not None
     assert env.source is found
     assert (found.until, found.episode_steps) == (1000, 7)
     assert "2 states" in found.sentence

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, NonFiniteError
-from robot_rl.training.config import TrainerConfig
+from robot_rl.training.config import StartConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import share_of_time
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
@@ -282,3 +282,22 @@ def test_shares_of_wall_time_leave_saving_to_nobody(
     assert share is not None
     # The last save is after the last record; so is no collecting.
     assert share * loop.records[-1]["seconds"] == pytest.approx(spent["collect"], rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, ""),
+        ({"total_steps": 39}, "total_steps=39 is below training.random_steps=40"),
+        ({"total_steps": 39, "updates_per_step": 0}, ""),
+        (
+            {"total_steps": 9, "warm_up_steps": 10, "start": StartConfig(run="x")},
+            "total_steps=9 is below training.warm_up_steps=10",
+        ),
+    ],
+)
+def test_a_run_that_ends_before_its_first_update_says_so(settings: Any, said: str) -> None:
+    """It finished, and its policy was as drawn."""
+    unlearned = TrainerConfig(**{**SETTINGS, **settings}).unlearned
+    assert said in unlearned
+    assert bool(said) == bool(unlearned)

@@ -8,8 +8,7 @@ import pytest
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import JointSpec, RobotSpec
-from sim.motions.clip import Clip, checked
-from sim.motions.clip_files import load_clip, save_clip
+from sim.motions.clip import Clip, checked, load_clip, save_clip
 
 ROBOT = RobotSpec(
     name="biped",

@@ -12,11 +12,18 @@ import torch
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from sim.motions.clip import Clip
-from sim.motions.reference import MotionConfig, Reference, make_reference, repeated, resampled
-from sim.motions.scripted import Script, ScriptConfig
+from sim.motions.reference import (
+    MotionConfig,
+    Reference,
+    Script,
+    ScriptConfig,
+    make_reference,
+    repeated,
+    resampled,
+)
 from sim.physics.kinematics import Mechanism
 from sim.robots.joint_simulation import MujocoSimulation
-from tests.sim.viewing.shown import worlds
+from tests.sim.rendering.shown import worlds
 
 
 def line(frames: int = 11, *, turn: float = 0.0) -> Clip:

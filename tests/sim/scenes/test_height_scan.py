@@ -8,8 +8,7 @@ import torch
 from robot_rl.core import quaternion
 from robot_rl.core.robot_state import RobotState
 from sim.scenes.height_scan import HeightScan, scan_points
-from sim.scenes.terrain import ScanConfig, Terrain, TerrainConfig
-from sim.scenes.terrain_tiles import TileLimits
+from sim.scenes.terrain import ScanConfig, Terrain, TerrainConfig, TileLimits
 
 CPU = torch.device("cpu")
 HILL = TerrainConfig(

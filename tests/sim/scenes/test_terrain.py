@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
-from sim.scenes.terrain import Terrain, TerrainConfig
-from sim.scenes.terrain_tiles import KINDS, TileLimits
+from sim.scenes.terrain import KINDS, Terrain, TerrainConfig, TileLimits
 
 CPU = torch.device("cpu")
 

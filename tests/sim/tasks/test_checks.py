@@ -1,19 +1,31 @@
-"""The checks that the configs of all tasks share, seen through the configs."""
+"""Shapes of reward terms, by hand."""
 
 from typing import Any
 
 import pytest
+import torch
 
 from robot_rl.core.errors import ConfigError
 from sim.tasks.arms.lift import LiftConfig
 from sim.tasks.arms.reach import ReachConfig
-from sim.tasks.flights.curves import CurveConfig
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.hover import HoverConfig
-from sim.tasks.flights.tracking import TrackingConfig
+from sim.tasks.flights.tracking import CurveConfig, TrackingConfig
 from sim.tasks.legs.gait import GaitConfig
 from sim.tasks.legs.stand_up import StandUpConfig
 from sim.tasks.legs.velocity import VelocityConfig
+from sim.tasks.record import closeness, square_sum
+
+
+def test_closeness_is_one_half_at_the_half_distance_and_does_not_ask_for_the_side() -> None:
+    near = closeness(torch.tensor([0.0, 0.05, 0.1, -0.1]), 0.05)
+    torch.testing.assert_close(near, torch.tensor([1.0, 0.5, 0.2, 0.2]))
+
+
+def test_squares_are_summed_along_the_last_axis() -> None:
+    values = torch.tensor([[[1.0, -2.0], [0.0, 3.0]]])
+    torch.testing.assert_close(square_sum(values), torch.tensor([[5.0, 9.0]]))
+
 
 TASKS = (HoverConfig, LiftConfig, ReachConfig, StandUpConfig, TrackingConfig, VelocityConfig)
 

@@ -12,6 +12,7 @@ from robot_rl.training.reporting.curves import (
     plot_comparison,
     plot_run,
     series,
+    weight_moves,
 )
 
 
@@ -91,3 +92,17 @@ def test_an_unwritable_picture_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write the picture"):
         plot_run(run(1.0), tmp_path / "file" / "run.png", title="a run")
+
+
+def test_a_curve_is_shaded_where_a_curriculum_moves_the_reward_weights(tmp_path):
+    """Returns fell where the ramp of hover moved weights, and nothing said so."""
+    changes = [None, None, 0.1, 0.2, 0.2, 0.3]
+    records = [
+        {"step": 100 * (i + 1), "seconds": i, "rollout/return": 1.0}
+        | ({} if change is None else {"rollout/reward_weight_change": change})
+        for i, change in enumerate(changes)
+    ]
+    assert weight_moves(records) == [(200, 400), (500, 600)]
+    assert weight_moves(run(1.0)) == []
+    plot_run(records, tmp_path / "run.png", title="a run")
+    assert is_drawn(tmp_path / "run.png")

@@ -169,3 +169,18 @@ def test_wrong_use_is_refused(folder):
         CheckpointStore(folder, keep_last=0)
     with pytest.raises(ValueError, match="read-only"):
         CheckpointStore(folder, read_only=True).save(1, {})
+
+
+def test_a_finished_run_keeps_one_replay_and_goes_on_from_it(tmp_path, folder):
+    """A folder of hover took 527 MB: three replays, of which one is ever resumed."""
+    segments = SegmentStore(tmp_path / "replay")
+    store = CheckpointStore(folder, keep_last=2, segments=segments)
+    for i in range(3):  # rings that share nothing
+        entry = segments.write(f"s{i}", {"x": torch.full((4,), i)})
+        store.save(i, {"replay": {"segments": [entry]}}, score=-i)
+    assert len(list(segments.folder.iterdir())) == 2
+    assert store.keep_one_replay() > 0
+    assert [path.name[:2] for path in segments.folder.iterdir()] == ["s2"]
+    found = store.load()
+    assert int(segments.read(found.state["replay"]["segments"][0])["x"][0]) == found.step == 2
+    assert store.load("best").step == 0

@@ -11,7 +11,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.robot_state import RobotState
-from sim.experts.peg import PegExpert
+from sim.experts.arms import PegExpert
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
 from tests.sim.arms import panda
 from tests.sim.hands import hand_worlds

@@ -18,8 +18,8 @@ from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
 from sim.physics.engine import PhysicsEngine
 from sim.robots.joint_robot import JointRandomization
-from sim.scenes.clutter.corridor import FieldConfig, FieldPoint
-from sim.scenes.clutter.field import FIELD, FORCES, POINTS, WAY, mirror_clutter
+from sim.scenes.corridor import FieldConfig, FieldPoint
+from sim.scenes.potential_field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig
 from sim.scenes.terrain import TerrainConfig
 from sim.task import InitialState, StepOutcome

@@ -1,1 +1,0 @@
-"""Base policies, learned from demonstrations; those that plan give chunks of actions."""

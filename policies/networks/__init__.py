@@ -1,0 +1,1 @@
+"""Networks of the learners: actors, critics, and policies that plan or correct."""

@@ -1,0 +1,348 @@
+"""A frozen base policy: bundles or ONNX files as black boxes, one or several mixed by weights.
+
+They run in onnxruntime on the CPU, as they would on a robot; nothing of them is trained.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from policies.bundle import bundle_digest, read_bundle
+from policies.networks.residual import ResidualActor
+from policies.runner import PolicySpec, open_network
+from robot_rl.core.base_action import BASE_ACTION
+from robot_rl.core.env import EnvSpec, Obs
+from robot_rl.core.episodic import ChunkQueue
+from robot_rl.core.errors import BundleError, ConfigError, MissingExtraError, SpecMismatchError
+from robot_rl.core.observation import TermConfig
+
+_FLOATS = "tensor(float)"
+"""float32, as onnxruntime calls it."""
+
+
+@dataclass(kw_only=True)
+class FrozenBaseConfig:
+    """Policies, and their mixture."""
+
+    paths: list[str] = field(default_factory=list[str])
+    """Folders of bundles, or ONNX files: `actor (N, D)` -> `action (N, A)`, or chunks (N, H, A)."""
+    weights: list[float] = field(default_factory=list[float])
+    """Of the actions of several: above 0, divided by their sum; empty weighs all alike."""
+    replan_interval: int = 0
+    """Actions of a chunk that are done before the next; 0 takes the bundle's own, of an ONNX file
+    all of the chunk."""
+
+    def __post_init__(self) -> None:
+        """Refuse mixtures that are none."""
+        if self.weights and len(self.weights) != len(self.paths):
+            raise ConfigError(
+                f"learner.base.weights has {len(self.weights)} entries for {len(self.paths)} "
+                "policies of learner.base.paths; expected one for each, or none"
+            )
+        if not all(weight > 0 for weight in self.weights):
+            raise ConfigError(f"learner.base.weights must all be above 0, got {self.weights}")
+        if self.replan_interval < 0:
+            raise ConfigError(
+                f"learner.base.replan_interval must be >= 0, got {self.replan_interval}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenPolicy:
+    """One of them."""
+
+    path: Path
+    digest: str
+    """SHA-256 of all of it."""
+    onnx: bytes
+    """The network: `actor` -> `action`."""
+    chunk_length: int
+    """H."""
+    replan_interval: int
+    """Actions that are done before the network runs again."""
+    weight: float
+    """Share of its action in the base's."""
+
+
+class FrozenBase:
+    """Policies at work in N worlds; a `BasePolicy`."""
+
+    def __init__(self, policies: Sequence[FrozenPolicy], count: int, action_size: int) -> None:
+        """Begin without plans.
+
+        Args:
+            policies: From `read_base`.
+            count: N, worlds.
+            action_size: A.
+        """
+        self.policies = list(policies)
+        self.count = count
+        """N."""
+        self._size = action_size
+        self._networks = [open_network(one.onnx) for one in policies]
+        zeros = torch.zeros(count, action_size)
+        self._queues = [ChunkQueue(zeros, p.chunk_length, p.replan_interval) for p in policies]
+        self._all = torch.ones(count, dtype=torch.bool)
+
+    def of(self, count: int) -> "FrozenBase":
+        """The same policies for another number of worlds."""
+        return FrozenBase(self.policies, count, self._size)
+
+    def next(self, obs: Obs) -> Tensor:
+        """Action of all worlds for their next step, (N, A), in [-1, 1]; the plans go on by it."""
+        return self._advance(self._all, obs)
+
+    def restart(self, mask: Tensor, obs: Obs) -> Tensor:
+        """First action of new episodes in the masked worlds; the others' rows mean nothing."""
+        self.forget(mask)
+        return self._advance(mask.cpu(), obs)
+
+    def forget(self, mask: Tensor) -> None:
+        """Throw the plans of the masked worlds away."""
+        for queue in self._queues:
+            queue.reset(mask.cpu())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plans, and which policies these are."""
+        return {
+            "digests": [one.digest for one in self.policies],
+            "queues": {str(i): queue.state_dict() for i, queue in enumerate(self._queues)},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`.
+
+        Raises:
+            SpecMismatchError: It is of other policies.
+        """
+        own = [one.digest for one in self.policies]
+        if list(state["digests"]) != own:
+            raise SpecMismatchError(
+                "the base policies are not those that the run began with: "
+                f"{[d[:12] for d in own]} in {[str(one.path) for one in self.policies]}, expected "
+                f"{[d[:12] for d in state['digests']]}; put the old ones back, or begin a new run"
+            )
+        for i, queue in enumerate(self._queues):
+            queue.load_state_dict(state["queues"][str(i)])
+
+    def _advance(self, rows: Tensor, obs: Obs) -> Tensor:
+        """The next action of these worlds' plans, which alone go on."""
+        seen = obs["actor"]
+        if not bool(rows.any()):
+            return torch.zeros(len(rows), self._size, device=seen.device)
+        total: Tensor | float = 0.0
+        actor: np.ndarray | None = None
+        for one, network, queue in zip(self.policies, self._networks, self._queues, strict=True):
+            due = queue.due & rows
+            if bool(due.any()):
+                if actor is None:
+                    actor = seen.cpu().numpy()
+                chunk = torch.from_numpy(network.run(["action"], {"actor": actor})[0])
+                queue.put(chunk if chunk.ndim == 3 else chunk[:, None], due)
+            total = total + one.weight * queue.take(rows)
+        assert isinstance(total, Tensor)
+        return total.clamp(-1.0, 1.0).to(seen.device)
+
+
+def read_base(
+    config: FrozenBaseConfig, spec: EnvSpec, terms: Sequence[TermConfig] | None
+) -> list[FrozenPolicy]:
+    """Read and check base policies.
+
+    Args:
+        config: Which.
+        spec: Of the worlds in which they act.
+        terms: What the worlds' group `actor` is made of, where that is known.
+
+    Raises:
+        BundleError: One is damaged, recurs, or is an ensemble of chunks.
+        ConfigError: None is named, or one is not there.
+        SpecMismatchError: One observes or does something else, or is for another robot.
+    """
+    if not config.paths:
+        raise ConfigError(
+            "a residual learner corrects a base policy, and none was named; expected "
+            'learner.base.paths=[<folder of a bundle>] (see "Prior data")'
+        )
+    weights = config.weights or [1.0] * len(config.paths)
+    return [
+        _read(Path(path), weight / sum(weights), config.replan_interval, spec, terms)
+        for path, weight in zip(config.paths, weights, strict=True)
+    ]
+
+
+def _read(
+    path: Path, weight: float, interval: int, spec: EnvSpec, terms: Sequence[TermConfig] | None
+) -> FrozenPolicy:
+    if path.is_file():
+        onnx, told, digest = path.read_bytes(), None, hashlib.sha256(path.read_bytes()).hexdigest()
+    elif path.is_dir():
+        told, _ = read_bundle(path, verify=True)
+        onnx, digest = (path / "policy.onnx").read_bytes(), bundle_digest(path)
+        _check_bundle(path, told, spec, terms)
+    else:
+        raise ConfigError(
+            f"learner.base.paths: there is no '{path}'; give the folder of a bundle, or an ONNX "
+            "file"
+        )
+    length = _chunk_length(path, onnx, spec)
+    if find_spec("onnx") is None:
+        raise MissingExtraError("onnx", "train", "a residual over a base policy")
+    from policies.joined_graph import in_our_operations
+
+    onnx = in_our_operations(onnx, f"the base {path}")
+    own = min(length, interval) if interval else length
+    if told is not None and not interval:
+        own = told.replan_interval
+    return FrozenPolicy(
+        path=path, digest=digest, onnx=onnx, chunk_length=length, replan_interval=own,
+        weight=weight,
+    )  # fmt: skip
+
+
+def _check_bundle(
+    path: Path, told: PolicySpec, spec: EnvSpec, terms: Sequence[TermConfig] | None
+) -> None:
+    if spec.robot is not None:
+        told.robot.check_compatible(spec.robot)
+    if abs(told.control_dt - spec.control_dt) > 1e-6 * spec.control_dt:
+        raise SpecMismatchError(
+            f"the base {path} acts every {told.control_dt:g} s, and these worlds every "
+            f"{spec.control_dt:g} s; expected the same"
+        )
+    if terms is not None and list(terms) != told.terms:
+        raise SpecMismatchError(
+            f"the base {path} observes {[one.term for one in told.terms]}, and these worlds give "
+            f"{[one.term for one in terms]}; expected the same terms with the same scales and "
+            "histories"
+        )
+    if told.initial_state or told.ensemble_decay is not None:
+        what = "a recurrent state" if told.initial_state else "an ensemble of chunks"
+        raise BundleError(
+            f"the base {path} has {what}, which cannot go into the bundle of a residual; expected "
+            "a policy that gives actions or chunks"
+        )
+
+
+def _chunk_length(path: Path, onnx: bytes, spec: EnvSpec) -> int:
+    """H of a network, after looking at what it takes and gives."""
+    try:
+        network = open_network(onnx)
+    except Exception as error:  # onnxruntime's own kinds have no common parent
+        raise BundleError(f"the base {path} is no ONNX network: {error}") from error
+    takes = {one.name: one.shape for one in network.get_inputs()}
+    gives = {one.name: one.shape for one in network.get_outputs()}
+    width, size = spec.groups["actor"].shape[0], spec.action_size
+    fits = (
+        list(takes) == ["actor"] and "action" in gives
+        and takes["actor"][1:] == [width] and len(gives["action"]) in (2, 3)
+        and gives["action"][-1] == size and all(isinstance(n, int) for n in gives["action"][1:])
+        and not isinstance(takes["actor"][0], int) and network.get_inputs()[0].type == _FLOATS
+    )  # fmt: skip
+    if not fits:
+        raise SpecMismatchError(
+            f"the base {path} takes {takes} of {[one.type for one in network.get_inputs()]} and "
+            f"gives {gives}; expected actor (N, {width}) -> action (N, {size}), or chunks "
+            f"(N, H, {size}), in {_FLOATS} and for any number N of worlds"
+        )
+    try:
+        action = np.asarray(network.run(["action"], {"actor": np.zeros((2, width), np.float32)})[0])
+    except Exception as error:
+        raise BundleError(f"the base {path} cannot act for two worlds at once: {error}") from error
+    if action.shape[0] != 2 or not np.isfinite(action).all():
+        raise BundleError(
+            f"the base {path} gave {action.tolist()} for two observations of zeros; expected an "
+            "action for each, in finite numbers"
+        )
+    return gives["action"][1] if len(gives["action"]) == 3 else 1
+
+
+class CorrectedPolicy(nn.Module):
+    """Observations without base actions -> executed actions; its base plans, so it is episodic."""
+
+    def __init__(self, actor: ResidualActor, base: FrozenBase) -> None:
+        """Join the parts.
+
+        Args:
+            actor: The residual.
+            base: For as many worlds as it will be asked about.
+        """
+        super().__init__()
+        self.actor = actor
+        self.base = base
+        self._starting: Tensor | None = None
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Actions, (N, A), in [-1, 1]; each call is the next step of all worlds."""
+        count = obs["actor"].shape[0]
+        if count != self.base.count:
+            self.base = self.base.of(count)
+            self._starting = None
+        fresh = self._starting
+        if fresh is None:
+            fresh = torch.ones(count, dtype=torch.bool, device=obs["actor"].device)
+        self._starting = torch.zeros_like(fresh)
+        self.base.forget(fresh)
+        return self.actor({**obs, BASE_ACTION: self.base.next(obs)})
+
+    def begin(self, mask: Tensor) -> None:
+        """Episodes start in the masked worlds, (N,) bool."""
+        if self._starting is not None and self._starting.shape == mask.shape:
+            self._starting = self._starting | mask.to(self._starting.device)
+
+
+class CorrectedGraph(nn.Module):
+    """The part of a `CorrectedPolicy` that torch exports: everything but the base's networks.
+
+    The plans are its recurrent state: of each policy of the base a chunk (H * A numbers) and how
+    many of its actions are done (1).
+    """
+
+    def __init__(self, actor: ResidualActor, policies: list[FrozenPolicy]) -> None:
+        """Join the parts."""
+        super().__init__()
+        self.actor = actor
+        self.policies = policies
+        self._size = actor.action_size
+
+    @property
+    def initial_state(self) -> list[float]:
+        """All plans are done at an episode's start."""
+        state: list[float] = []
+        for one in self.policies:
+            state += [0.0] * (one.chunk_length * self._size) + [float(one.replan_interval)]
+        return state
+
+    def forward(self, obs: Obs, state: Tensor, *chunks: Tensor) -> tuple[Tensor, Tensor]:
+        """Executed action (N, A) and the next state, from what the base's networks gave.
+
+        Args:
+            obs: The group `actor`, (N, D).
+            state: (N, S).
+            chunks: Of each policy of the base, (N, H, A), or (N, A) where H is 1.
+        """
+        base, after, start = 0.0, [], 0
+        for one, chunk in zip(self.policies, chunks, strict=True):
+            width = one.chunk_length * self._size
+            plan, done = (
+                state[:, start : start + width],
+                state[:, start + width : start + width + 1],
+            )
+            start += width + 1
+            due = done >= one.replan_interval
+            plan = torch.where(due, chunk.reshape(-1, width), plan)
+            done = torch.where(due, torch.zeros_like(done), done)
+            steps = plan.reshape(-1, one.chunk_length, self._size)
+            index = done.long().clamp(0, one.chunk_length - 1)[:, :, None].expand(-1, 1, self._size)
+            base = base + one.weight * steps.gather(1, index)[:, 0]
+            after += [plan, done + 1.0]
+        assert isinstance(base, Tensor)
+        action = self.actor({**obs, BASE_ACTION: base.clamp(-1.0, 1.0)})
+        return action, torch.cat(after, dim=-1)

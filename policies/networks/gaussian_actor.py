@@ -1,0 +1,219 @@
+"""Squashed Gaussian actor (Haarnoja et al. 2018b): tanh of a normal, normaliser inside.
+
+Samples of tanh(normal) and their log-probability are one node of the graph, written out with its
+gradient: on a CPU every small operation of a graph costs more in bookkeeping
+than in arithmetic, and here are twenty of them in each direction.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from policies.networks.history import (
+    EncoderConfig,
+    check_groups,
+    latent_of,
+    make_actor_network,
+    read_groups,
+)
+from policies.networks.layers import constrained_layers
+from policies.networks.mlp import Activation, Initialization, initialize, zero_last
+from policies.networks.normalizer import make_normalizer
+from policies.networks.trunks import NetworkKind, check_shape
+from robot_rl.core.env import Obs, TermSpec
+from robot_rl.core.errors import ConfigError
+
+
+class LogStdBound(Enum):
+    """Function that keeps the log standard deviation within its bounds."""
+
+    clamp = "clamp"
+    tanh = "tanh"
+
+
+@dataclass(kw_only=True)
+class GaussianActorConfig:
+    """Shape of the actor."""
+
+    groups: list[str] = field(default_factory=lambda: ["actor"])
+    """Observation groups that are seen, side by side; with one that a robot does not have, such as
+    `critic`, the policy is a teacher in simulation only."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """Encoder between past frames and the network."""
+    kind: NetworkKind = NetworkKind.mlp
+    """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
+    blocks)."""
+    hidden: list[int] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers of an mlp."""
+    activation: Activation = Activation.relu
+    """Nonlinearity of the hidden layers of an mlp."""
+    layer_norm: bool = False
+    """Layer norm before every activation of an mlp."""
+    width: int = 128
+    """Width of the stream of the other kinds."""
+    blocks: int = 2
+    """Residual blocks of the other kinds."""
+    log_std_min: float = -5.0
+    """Lower bound of the log standard deviation before squashing."""
+    log_std_max: float = 2.0
+    """Upper bound of the log standard deviation before squashing."""
+    log_std_bound: LogStdBound = LogStdBound.clamp
+    """`clamp`, or a smooth `tanh` between the bounds."""
+    normalize: bool = True
+    """Normalise observations by running statistics."""
+    initialization: Initialization = Initialization.torch
+    """Weights of an mlp in the beginning."""
+    zero_head: bool = False
+    """Let an mlp begin with mean 0 and one spread everywhere: its logarithm is 0, or the middle of
+    its bounds with `tanh`."""
+
+    def __post_init__(self) -> None:
+        """Refuse networks that cannot be built."""
+        check_shape(self, "actor")
+        check_groups(self.groups)
+        if self.zero_head and self.kind is not NetworkKind.mlp:
+            raise ConfigError(
+                f"actor.zero_head true is for an mlp; actor.kind {self.kind.value} draws its "
+                "weights in its own way"
+            )
+        if self.log_std_min >= self.log_std_max:
+            raise ConfigError(
+                f"actor.log_std_min {self.log_std_min} must lie below "
+                f"log_std_max {self.log_std_max}"
+            )
+
+
+class GaussianActor(nn.Module):
+    """Hands out samples with log-probabilities, and the mode."""
+
+    def __init__(
+        self, config: GaussianActorConfig, obs_size: int, action_size: int, *,
+        terms: Sequence[TermSpec] = (), estimated: int = 0,
+    ) -> None:  # fmt: skip
+        """Build the network.
+
+        Args:
+            config: Shape of the network.
+            obs_size: D, width of the groups that are seen.
+            action_size: A.
+            terms: What these groups consist of, where the network must know it.
+            estimated: Width of what `encoder.estimate` names.
+        """
+        super().__init__()
+        self.config = config
+        self.groups = tuple(config.groups)
+        """Observation groups that are seen."""
+        self.action_size = action_size
+        self.normalizer = make_normalizer(obs_size, wanted=config.normalize)
+        self.network = make_actor_network(config, obs_size, 2 * action_size, terms, estimated)
+        self._constrained = constrained_layers(self.network)
+        initialize(self.network, config.initialization, heads=2)
+        if config.zero_head:
+            zero_last(self.network)
+
+    def forward(self, obs: Obs) -> Tensor:
+        """Mode of the policy, (N, A), in [-1, 1]: what is evaluated and deployed."""
+        mean = self.network(self.normalized(obs))[..., : self.action_size]
+        return torch.tanh(mean.float())  # bf16 would leave steps of 0.004 near the bounds
+
+    def sample(self, obs: Obs, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Draw an action with the reparametrisation trick.
+
+        Returns:
+            Action (N, A) in [-1, 1] and its log-probability (N,).
+        """
+        mean, log_std = self.moments(obs)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return squashed_normal(mean, log_std, noise)
+
+    def explore(self, obs: Obs, generator: torch.Generator | None = None) -> Tensor:
+        """Draw an action only, (N, A), in [-1, 1]."""
+        rows = obs[self.groups[0]]
+        shape = (*rows.shape[:-1], self.action_size)
+        return self.displace(obs, torch.randn(shape, generator=generator, device=rows.device))
+
+    def displace(self, obs: Obs, noise: Tensor) -> Tensor:
+        """The action for given normals (N, A): for noise that lasts over several steps."""
+        mean, log_std = self.moments(obs)
+        return torch.addcmul(mean, noise, log_std.exp()).tanh_()
+
+    def normalized(self, obs: Obs) -> Tensor:
+        """Input of the network, (N, D)."""
+        return self.normalizer(read_groups(obs, self.groups))
+
+    def latent(self, obs: Obs) -> Tensor:
+        """Latent of the past, (N, L), its estimates first.
+
+        Raises:
+            ConfigError: The actor has no encoder.
+        """
+        return latent_of(self.network, self.normalized(obs))
+
+    def update_statistics(self, obs: Obs) -> None:
+        """Take the groups that are seen, (N, ...), into the normaliser."""
+        self.normalizer.update(read_groups(obs, self.groups))
+
+    def constrain(self) -> None:
+        """Bring constrained weights back to their norm after a step of the optimiser."""
+        for layer in self._constrained:
+            layer.project()
+
+    def moments(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        """Mean and log standard deviation before squashing, (N, A) each."""
+        output = self.network(self.normalized(obs))
+        mean, log_std = output.float().chunk(2, dim=-1)  # bf16 is too coarse for densities
+        low, high = self.config.log_std_min, self.config.log_std_max
+        if self.config.log_std_bound is LogStdBound.tanh:
+            return mean, low + 0.5 * (high - low) * (torch.tanh(log_std) + 1)
+        # A clamp whose gradient is one operation in place of six.
+        return mean, nn.functional.hardtanh(log_std, low, high)
+
+
+_CONSTANT = 0.5 * math.log(2 * math.pi) + 2 * math.log(2)
+"""Of one entry: from the normal, and from the logarithm of the squashing's slope."""
+
+
+def squashed_normal(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Action tanh(u) of u = mean + noise * std, and its log-probability.
+
+    Args:
+        mean: Of the normal, (N, A).
+        log_std: Logarithm of its standard deviation, (N, A).
+        noise: Standard normals, (N, A); gets no gradient.
+
+    Returns:
+        Action (N, A) in [-1, 1] and log-probability (N,). The log-determinant of the squashing is
+        exact: log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)).
+    """
+    return _SquashedNormal.apply(mean, log_std, noise)  # pyright: ignore[reportReturnType]  untyped
+
+
+class _SquashedNormal(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, log_std: Tensor, noise: Tensor
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        std = log_std.exp()
+        u = torch.addcmul(mean, noise, std)  # (N, A)
+        action = torch.tanh(u)
+        squash = u + torch.nn.functional.softplus(-2 * u)
+        parts = torch.addcmul(2 * squash - log_std, noise, noise, value=-0.5)
+        ctx.save_for_backward(action, noise, std)
+        return action, parts.sum(-1) - _CONSTANT * noise.shape[-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides names
+        ctx: Any, of_action: Tensor, of_log_prob: Tensor
+    ) -> tuple[Tensor, Tensor, None]:
+        action, noise, std = ctx.saved_tensors
+        of_each = of_log_prob.unsqueeze(-1)
+        # d log_prob / du = 2 tanh(u): the farther out, the denser lie the actions.
+        of_u = torch.addcmul(of_action * (1 - action * action), of_each, action, value=2)
+        return of_u, torch.addcmul(-of_each, of_u, noise * std), None

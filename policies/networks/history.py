@@ -1,0 +1,319 @@
+"""Networks that look back: a window of past frames becomes a latent beside the present frame.
+
+A term of width w and H frames takes H * w consecutive columns, oldest frame first
+(`robot_rl/core/observation.py`): frame t of all encoded terms together is one row of the window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain, pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from policies.networks.mlp import ACTIVATIONS, Activation, mlp
+from policies.networks.trunks import NetworkShape, make_network
+from robot_rl.core.env import Obs, TermSpec
+from robot_rl.core.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns by their part."""
+
+    present: list[int]
+    """Newest frame of every term, in order; encoded terms of a single frame are not in it."""
+    window: list[list[int]]
+    """Columns of each frame that is encoded, oldest first, all of equal width; empty for none."""
+
+
+def find_columns(
+    terms: Sequence[TermSpec], *, frames: int, encoded: Sequence[str] | None
+) -> Columns:
+    """Divide an observation.
+
+    Args:
+        terms: What it consists of, in order.
+        frames: Newest frames of every term that are looked at; 0 looks at all.
+        encoded: Terms that are encoded; an empty list takes those with several frames, None none:
+            then all frames that are looked at are the present.
+
+    Raises:
+        ConfigError: Terms are unknown, have too few frames, or different numbers of them.
+    """
+    starts = [sum(term.size for term in terms[:i]) for i in range(len(terms))]
+    for term in terms:
+        if frames > term.history > 1:
+            raise ConfigError(
+                f"actor.encoder.frames {frames} asks for more than term '{term.name}' has, "
+                f"{term.history}; raise its history in the task"
+            )
+
+    def columns(index: int, kept: int) -> list[list[int]]:
+        term, end = terms[index], starts[index] + terms[index].size
+        firsts = range(end - kept * term.width, end, term.width)
+        return [list(range(first, first + term.width)) for first in firsts]
+
+    looked = [min(term.history, frames) if frames else term.history for term in terms]
+    if encoded is None:
+        seen = [columns(i, looked[i]) for i in range(len(terms))]
+        return Columns([c for frame in seen for row in frame for c in row], [])
+    picked = _picked(terms, looked, encoded)
+    count = {looked[i] for i in picked}
+    if len(count) > 1:
+        told = ", ".join(f"{terms[i].name} {looked[i]}" for i in picked)
+        raise ConfigError(
+            f"actor.encoder needs terms with the same number of frames, got {told}; give them one "
+            "history in the task, or actor.encoder.frames that all of them have"
+        )
+    left = [i for i in range(len(terms)) if i not in picked or looked[i] > 1]
+    present = [c for i in left for c in columns(i, 1)[0]]
+    frames_of = [columns(i, looked[i]) for i in picked]
+    return Columns(present, [list(chain(*row)) for row in zip(*frames_of, strict=True)])
+
+
+def _picked(terms: Sequence[TermSpec], looked: Sequence[int], encoded: Sequence[str]) -> list[int]:
+    """Positions of the encoded terms."""
+    names = [term.name for term in terms]
+    for name in encoded:
+        if name not in names:
+            raise ConfigError(unknown_name("term of actor.encoder.terms", name, names))
+    if not encoded:
+        picked = [i for i, count in enumerate(looked) if count > 1]
+        if not picked:
+            raise ConfigError(
+                "actor.encoder needs a history: no term of the actor's groups has more than one "
+                f"frame that is looked at (terms: {', '.join(names)}); give terms a history in the "
+                "task, or name what is encoded in actor.encoder.terms"
+            )
+        return picked
+    return [i for i, name in enumerate(names) if name in encoded]
+
+
+_KERNEL, _STRIDE = 4, 2
+"""Frames that a convolution joins, and frames between two of its places."""
+
+
+class EncoderKind(Enum):
+    """Shape of an encoder."""
+
+    none = "none"
+    """Nothing is encoded: the network sees all frames that it looks at."""
+    mlp = "mlp"
+    """A perceptron over all frames, as in DreamWaQ (Nahrendra et al. 2023, arXiv:2301.10602)."""
+    conv = "conv"
+    """Each layer joins four frames and moves on by two; RMA (Kumar et al. 2021, arXiv:2107.04034)
+    has longer windows and larger kernels."""
+
+
+@dataclass(kw_only=True)
+class EncoderConfig:
+    """Encoder between past frames and the actor's network (docs/history.md)."""
+
+    kind: EncoderKind = EncoderKind.none
+    """none, mlp, or conv: convolutions over time."""
+    terms: list[str] = field(default_factory=list)
+    """Terms that are encoded; empty takes those with a history."""
+    frames: int = 0
+    """Newest frames that are looked at, also without an encoder; 0 looks at all there are."""
+    hidden: list[int] = field(default_factory=lambda: [64, 32])
+    """Widths of the hidden layers, or channels of the convolutions."""
+    activation: Activation = Activation.elu
+    """Nonlinearity of its layers."""
+    latent: int = 16
+    """Width of what it hands on, beside the estimates."""
+    estimate: list[str] = field(default_factory=list)
+    """Terms of the group `critic` that its first outputs learn to estimate (DreamWaQ)."""
+
+    def __post_init__(self) -> None:
+        """Refuse encoders that cannot be built."""
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"actor.encoder.hidden needs widths of at least 1, got {self.hidden}")
+        least = 0 if self.estimate else 1
+        for name, lowest in (("frames", 0), ("latent", least)):
+            if getattr(self, name) < lowest:
+                raise ConfigError(
+                    f"actor.encoder.{name} must be at least {lowest}, got {getattr(self, name)}"
+                )
+        for name in ("terms", "estimate"):
+            if getattr(self, name) and self.kind is EncoderKind.none:
+                raise ConfigError(
+                    f"actor.encoder.{name} {getattr(self, name)} needs an encoder; choose "
+                    "actor.encoder.kind=mlp or conv"
+                )
+
+
+def make_encoder(config: EncoderConfig, frames: int, width: int, outputs: int) -> nn.Module:
+    """An encoder of windows, (B, frames * width), frame after frame, oldest first -> (B, outputs).
+
+    Raises:
+        ConfigError: The window is too short for the convolutions.
+    """
+    if config.kind is EncoderKind.mlp:
+        return mlp([frames * width, *config.hidden, outputs], config.activation)
+    return FrameConvolutions(frames, width, config.hidden, outputs, config.activation)
+
+
+class FrameConvolutions(nn.Module):
+    """Convolutions over time as products of stacked frames, then one linear layer."""
+
+    def __init__(
+        self, frames: int, width: int, channels: Sequence[int], outputs: int, activation: Activation
+    ) -> None:
+        """Draw the weights.
+
+        Args:
+            frames: H.
+            width: W, entries of a frame.
+            channels: Entries of a frame after each convolution.
+            outputs: Width of the result.
+            activation: After each convolution.
+        """
+        super().__init__()
+        self._width = width
+        self.layers = nn.ModuleList()
+        left = frames
+        for inputs, channel in pairwise([width, *channels]):
+            if left < _KERNEL:
+                raise ConfigError(
+                    f"actor.encoder.kind=conv: {len(channels)} convolutions over {_KERNEL} frames "
+                    f"need more than the {frames} frames there are; give fewer channels in "
+                    "actor.encoder.hidden or a longer history in the task"
+                )
+            self.layers.append(nn.Linear(_KERNEL * inputs, channel))
+            left = (left - _KERNEL) // _STRIDE + 1
+        self.head = mlp([left * channels[-1], outputs], activation)
+        self._activation = ACTIVATIONS[activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H * W) -> (B, outputs)."""
+        frames = list(x.split(self._width, dim=-1))
+        for layer in self.layers:
+            # The newest frame is always in the last place; what is left over are the oldest.
+            oldest = (len(frames) - _KERNEL) % _STRIDE
+            places = range(oldest, len(frames) - _KERNEL + 1, _STRIDE)
+            # A product for each place, of rows: what a bundle in C has a form for.
+            frames = [
+                self._activation(layer(torch.cat(frames[at : at + _KERNEL], dim=-1)))
+                for at in places
+            ]
+        return self.head(torch.cat(frames, dim=-1))
+
+
+class SeeingShape(NetworkShape, Protocol):
+    """Fields of an actor's config about its network and the encoder before it."""
+
+    groups: list[str]
+    encoder: EncoderConfig
+
+
+def make_actor_network(
+    config: SeeingShape, inputs: int, outputs: int, terms: Sequence[TermSpec], estimated: int
+) -> nn.Module:
+    """The network of an actor: (B, inputs) -> (B, outputs).
+
+    Args:
+        config: Its shape.
+        inputs: Width of all groups that it reads.
+        outputs: Width of its output.
+        terms: What these groups consist of; an encoder and `encoder.frames` need to know.
+        estimated: Width of what the encoder estimates.
+
+    Raises:
+        ConfigError: There is nothing to encode, or the terms are not known.
+    """
+    encoder = config.encoder
+    if encoder.kind is EncoderKind.none and not encoder.frames:
+        return make_network(config, inputs, outputs)
+    if sum(term.size for term in terms) != inputs:
+        raise ConfigError(
+            f"actor.encoder needs to know the terms of the {inputs} entries that the actor sees, "
+            "and this environment does not tell them; leave actor.encoder out, or train in "
+            "env=sim"
+        )
+    encoded = None if encoder.kind is EncoderKind.none else encoder.terms
+    columns = find_columns(terms, frames=encoder.frames, encoded=encoded)
+    return EncodedNetwork(config, columns, outputs, estimated=estimated)
+
+
+class EncodedNetwork(nn.Module):
+    """Picks the present frame, encodes the window, and hands both to the network behind.
+
+    The first `estimated` entries of the latent mean something: they learn from estimates alone, and
+    the gradient of what is done with them stops there.
+    """
+
+    present: Tensor
+    window: Tensor
+
+    def __init__(
+        self, config: SeeingShape, columns: Columns, outputs: int, *, estimated: int
+    ) -> None:
+        """Build encoder and network.
+
+        Args:
+            config: Shapes of both.
+            columns: What is seen and what is encoded.
+            outputs: Width of the output.
+            estimated: Width of the estimates.
+        """
+        super().__init__()
+        self.estimated = estimated
+        """Entries of the latent that are estimates."""
+        self.latent_size = estimated + config.encoder.latent if columns.window else 0
+        """Entries of the latent."""
+        flat = [column for frame in columns.window for column in frame]
+        self.register_buffer("present", torch.tensor(columns.present), persistent=False)
+        self.register_buffer("window", torch.tensor(flat, dtype=torch.int64), persistent=False)
+        self.encoder: nn.Module = nn.Identity()
+        if columns.window:
+            frames, width = len(columns.window), len(columns.window[0])
+            self.encoder = make_encoder(config.encoder, frames, width, self.latent_size)
+        # Built last: how the last layer of all begins is said by name elsewhere.
+        self.body = make_network(config, len(columns.present) + self.latent_size, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) -> (B, out)."""
+        seen = x.index_select(-1, self.present)
+        if self.latent_size:
+            estimate, rest = self.latent(x).split(
+                [self.estimated, self.latent_size - self.estimated], dim=-1
+            )
+            seen = torch.cat([seen, estimate.detach(), rest], dim=-1)
+        return self.body(seen)
+
+    def latent(self, x: Tensor) -> Tensor:
+        """(B, D) -> (B, latent), the estimates first."""
+        return self.encoder(x.index_select(-1, self.window))
+
+
+def latent_of(network: nn.Module, x: Tensor) -> Tensor:
+    """Latent of an actor's network, (B, D) -> (B, latent).
+
+    Raises:
+        ConfigError: There is no encoder.
+    """
+    if not isinstance(network, EncodedNetwork) or not network.latent_size:
+        raise ConfigError(
+            "a latent was asked of an actor without an encoder; train it with "
+            "learner.actor.encoder.kind=mlp or conv"
+        )
+    return network.latent(x)
+
+
+def check_groups(groups: Sequence[str]) -> None:
+    """Refuse an actor that sees nothing, or a group twice."""
+    if not groups or len(set(groups)) < len(groups):
+        raise ConfigError(
+            f"actor.groups needs different observation groups, at least one, got {list(groups)}; "
+            "such as [actor], or [critic] for a teacher"
+        )
+
+
+def read_groups(obs: Obs, groups: Sequence[str]) -> Tensor:
+    """The groups that an actor sees, side by side, (N, D)."""
+    if len(groups) == 1:
+        return obs[groups[0]]
+    return torch.cat([obs[name] for name in groups], dim=-1)

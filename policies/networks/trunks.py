@@ -1,0 +1,254 @@
+"""Networks inside actors and critics: a perceptron, BroNet, SimbaV2 and FlashSAC's, by choice.
+
+BroNet is a residual network with layer norm after every linear layer (Nauman et al. 2024, BRO,
+arXiv:2405.16158); the shape that BRC uses too (arXiv:2505.23150), whose
+published sizes are two blocks of width 512 for critics and one of 256 for actors. It wants weight
+decay and, with many outputs, categorical values.
+
+SimbaV2 keeps activations and weights on the unit sphere (Lee et al. 2025, arXiv:2502.15280).
+Every linear layer has weights of length one along its inputs, every stream of activations is
+brought to length one, and what the lengths would have said is said by trained scales. A block mixes
+its input with what it computes by a trained share per entry (LERP) instead of adding them.
+One deviation: mean and log-std of an actor share the first layer of the head; the authors' have one
+each.
+
+FlashSAC's networks (arXiv:2604.04539; layers as in the authors' code of April 2026) have batch norm
+on the raw input, inverted bottlenecks with batch norm whose branch is never negative, so
+that the stream only grows until the RMS norm before the head. Every norm is bounded: weights of
+length one along the inputs, norms of length sqrt(size). Statistics are taken in float32 and from
+the batch that is learned from; `UnitBatchNorm` says when.
+"""
+
+import math
+from enum import Enum
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.nn.functional import pad, relu
+
+from policies.networks.layers import (
+    LayerNorm,
+    Linear,
+    Scale,
+    UnitBatchNorm,
+    UnitLinear,
+    UnitRMSNorm,
+    unit,
+)
+from policies.networks.mlp import (
+    LAYER_NORM_EPSILON,
+    Activation,
+    Initialization,
+    ensemble_mlp,
+    in_float32,
+    mlp,
+)
+from robot_rl.core.errors import ConfigError
+
+_GAIN = math.sqrt(2)
+
+
+class BroNet(nn.Module):
+    """Embedding, residual blocks and a linear head."""
+
+    def __init__(
+        self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
+    ) -> None:
+        """Build the network.
+
+        Args:
+            members: E, or None for a single network.
+            inputs: Width of the input.
+            outputs: Width of the output.
+            width: Width of the stream.
+            blocks: Residual blocks.
+        """
+        super().__init__()
+        self.embed = nn.Sequential(*_layer(members, inputs, width), nn.ReLU())
+        self.blocks = nn.Sequential(*(_BroBlock(members, width) for _ in range(blocks)))
+        self.out = Linear(members, width, outputs, gain=_GAIN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) or (E, B, in) -> (..., B, out)."""
+        return in_float32(self.out, self.blocks(self.embed(x)))
+
+
+class _BroBlock(nn.Module):
+    """x + norm(linear(relu(norm(linear(x)))))."""
+
+    def __init__(self, members: int | None, width: int) -> None:
+        super().__init__()
+        first, second = _layer(members, width, width), _layer(members, width, width)
+        self.branch = nn.Sequential(*first, nn.ReLU(), *second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x)
+
+
+def _layer(members: int | None, inputs: int, outputs: int) -> tuple[nn.Module, nn.Module]:
+    norm = LayerNorm(members, outputs, epsilon=LAYER_NORM_EPSILON)
+    return Linear(members, inputs, outputs, gain=_GAIN), norm
+
+
+_SHIFT = 3.0
+"""Constant entry beside the input: keeps its length when the row is brought to length one."""
+_EXPANSION = 4
+"""Width of a block inside, in multiples of the width of the stream."""
+_AWAY_FROM_ZERO = 1e-8
+"""Added after a block's ReLU: a row of zeros has no direction."""
+
+
+class Simba(nn.Module):
+    """Embedding, LERP blocks and a two-layer head."""
+
+    def __init__(
+        self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
+    ) -> None:
+        """Build the network.
+
+        Args:
+            members: E, or None for a single network.
+            inputs: Width of the input, which should be normalised.
+            outputs: Width of the output.
+            width: Width of the stream (published: actor 128, critic 512).
+            blocks: Residual blocks (published: actor 1, critic 2).
+        """
+        super().__init__()
+        gain = math.sqrt(2 / width)
+        self.embed = UnitLinear(members, inputs + 1, width)
+        self.embed_scale = Scale(members, width, start=gain, speed=gain)
+        self.blocks = nn.Sequential(*(_SimbaBlock(members, width, blocks) for _ in range(blocks)))
+        self.head = UnitLinear(members, width, width)
+        self.head_scale = Scale(members, width, start=1.0, speed=1.0)
+        self.out = UnitLinear(members, width, outputs, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) or (E, B, in) -> (..., B, out)."""
+        x = unit(pad(x, (0, 1), value=_SHIFT))
+        x = unit(self.embed_scale(self.embed(x)))
+        return in_float32(self.out, self.head_scale(self.head(self.blocks(x))))
+
+
+class _SimbaBlock(nn.Module):
+    """x + share * (f(x) - x), back to length one."""
+
+    def __init__(self, members: int | None, width: int, blocks: int) -> None:
+        super().__init__()
+        inner = width * _EXPANSION
+        gain = math.sqrt(2 / width / _EXPANSION)
+        self.up = UnitLinear(members, width, inner)
+        self.scale = Scale(members, inner, start=gain, speed=gain)
+        self.down = UnitLinear(members, inner, width)
+        self.share = Scale(members, width, start=1 / (blocks + 1), speed=1 / math.sqrt(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = relu(self.scale(self.up(x))) + _AWAY_FROM_ZERO
+        return unit(x + self.share(unit(self.down(inner)) - x))
+
+
+class Flash(nn.Module):
+    """Batch norm, embedding, inverted bottlenecks, RMS norm and a linear head."""
+
+    def __init__(
+        self, members: int | None, inputs: int, outputs: int, *, width: int, blocks: int
+    ) -> None:
+        """Build the network.
+
+        Args:
+            members: E, or None for a single network.
+            inputs: Width of the input; need not be normalised.
+            outputs: Width of the output.
+            width: Width of the stream (published: actor 128, critic 256).
+            blocks: Residual blocks (published: 2).
+        """
+        super().__init__()
+        self.norm = UnitBatchNorm(members, inputs)
+        self.embed = UnitLinear(members, inputs, width)
+        self.blocks = nn.Sequential(*(_FlashBlock(members, width) for _ in range(blocks)))
+        self.out_norm = UnitRMSNorm(members, width, epsilon=1e-6)
+        self.out = UnitLinear(members, width, outputs, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) or (E, B, in) -> (..., B, out)."""
+        return in_float32(self.out, self.out_norm(self.blocks(self.embed(self.norm(x)))))
+
+
+class _FlashBlock(nn.Module):
+    """x + relu(norm(linear(relu(norm(linear(x))))))."""
+
+    def __init__(self, members: int | None, width: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            UnitLinear(members, width, width * _EXPANSION),
+            UnitBatchNorm(members, width * _EXPANSION),
+            nn.ReLU(),
+            UnitLinear(members, width * _EXPANSION, width),
+            UnitBatchNorm(members, width),
+            nn.ReLU(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x)
+
+
+class NetworkKind(Enum):
+    """Shape of a network."""
+
+    mlp = "mlp"
+    simba = "simba"
+    bro = "bro"
+    flash = "flash"
+
+
+class NetworkShape(Protocol):
+    """Fields of an actor's or a critic's config about its network."""
+
+    kind: NetworkKind
+    hidden: list[int]
+    activation: Activation
+    layer_norm: bool
+    width: int
+    blocks: int
+    initialization: Initialization
+
+
+def make_network(
+    shape: NetworkShape, inputs: int, outputs: int, *, members: int | None = None
+) -> nn.Module:
+    """Build the network of a config.
+
+    Args:
+        shape: `mlp` reads hidden, activation and layer_norm; all others width and blocks.
+        inputs: Width of the input.
+        outputs: Width of the output.
+        members: E for an ensemble in one batched pass, None for a single network.
+
+    Returns:
+        (B, in) -> (B, out), or with members (B, in) or (E, B, in) -> (E, B, out).
+    """
+    if shape.kind is NetworkKind.mlp:
+        sizes = [inputs, *shape.hidden, outputs]
+        if members is None:
+            return mlp(sizes, shape.activation, layer_norm=shape.layer_norm)
+        return ensemble_mlp(members, sizes, shape.activation, layer_norm=shape.layer_norm)
+    kinds = {NetworkKind.simba: Simba, NetworkKind.bro: BroNet, NetworkKind.flash: Flash}
+    return kinds[shape.kind](members, inputs, outputs, width=shape.width, blocks=shape.blocks)
+
+
+def check_shape(shape: NetworkShape, part: str) -> None:
+    """Refuse networks that cannot be built.
+
+    Args:
+        shape: Config of an actor or a critic.
+        part: Its name in messages, such as `actor`.
+    """
+    if not shape.hidden or min(shape.hidden) < 1:
+        raise ConfigError(f"{part}.hidden needs widths of at least 1, got {shape.hidden}")
+    for name in ("width", "blocks"):
+        if getattr(shape, name) < 1:
+            raise ConfigError(f"{part}.{name} must be at least 1, got {getattr(shape, name)}")
+    if shape.kind is not NetworkKind.mlp and shape.initialization is not Initialization.torch:
+        raise ConfigError(
+            f"{part}.initialization {shape.initialization.value} is for an mlp; "
+            f"{part}.kind {shape.kind.value} draws its weights in its own way"
+        )

@@ -1,1 +1,0 @@
-"""What a trained policy is worth."""

@@ -1,1 +1,0 @@
-"""The viewer in the browser of this machine (viser, extra `ui`)."""

@@ -1,1 +1,0 @@
-"""Looking at flights: recordings, plots and films."""

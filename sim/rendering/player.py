@@ -1,0 +1,291 @@
+"""Player of an env for a person who looks at one of its worlds and may change its goals.
+
+The player knows neither browser nor video: it steps, remembers the reward of the chosen world, and
+does what a person asks between two steps.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from robot_rl.core.env import EnvStep, Obs
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
+from robot_rl.core.robot_state import RobotState
+from sim.env import SimEnv
+from sim.rendering.shown import ShownWorlds, shown_worlds
+from sim.task import InitialState, StepOutcome, Task
+
+
+class HeldGoals(Task):
+    """A task, with goals that a person holds in some worlds.
+
+    The task goes on moving its goals; a held entry is put back after each move, so that both the
+    observation and the reward know it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Hold nothing yet."""
+        self._task = task
+        self.episode_steps = task.episode_steps
+        self._held: dict[tuple[int, str], Tensor] = {}
+        self._own: dict[tuple[int, str], Tensor] = {}  # what the task had put there
+
+    def hold(self, world: int, name: str, values: Tensor) -> None:
+        """Change a goal, at once and until the world's next reset.
+
+        Args:
+            world: Which.
+            name: Entry of the goal.
+            values: (width,).
+        """
+        if name not in self.goal:
+            raise ConfigError(unknown_name("goal", name, self.goal))
+        if values.shape != self.goal[name].shape[1:]:
+            raise ShapeError(
+                f"goal '{name}': expected {tuple(self.goal[name].shape[1:])}, "
+                f"got {tuple(values.shape)}"
+            )
+        self._own.setdefault((world, name), self.goal[name][world].clone())
+        self._held[world, name] = values.to(self.goal[name])
+        self._put_back()
+
+    @property
+    def goal(self) -> Mapping[str, Tensor]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of the task, held entries included."""
+        return self._task.goal
+
+    def reward_weights(self, env_steps: int) -> Mapping[str, float]:
+        """Of the task."""
+        return self._task.reward_weights(env_steps)
+
+    def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
+        """Begin episodes; nothing is held in them."""
+        for world, name in [key for key in self._held if rows.mask[key[0]]]:
+            del self._held[world, name]
+            # A task may count on a goal that it never sets again.
+            self._task.goal[name][world] = self._own.pop((world, name))
+        start = self._task.start(rows, generator)
+        self._put_back()
+        return start
+
+    def advance(self, episode_step: Tensor) -> None:
+        """Move the goals that nobody holds."""
+        self._task.advance(episode_step)
+        self._put_back()
+
+    def evaluate(
+        self, true_state: RobotState, action: Tensor, last_action: Tensor, episode_step: Tensor
+    ) -> StepOutcome:
+        """Value the step by the goals as they are."""
+        return self._task.evaluate(true_state, action, last_action, episode_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the task: a person's hand is not saved."""
+        return self._task.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`; nothing is held."""
+        self._held.clear()
+        self._own.clear()
+        self._task.load_state_dict(state)
+
+    def _put_back(self) -> None:
+        for (world, name), values in self._held.items():
+            self._task.goal[name][world] = values
+
+
+TRACE_SECONDS = 10.0
+"""Simulated time that is remembered of the chosen world [s]."""
+_LONGEST_CATCH_UP = 0.25
+"""Largest wall time that is caught up at once [s]: after a pause of the machine, none of it."""
+
+
+class Agent(Protocol):
+    """Chooses the actions of all worlds."""
+
+    def act(self, obs: Obs) -> Tensor:
+        """Actions for the present observations, (N, A)."""
+        ...
+
+    def begin(self, mask: Tensor) -> None:
+        """New episodes begin in the masked worlds, (N,) bool."""
+        ...
+
+
+@dataclass
+class Trace:
+    """Rewards of the chosen world, step by step."""
+
+    length: int
+    """Most steps that are kept."""
+    time: deque[float] = field(init=False)
+    """Simulated time since the player began [s]."""
+    terms: deque[NDArray[np.float32]] = field(init=False)
+    """Reward terms times their weights, each (K,)."""
+    returns: deque[float] = field(init=False)
+    """Sum of the rewards of the episode so far."""
+
+    def __post_init__(self) -> None:
+        """Begin empty."""
+        self.time, self.terms, self.returns = (deque(maxlen=self.length) for _ in range(3))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """End of an episode."""
+
+    how: str
+    """success, time limit, terminated, or invalid: given up by the engine."""
+    seconds: float
+    """Its length."""
+    total: float
+    """Its return."""
+
+
+class Player:
+    """N worlds, one of which is looked at. Not to be used from several threads."""
+
+    def __init__(self, env: SimEnv, agent: Agent, *, seed: int) -> None:
+        """Begin the first episodes.
+
+        Args:
+            env: Worlds; their task becomes one whose goals can be held.
+            agent: Who acts.
+            seed: Of starts and goals.
+        """
+        self.env = env
+        self.shown: ShownWorlds = shown_worlds(env.simulation)
+        self.paused = False
+        self.speed = 1.0
+        """Simulated time per wall time."""
+        self.time = 0.0
+        """Simulated since the player began [s]."""
+        self._goals = HeldGoals(env.task)
+        env.task = self._goals
+        self._agent = agent
+        self._world = 0
+        self._owed = 0.0  # simulated time that wall time asks for [s]
+        count = env.spec.num_envs
+        self._steps = np.zeros(count, np.int64)
+        self._returns = np.zeros(count)
+        self.last: list[Ended | None] = [None] * count
+        """End of the episode before the present one, by world."""
+        self.trace = self._new_trace()
+        self._obs = env.reset(seed=seed)
+        self._agent.begin(torch.ones(count, dtype=torch.bool))
+
+    @property
+    def world(self) -> int:
+        """The world that is looked at."""
+        return self._world
+
+    @property
+    def control_dt(self) -> float:
+        """Time of one step [s]."""
+        return self.env.spec.control_dt
+
+    def seconds(self, world: int) -> float:
+        """Age of a world's episode [s]."""
+        return float(self._steps[world] * self.control_dt)
+
+    def total(self, world: int) -> float:
+        """Return of a world's episode so far."""
+        return float(self._returns[world])
+
+    def goal(self, world: int) -> dict[str, NDArray[np.float32]]:
+        """Goals of a world, each (width,)."""
+        return {
+            name: values[world].cpu().numpy().copy() for name, values in self.env.task.goal.items()
+        }
+
+    def choose(self, world: int) -> None:
+        """Look at another world.
+
+        Raises:
+            ConfigError: There is none of this number.
+        """
+        if not 0 <= world < self.env.spec.num_envs:
+            raise ConfigError(
+                f"world {world} was asked for; the worlds are 0 to {self.env.spec.num_envs - 1}"
+            )
+        if world != self._world:
+            self._world = world
+            self.trace = self._new_trace()
+
+    def advance(self, wall_seconds: float) -> int:
+        """Step as often as this much wall time asks for; returns how often.
+
+        A machine that cannot keep up falls behind instead of hurrying after.
+        """
+        if self.paused:
+            self._owed = 0.0
+            return 0
+        self._owed += self.speed * min(wall_seconds, _LONGEST_CATCH_UP)
+        count = int(self._owed / self.control_dt + 1e-9)
+        self._owed -= count * self.control_dt
+        for _ in range(count):
+            self.step()
+        return count
+
+    def step(self) -> EnvStep:
+        """One control period in all worlds, paused or not."""
+        with torch.no_grad():
+            step = self.env.step(self._agent.act(self._obs))
+        self._obs = step.obs
+        self.time += self.control_dt
+        reward = step.reward.cpu().numpy()
+        self._steps += 1
+        self._returns += reward
+        self._remember(step, float(reward[self._world]))
+        ended = step.ended
+        if bool(ended.any()):
+            self._note_ends(step)
+            self._agent.begin(ended.cpu())
+        return step
+
+    def reset(self) -> None:
+        """Begin a new episode in the chosen world."""
+        mask = torch.zeros(self.env.spec.num_envs, dtype=torch.bool, device=self.env.spec.device)
+        mask[self._world] = True
+        self._obs = self.env.reset(mask=mask)
+        self._agent.begin(mask.cpu())
+        self._steps[self._world], self._returns[self._world] = 0, 0.0
+        self.last[self._world] = None
+
+    def push(self, axis: str, speed: float) -> None:
+        """Kick the robot of the chosen world; see `ShownWorlds.push`."""
+        self.shown.push(self._world, axis, speed)
+
+    def hold_goal(self, name: str, values: Sequence[float]) -> None:
+        """Change a goal of the chosen world until its next reset."""
+        self._goals.hold(self._world, name, torch.tensor(values))
+
+    def _new_trace(self) -> Trace:
+        return Trace(max(2, round(TRACE_SECONDS / self.control_dt)))
+
+    def _remember(self, step: EnvStep, reward: float) -> None:
+        world, trace = self._world, self.trace
+        trace.time.append(self.time)
+        if step.reward_terms is not None and step.reward_weights is not None:
+            trace.terms.append((step.reward_terms[world] * step.reward_weights).cpu().numpy())
+        else:
+            trace.terms.append(np.array([reward], np.float32))
+        trace.returns.append(self.total(world))
+
+    def _note_ends(self, step: EnvStep) -> None:
+        valid, success, terminated = (
+            values.cpu().numpy() for values in (step.valid, step.success, step.terminated)
+        )
+        for world in np.flatnonzero(step.ended.cpu().numpy()).tolist():
+            how = "terminated" if terminated[world] else "time limit"
+            how = "success" if success[world] else how
+            how = how if valid[world] else "invalid"
+            self.last[world] = Ended(how, self.seconds(world), self.total(world))
+            self._steps[world], self._returns[world] = 0, 0.0

@@ -1,0 +1,156 @@
+"""Recordings of a few envs for videos and contact sheets: poses, goals, returns, ends."""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import ConfigError
+from sim.physics.fault_record import compiled, loaded
+from sim.rendering.files import load_arrays, save_arrays
+from sim.rendering.player import Player
+
+ENDS = ("", "success", "time limit", "terminated", "invalid")
+"""Ends of an episode, as `last_end` counts."""
+_POSE_STATE = (
+    mujoco.mjtState.mjSTATE_QPOS
+    | mujoco.mjtState.mjSTATE_MOCAP_POS
+    | mujoco.mjtState.mjSTATE_MOCAP_QUAT
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRecording:
+    """K worlds at T + 1 moments: the start, and after each control step.
+
+    A world whose episode ended is seen in its next episode at once.
+    """
+
+    control_dt: float
+    """Time between moments [s]."""
+    base: int
+    """Body that the camera follows."""
+    floats: bool
+    """True where it moves."""
+    model: NDArray[np.uint8]
+    """Models of the worlds, compiled, (K, bytes)."""
+    pose: NDArray[np.float64]
+    """Positions of joints and mocap bodies, (K, T + 1, P)."""
+    goal: dict[str, NDArray[np.float32]]
+    """Goals by name, (K, T + 1, width)."""
+    seconds: NDArray[np.float32]
+    """Age of the episode, (K, T + 1) [s]."""
+    total: NDArray[np.float32]
+    """Return of the episode so far, (K, T + 1)."""
+    last_end: NDArray[np.int64]
+    """End of the episode before, (K, T + 1), index of `ENDS`."""
+
+    @property
+    def tiles(self) -> int:
+        """K."""
+        return self.pose.shape[0]
+
+    @property
+    def duration(self) -> float:
+        """From the first moment to the last [s]."""
+        return (self.pose.shape[1] - 1) * self.control_dt
+
+    def model_of(self, world: int) -> mujoco.MjModel:
+        """The model of a world."""
+        return loaded(self.model[world])
+
+    @staticmethod
+    def data_for(model: mujoco.MjModel) -> mujoco.MjData:
+        """Room for a world of this model."""
+        return mujoco.MjData(model)
+
+    def put(self, world: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        """Put a world into `data` as it was; its kinematics are computed."""
+        mujoco.mj_setState(model, data, self.pose[world, moment], int(_POSE_STATE))
+        mujoco.mj_kinematics(model, data)
+
+    def save(self, path: Path) -> None:
+        """Write a `.npz`.
+
+        Raises:
+            StorageError: The file cannot be written.
+        """
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "goal"}
+        plain |= {f"goal/{name}": values for name, values in self.goal.items()}
+        save_arrays(path, plain, compressed=False)  # read once, a moment later
+
+    @classmethod
+    def load(cls, path: Path) -> "EnvRecording":
+        """Read what `save` wrote.
+
+        Raises:
+            StorageError: The file is missing, damaged or not a recording.
+        """
+        names = [f.name for f in fields(cls) if f.name != "goal"]
+        values: dict[str, Any] = {**load_arrays(path, what="recording of worlds", needed=names)}
+        goal = {name[5:]: values.pop(name) for name in list(values) if name.startswith("goal/")}
+        values |= {
+            "control_dt": float(values["control_dt"]),
+            "base": int(values["base"]),
+            "floats": bool(values["floats"]),
+        }
+        return cls(goal=goal, **values)
+
+
+def record_envs(player: Player, *, envs: int, seconds: float) -> EnvRecording:
+    """Play, and remember the first worlds.
+
+    Args:
+        player: Plays on from where it is.
+        envs: K; at most the player's.
+        seconds: Simulated time; at least one step is played.
+
+    Raises:
+        ConfigError: There are not so many worlds.
+        NonFiniteError: An observation or a reward was not a number.
+    """
+    count = player.env.spec.num_envs
+    if not 1 <= envs <= count:
+        raise ConfigError(f"{envs} envs were to be recorded; there are {count}")
+    steps = max(1, round(seconds / player.control_dt))
+    models: list[NDArray[np.uint8]] = []
+    moments: list[dict[str, NDArray]] = []
+    for moment in range(steps + 1):
+        if moment:
+            player.step()
+        moments.append(_moment(player, envs, None if moment else models))
+    player.env.check()
+    stacked = {name: np.stack([m[name] for m in moments], axis=1) for name in moments[0]}
+    goal = {name[5:]: stacked.pop(name) for name in list(stacked) if name.startswith("goal/")}
+    return EnvRecording(
+        control_dt=player.control_dt, base=player.shown.base, floats=player.shown.floats,
+        model=np.stack(models), goal=goal, **stacked,
+    )  # fmt: skip
+
+
+def _moment(
+    player: Player, worlds: int, models: list[NDArray[np.uint8]] | None
+) -> dict[str, NDArray]:
+    """Arrays (K, ...) of the present; compiled models are added to `models`, if there is one."""
+    poses: list[NDArray] = []
+    for world in range(worlds):
+        data, model = player.shown.look(world, player.time), player.shown.model
+        poses.append(np.zeros(mujoco.mj_stateSize(model, int(_POSE_STATE))))
+        mujoco.mj_getState(model, data, poses[-1], int(_POSE_STATE))
+        if models is not None:
+            models.append(compiled(model))
+    goal = player.env.task.goal
+    last = [player.last[world] for world in range(worlds)]
+    return {
+        "pose": np.stack(poses),
+        "seconds": np.array([player.seconds(k) for k in range(worlds)], np.float32),
+        "total": np.array([player.total(k) for k in range(worlds)], np.float32),
+        "last_end": np.array([ENDS.index(end.how) if end else 0 for end in last]),
+        **{f"goal/{name}": values[:worlds].cpu().numpy().copy() for name, values in goal.items()},
+    }

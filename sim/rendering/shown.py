@@ -1,0 +1,205 @@
+"""View of a simulation for drawing: one world at a time as a MuJoCo model and its data.
+
+Whatever engine simulates, drawing knows MuJoCo only: robots with joints are MuJoCo worlds already,
+and a multirotor is put into a scene with a model of its body. A copy of the world that is shown is
+made on the CPU; nothing here changes the simulation but `push`.
+"""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+from copy import copy
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robot_rl.core.errors import ConfigError
+from sim.physics.multirotor_model import (
+    ANGULAR_VELOCITY,
+    LINEAR_VELOCITY,
+    ORIENTATION,
+    POSITION,
+)
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_simulation import MultirotorSimulation
+from sim.simulation import Simulation
+
+_FLIGHT_SCENE = Path(__file__).parent / "models" / "flight_scene.xml"
+_FLOOR = -1.6
+"""Height of the floor under multirotors [m]: their worlds have none, and goals lie around 0."""
+_BLADE_SPEED = 45.0
+"""Shown turning of a rotor at full speed [rad/s]; the true one would alias."""
+
+_MOST_CONTACTS = 64
+
+Model: TypeAlias = mujoco.MjModel
+Data: TypeAlias = mujoco.MjData
+"""For those who only hand them on."""
+
+
+class ShownWorlds(Protocol):
+    """N worlds of which one can be looked at."""
+
+    @property
+    def model(self) -> Model:
+        """The model of the world that was looked at last."""
+        ...
+
+    @property
+    def base(self) -> int:
+        """Body of the robot that goals in the base frame refer to, and that a camera follows."""
+        ...
+
+    @property
+    def floats(self) -> bool:
+        """True where the base moves."""
+        ...
+
+    @property
+    def push_axes(self) -> tuple[str, ...]:
+        """Directions in the world, or the joints of a robot on a fixed base."""
+        ...
+
+    def look(self, world: int, time: float) -> Data:
+        """Copy one world; poses, contacts and forces are computed.
+
+        Args:
+            world: Which.
+            time: Simulated time since the look began [s]; turns what turns for the eye only.
+
+        Returns:
+            Overwritten by the next call.
+        """
+        ...
+
+    def push(self, world: int, axis: str, speed: float) -> None:
+        """Change the velocity of the base [m/s], or of a joint [rad/s or m/s], at once."""
+        ...
+
+
+def shown_worlds(simulation: Simulation) -> ShownWorlds:
+    """View of a simulation for drawing.
+
+    Raises:
+        ConfigError: Nothing is known to draw of it.
+    """
+    if isinstance(simulation, MujocoSimulation):
+        return MujocoWorlds(simulation)
+    if isinstance(simulation, MultirotorSimulation):
+        return MultirotorWorlds(simulation)
+    raise ConfigError(
+        f"worlds of {type(simulation).__name__} cannot be drawn; what can be drawn is simulated by "
+        "MujocoSimulation or MultirotorSimulation"
+    )
+
+
+class MujocoWorlds:
+    """Robots with joints, as they are simulated."""
+
+    def __init__(self, simulation: MujocoSimulation) -> None:
+        """Make room for a copy of one world."""
+        self._simulation = simulation
+        self.model = model = copy(simulation.engine.model)
+        self._data = mujoco.MjData(model)
+        first = model.joint(simulation.robot.joint_names[0])
+        self.base = int(model.body_rootid[model.jnt_bodyid[first.id]])
+        self.floats = simulation.layout.floating
+        self.push_axes = ("x", "y", "z") if self.floats else tuple(simulation.robot.joint_names)
+
+    def look(self, world: int, time: float) -> Data:
+        """Copy one world."""
+        self._simulation.engine.copy_world(world, self.model, self._data)
+        return self._data
+
+    def push(self, world: int, axis: str, speed: float) -> None:
+        """Change a velocity at once."""
+        size = 6 if self.floats else len(self.push_axes)  # linear and angular, or joints
+        velocity = torch.zeros(size)
+        velocity[self.push_axes.index(axis)] = speed
+        self._simulation.push(world, velocity)
+
+
+class MultirotorWorlds:
+    """Multirotors in a studio: a Crazyflie of their size above a floor that it never meets."""
+
+    base, floats = 1, True
+    push_axes = ("x", "y", "z")
+
+    def __init__(self, simulation: MultirotorSimulation) -> None:
+        """Compile the scene."""
+        self._simulation = simulation
+        tree = mujoco.MjSpec.from_file(str(_FLIGHT_SCENE))
+        tree.geom("floor").pos[2] = _FLOOR
+        plant = simulation.config.model
+        order, scale = _fit_drawing(tree.body("crazyflie"), np.array(plant.rotor_position))
+        tree.stat.extent *= scale  # what is larger is looked at from farther away, through no fog
+        tree.geom("floor").size[:2] *= scale
+        self.model = tree.compile()
+        self._blades = 7 + order
+        self._data = mujoco.MjData(self.model)
+        self._sign = np.array(plant.rotor_yaw_sign)
+        self._angle = np.zeros((simulation.num_worlds, 4))
+        self._seen = np.zeros(simulation.num_worlds)  # time of the last look [s]
+
+    def look(self, world: int, time: float) -> Data:
+        """Put the model where the multirotor is."""
+        state = self._simulation.engine.state[world].cpu().double().numpy()
+        elapsed, self._seen[world] = max(0.0, time - self._seen[world]), time
+        turned = _BLADE_SPEED * elapsed * self._simulation.rotor_speed[world].cpu().numpy()
+        self._angle[world] += self._sign * turned
+        data = self._data
+        data.qpos[:3], data.qpos[3:7] = state[POSITION], state[ORIENTATION]
+        data.qpos[self._blades] = self._angle[world]
+        data.qvel[:3], data.qvel[3:6] = state[LINEAR_VELOCITY], state[ANGULAR_VELOCITY]
+        mujoco.mj_forward(self.model, data)
+        return data
+
+    def push(self, world: int, axis: str, speed: float) -> None:
+        """Change the velocity at once."""
+        first = LINEAR_VELOCITY.start
+        self._simulation.engine.state[world, first + self.push_axes.index(axis)] += speed
+
+
+def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int64], float]:
+    """Bring the drawing of a multirotor to the size of another one.
+
+    Args:
+        body: Its body, whose rotors are the bodies in it; changed.
+        rotors: x and y of the other's rotors, (4, 2), [m].
+
+    Returns:
+        Which rotor of the drawing is each of the other's, (4,): the one on the same side; and by
+        how much the other is larger.
+    """
+    drawn = np.array([rotor.pos[:2] for rotor in body.bodies])
+    scale = float(np.linalg.norm(rotors, axis=1).mean() / np.linalg.norm(drawn, axis=1).mean())
+    for part in (body, *body.bodies):
+        for geom in part.geoms:
+            geom.pos, geom.size = scale * geom.pos, scale * geom.size
+    for rotor in body.bodies:
+        rotor.pos = scale * rotor.pos
+    return (rotors @ drawn.T).argmax(axis=1), scale
+
+
+def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:
+    """Contacts with a force: places and forces, each (P, 3), world axes [m], [N].
+
+    A force is the one that the second geom of a contact feels.
+
+    Args:
+        model: The model.
+        data: With contacts and constraint forces of the present state.
+    """
+    places: list[NDArray] = []
+    forces: list[NDArray] = []
+    for i in range(min(data.ncon, _MOST_CONTACTS)):
+        wrench = np.zeros(6)
+        mujoco.mj_contactForce(model, data, i, wrench)
+        if wrench[0] > 0:
+            places.append(data.contact[i].pos.copy())
+            forces.append(data.contact[i].frame.reshape(3, 3).T @ wrench[:3])
+    return np.reshape(places, (-1, 3)), np.reshape(forces, (-1, 3))

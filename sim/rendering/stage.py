@@ -1,0 +1,253 @@
+"""Stage of recorded envs, drawn with MuJoCo: one tile per env, goals, captions, a calm camera."""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.rendering.canvas import BAD, GOOD, NEUTRAL, Canvas, Rgb
+from sim.rendering.recording import ENDS, EnvRecording
+from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
+from sim.rendering.shown import Model
+
+_SMOOTHING_TIME = 0.15
+"""Deviation of the Gaussian that smooths the camera's way [s]."""
+_LEAST_ROOM = 1.6
+"""Radii of a moving robot that are seen at least: it shall be seen to move."""
+
+
+@dataclass(frozen=True)
+class CameraWay:
+    """Needs of the camera at every moment of one env."""
+
+    centre: NDArray[np.float32]
+    """Point that it looks at, (T + 1, 3) [m]."""
+    radius: NDArray[np.float32]
+    """Radius that it must show around it, (T + 1,) [m]."""
+    marks: list[list[Mark]]
+    """Goals at every moment."""
+
+
+def camera_way(recording: EnvRecording, world: int, model: Model) -> CameraWay:
+    """Follow a robot that moves; look at all that a robot on a fixed base reaches."""
+    data = recording.data_for(model)
+    geoms = robot_geoms(model, recording.base)
+    boxes: list[tuple[NDArray, NDArray]] = []
+    marks: list[list[Mark]] = []
+    for moment in range(recording.pose.shape[1]):
+        recording.put(world, moment, model, data)
+        boxes.append(bounding_box(model, data, geoms))
+        goal = {name: values[world, moment] for name, values in recording.goal.items()}
+        marks.append(marks_of(goal, data, recording.base, boxes[-1]))
+    low, high = (np.stack(corners) for corners in zip(*boxes, strict=True))
+    count = len(marks)
+    if not recording.floats:
+        lowest, highest = low.min(axis=0), high.max(axis=0)
+        centre = np.tile(0.5 * (lowest + highest), (count, 1))
+        radius = np.full(count, 0.5 * float((highest - lowest).max()))
+        return CameraWay(centre.astype(np.float32), radius.astype(np.float32), marks)
+    middle = 0.5 * (low + high)
+    size = float(np.median(0.5 * (high - low).max(axis=1)))
+    centre = np.zeros((count, 3), np.float32)
+    radius = np.zeros(count, np.float32)
+    for part in _episodes(recording.seconds[world]):
+        deviation = _SMOOTHING_TIME / recording.control_dt
+        centre[part] = smooth(middle[None, part], deviation)[0]
+        seen = [
+            view_radius(centre[t], size, marks[t], room=_LEAST_ROOM)
+            for t in range(part.start, part.stop)
+        ]
+        radius[part] = smooth(np.array(seen)[None, :, None], deviation)[0, :, 0]
+    lag = np.linalg.norm(middle - centre, axis=1) + size  # a calm camera must not lose the robot
+    return CameraWay(centre, np.maximum(radius, lag), marks)
+
+
+def _episodes(seconds: NDArray) -> list[slice]:
+    """Moments of each episode: a camera must not glide from one to the next."""
+    starts = [0, *(np.flatnonzero(np.diff(seconds) < 0) + 1), len(seconds)]
+    return [slice(int(start), int(stop)) for start, stop in pairwise(starts)]
+
+
+def distance_to_show(radius: float, field_of_view: float, *, margin: float = 1.1) -> float:
+    """Distance from which a ball fills the height of the picture but for a margin.
+
+    Args:
+        radius: Of the ball [m].
+        field_of_view: Vertical [rad].
+        margin: Height of the picture in diameters.
+    """
+    return margin * radius / math.sin(field_of_view / 2)
+
+
+def smooth(values: NDArray, deviation: float) -> NDArray[np.float32]:
+    """Gaussian mean along time of (K, T, D), ends repeated; `deviation` in steps."""
+    reach = math.ceil(3 * deviation)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / max(deviation, 1e-9)) ** 2)
+    padded = np.pad(values, ((0, 0), (reach, reach), (0, 0)), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, len(weights), axis=1)
+    return (windows @ (weights / weights.sum())).astype(np.float32)
+
+
+_SKY = (0.85, 0.89, 0.93)
+_SUN = np.array([-0.24, 0.34, -0.91])
+"""Direction of its light, length 1."""
+_SHADOW_SIZE = 1024
+"""Of the shadows' picture [pixels]: software GL draws four times this in most of a second."""
+_LINE = (0.55, 0.60, 0.66, 0.5)
+_LINES = 20
+"""Lines of the ground to either side of the robot."""
+_GOAL_SIZE = 0.03
+"""Radius of a goal relative to what is seen."""
+_TOLD_TIME = 0.8
+"""Time for which the end of the episode before is shown [s]."""
+_END_COLOURS: dict[str, Rgb] = {"success": GOOD, "terminated": BAD, "invalid": BAD}
+
+
+class EnvStage:
+    """All worlds of a recording as pictures of one size."""
+
+    def __init__(self, recording: EnvRecording, width: int, height: int, *, title: str) -> None:
+        """Open the GL context.
+
+        Args:
+            recording: What happened.
+            width: Of a picture [pixels].
+            height: Of a picture [pixels].
+            title: Shown in the upper right corner; empty for none.
+
+        Raises:
+            NoGLError: This machine has no working GL of the chosen kind.
+        """
+        self._recording = recording
+        self._models = [recording.model_of(world) for world in range(recording.tiles)]
+        self._has_sky = _has_sky(self._models[0])
+        for model in self._models:
+            model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+            if not self._has_sky:
+                _light(model)
+        self._data = [mujoco.MjData(model) for model in self._models]
+        self._ways = [camera_way(recording, k, model) for k, model in enumerate(self._models)]
+        if not self._has_sky:
+            seen = max(float(way.radius.max()) for way in self._ways)
+            for model in self._models:
+                _fade(model, seen)
+        self._canvas = Canvas(self._models[0], width, height, title=title)
+        self._canvas.set_flags(shadow=True, haze=True)
+
+    def frame(self, time: float) -> NDArray[np.uint8]:
+        """All worlds at a time [s], (height, width, 3); overwritten by the next call."""
+        return self._canvas.frame(self._draw, self._recording.tiles, time)
+
+    def sheet(self, times: Sequence[float]) -> NDArray[np.uint8]:
+        """One row per world, one column per time [s], (height, width, 3)."""
+        return self._canvas.sheet(self._draw, self._recording.tiles, times)
+
+    def close(self) -> None:
+        """Release GL."""
+        self._canvas.close()
+
+    def _draw(self, world: int, time: float, tile: mujoco.MjrRect) -> None:
+        recording, canvas, way = self._recording, self._canvas, self._ways[world]
+        moment = min(int(time / recording.control_dt + 1e-6), len(way.marks) - 1)
+        model, data = self._models[world], self._data[world]
+        recording.put(world, moment, model, data)
+        mujoco.mj_camlight(model, data)  # lights may hang on bodies
+        if not self._has_sky and model.nlight:  # the sun's shadow falls around its place
+            data.light_xpos[0] = way.centre[moment] - 4 * way.radius[moment] * _SUN
+        camera = canvas.camera
+        camera.lookat[:] = way.centre[moment]
+        camera.distance = distance_to_show(
+            float(way.radius[moment]), math.radians(model.vis.global_.fovy)
+        )
+        camera.azimuth, camera.elevation = 125.0, -20.0  # [deg]
+        canvas.look(model, data)
+        if not self._has_sky:
+            self._add_backdrop(camera)
+            self._add_ground_lines(model, data, way, moment)
+        for mark in way.marks[moment]:
+            self._add_mark(mark, float(way.radius[moment]))
+        canvas.paint(tile)
+        self._caption(world, moment, tile)
+
+    def _add_backdrop(self, camera: mujoco.MjvCamera) -> None:
+        """A wall behind everything, in the colour that the ground fades to."""
+        right, up = self._canvas.camera_axes()
+        back = np.cross(right, up)  # towards the camera
+        centre = np.array(camera.lookat) - 12 * camera.distance * back
+        size = np.array([30 * camera.distance, 30 * camera.distance, 1.0])
+        rotation = np.stack([right, up, back], axis=1).ravel()
+        self._canvas.add(
+            mujoco.mjtGeom.mjGEOM_PLANE, size, centre, (*_SKY, 1.0), rotation=rotation, emission=1.0
+        )
+
+    def _add_ground_lines(
+        self, model: mujoco.MjModel, data: mujoco.MjData, way: CameraWay, moment: int
+    ) -> None:
+        """Squares on level planes without a texture, so that motion over them is seen."""
+        gap = 0.5 if way.radius[moment] > 0.25 else 0.1  # [m]
+        reach = gap * _LINES
+        for geom in planes_of(model):
+            if model.geom_matid[geom] >= 0 or abs(data.geom_xmat[geom][8]) < 0.999:
+                continue
+            height = data.geom_xpos[geom][2] + 0.002
+            middle = np.round(way.centre[moment, :2] / gap) * gap
+            for axis, i in product(range(2), range(-_LINES, _LINES + 1)):
+                ends = np.full((2, 3), height)
+                ends[:, axis] = middle[axis] + i * gap
+                ends[:, 1 - axis] = middle[1 - axis] + np.array([-reach, reach])
+                self._canvas.add_lines(ends, 1.0, [_LINE])
+
+    def _add_mark(self, mark: Mark, seen: float) -> None:
+        size = _GOAL_SIZE * seen
+        if mark.outline is not None:
+            self._canvas.add_frame(mark.outline, (*GOOD, 0.9))
+        elif mark.end is None:
+            radii = np.full(3, size * mark.share)
+            self._canvas.add(mujoco.mjtGeom.mjGEOM_SPHERE, radii, mark.start, (*GOOD, 0.9))
+        elif float(np.linalg.norm(mark.end - mark.start)) > size:
+            arrow = mujoco.mjtGeom.mjGEOM_ARROW
+            self._canvas.add_connector(arrow, mark.start, mark.end, 0.5 * size, (*GOOD, 0.9))
+
+    def _caption(self, world: int, moment: int, tile: mujoco.MjrRect) -> None:
+        recording = self._recording
+        seconds = float(recording.seconds[world, moment])
+        end = ENDS[recording.last_end[world, moment]] if seconds < _TOLD_TIME else ""
+        text = f"{seconds:.1f} s   return {recording.total[world, moment]:.1f}"
+        colour = _END_COLOURS.get(end, NEUTRAL)
+        self._canvas.label(f"{end or f'world {world}'}   {text}", tile, colour=colour)
+
+
+def _has_sky(model: mujoco.MjModel) -> bool:
+    """A model with a sky has its own light and fog."""
+    return any(model.tex_type[i] == mujoco.mjtTexture.mjTEXTURE_SKYBOX for i in range(model.ntex))
+
+
+def _light(model: mujoco.MjModel) -> None:
+    """Daylight for models that were made for physics: one sun, which casts the shadow."""
+    model.light_active[:] = False
+    if model.nlight:
+        model.light_active[0] = model.light_castshadow[0] = True
+        model.light_type[0] = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        model.light_bodyid[0], model.light_mode[0] = 0, mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+        model.light_dir[0] = _SUN
+        model.light_diffuse[0], model.light_specular[0] = 0.45, 0.2
+    model.vis.quality.shadowsize = _SHADOW_SIZE
+    model.vis.headlight.ambient[:] = 0.42
+    model.vis.headlight.diffuse[:] = 0.38
+    model.vis.headlight.specular[:] = 0.15
+
+
+def _fade(model: mujoco.MjModel, seen: float) -> None:
+    """Let the ground vanish in the sky's colour; distances are in units of the model's extent."""
+    model.stat.extent = seen
+    model.vis.map.znear, model.vis.map.zfar = 0.02, 60.0
+    model.vis.map.fogstart, model.vis.map.fogend = 4.0, 14.0
+    model.vis.map.shadowclip = 3.0  # the ground near the camera is in it too
+    model.vis.rgba.fog[:] = model.vis.rgba.haze[:] = (*_SKY, 1.0)

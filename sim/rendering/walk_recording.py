@@ -1,0 +1,126 @@
+"""Walks as arrays: how fast a few robots went, how fast they should, and which feet stood.
+
+recorder = WalkRecorder(env, walks=2)
+evaluate(env, policy, seed=7, on_step=recorder.on_step)
+recording = recorder.recording()
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.velocity import GOAL
+
+if TYPE_CHECKING:
+    from robot_rl.core.env import EnvStep
+    from sim.env import SimEnv
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkRecording:
+    """K walks of T control steps; entries after a walk's end are NaN, or false."""
+
+    control_dt: float
+    """Time between entries [s]."""
+    feet: list[str]
+    """Names of the F feet."""
+    velocity: Floats
+    """Forward and to the left in the heading frame [m/s], turning rate [rad/s], (K, T, 3)."""
+    goal: Floats
+    """Goals, likewise, (K, T, 3)."""
+    height: Floats
+    """Of the base, (K, T), [m]."""
+    foot_force: Floats
+    """Normal forces, (K, T, F), [N]."""
+    qpos: Floats
+    """Generalised positions of the worlds, (K, T, nq)."""
+    fell: NDArray[np.bool_]
+    """(K,): the walk ended early."""
+
+    @property
+    def time(self) -> Floats:
+        """Time of each entry, (T,), [s]."""
+        return np.arange(self.velocity.shape[1], dtype=np.float32) * np.float32(self.control_dt)
+
+
+class WalkRecorder:
+    """Watches the first episodes of the first worlds, step by step."""
+
+    def __init__(self, env: "SimEnv", walks: int) -> None:
+        """Prepare.
+
+        Args:
+            env: Worlds of the velocity task.
+            walks: K.
+
+        Raises:
+            ConfigError: The worlds have no feet or no velocity is asked for.
+        """
+        simulation = env.simulation
+        if not isinstance(simulation, MujocoSimulation) or GOAL not in env.task.goal:
+            raise ConfigError("only robots with feet that are asked for a velocity walk")
+        self._engine = simulation.engine
+        self._env, self._walks, self._feet = (
+            env,
+            min(walks, env.spec.num_envs),
+            simulation.robot.feet,
+        )
+        self._rows: list[dict[str, Floats]] = []
+        self._over = torch.zeros(self._walks, dtype=torch.bool)
+        self._fell = torch.zeros(self._walks, dtype=torch.bool)
+        self._goal = env.task.goal[GOAL][: self._walks].clone()
+
+    def on_step(self, step: "EnvStep") -> None:
+        """Take a step; a world that has begun its next episode is not watched any more.
+
+        The true state is that after the step, of the next episode where one ended: such a step is
+        left out.
+        """
+        if bool(self._over.all()):
+            return
+        count = self._walks
+        ended = step.ended[:count].cpu()
+        self._fell |= step.terminated[:count].cpu() & ~self._over
+        self._over |= ended
+        true_state = self._env.simulation.true_state
+        rotation = quaternion.rotation_matrix(true_state.orientation_w[:count])
+        velocity = heading_velocity(rotation, true_state.linear_velocity_w[:count])
+        turn = true_state.angular_velocity_b[:count, 2:]
+        row = {
+            "velocity": torch.cat([velocity, turn], dim=-1),
+            "goal": self._env.task.goal[GOAL][:count],
+            "height": true_state.position_w[:count, 2],
+            "foot_force": true_state.foot_force[:count],
+            "qpos": self._engine.qpos[:count],
+        }
+        gone = self._over
+        self._rows.append(
+            {
+                name: torch.where(gone.reshape(-1, *[1] * (value.ndim - 1)), torch.nan, value)
+                .float()
+                .cpu()
+                .numpy()
+                for name, value in row.items()
+            }
+        )
+
+    def recording(self) -> WalkRecording:
+        """All that was recorded so far."""
+        stacked = {
+            name: np.stack([row[name] for row in self._rows], axis=1) for name in self._rows[0]
+        }
+        return WalkRecording(
+            control_dt=self._env.spec.control_dt,
+            feet=list(self._feet),
+            fell=self._fell.numpy().copy(),
+            **stacked,
+        )

@@ -1,1 +1,0 @@
-"""Recorded walks and their pictures."""

@@ -1,0 +1,202 @@
+"""The page: what it draws, what its buttons do, and who can open it."""
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import av
+import psutil
+import pytest
+
+from robot_rl.core.errors import ConfigError
+from sim.rendering.player import Player
+from tests.sim.rendering.shown import player_of
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--enable-unsafe-swiftshader",
+)  # fmt: skip
+PATIENCE = 30_000
+"""Until a page of software GL on a busy machine has done what was asked [ms]."""
+
+
+@contextmanager
+def showing(player: Player, title: str = "a title") -> Iterator[str]:
+    """A viewer at work in a thread of its own; gives its address."""
+    from sim.rendering.browser import BrowserViewer
+
+    viewer = BrowserViewer(player, title=title, port=0)
+    stop = threading.Event()
+    thread = threading.Thread(target=viewer.run, args=(stop.is_set,))
+    thread.start()
+    try:
+        yield viewer.address
+    finally:
+        stop.set()
+        thread.join()
+        viewer.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)))
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+def listening() -> set[tuple[str, int]]:
+    """Addresses at which this process can be reached."""
+    return {
+        (entry.laddr.ip, entry.laddr.port)
+        for entry in psutil.Process().net_connections(kind="inet")
+        if entry.status == psutil.CONN_LISTEN
+    }
+
+
+def step(page: Any, player: Player) -> None:
+    """Press the button of a paused page, and wait until the page tells the next moment.
+
+    The episode must go on: at its end the page tells the beginning of the next one.
+    """
+    told = f"{player.seconds(0) + player.control_dt:.2f} of"
+    page.get_by_role("button", name="Step", exact=True).click()
+    page.get_by_text(told).wait_for()
+
+
+def robot_pixels(picture: Path) -> int:
+    """Pixels as dark as a Go2's legs in the middle third of the page, where only the scene is."""
+    with av.open(str(picture)) as film:
+        (frame,) = (frame.to_ndarray(format="rgb24") for frame in film.decode(video=0))
+    scene = frame[:, 430:850].astype(int)
+    return int((scene.sum(axis=-1) < 330).sum())
+
+
+@pytest.mark.slow
+def test_person_pauses_steps_pushes_moves_the_goal_and_changes_the_world(browser, tmp_path):
+    player = player_of("velocity", 2, "task.randomization.pushes.speed=0",
+                       "task.randomization.pushes.turn=0", "task.episode_length=1000")  # fmt: skip
+    with showing(player, "velocity, go2, zero") as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(address)
+        page.get_by_text("velocity, go2, zero").wait_for()
+        page.get_by_text("terms, weighted, per step").wait_for()
+        page.get_by_text("running at").wait_for()
+
+        page.get_by_role("button", name="Pause", exact=True).click()
+        page.get_by_text("paused").wait_for()
+        stood = player.time
+        step(page, player)
+        assert player.time == pytest.approx(stood + player.control_dt)
+
+        before = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
+        page.get_by_role("button", name="Push", exact=True).click()
+        step(page, player)
+        after = float(player.env.simulation.true_state.fields["linear_velocity_w"][0, 0])
+        assert after - before > 0.3  # pushed by 1 m/s; the feet brake
+
+        goal = page.get_by_role("textbox").nth(2)  # after the world and the push
+        goal.fill("0.5")
+        goal.press("Enter")
+        others = player.goal(0)["velocity_b"][1:].tolist()
+        turns = 0
+        while player.goal(0)["velocity_b"][0] != 0.5:
+            page.wait_for_timeout(50)  # lets the page work
+            turns += 1
+            assert turns < PATIENCE / 50
+        step(page, player)
+        assert player.goal(0)["velocity_b"].tolist() == [0.5, *others]
+
+        page.screenshot(path=str(tmp_path / "page.png"))
+        assert robot_pixels(tmp_path / "page.png") > 500
+
+        number = page.get_by_role("textbox").nth(0)
+        number.fill("1")
+        number.press("Enter")
+        page.get_by_text("world 1").wait_for()
+        assert player.world == 1
+        assert faults == []
+        page.close()
+
+
+@pytest.mark.parametrize("task", ["reach", "hover"])
+def test_scene_holds_every_geom_that_is_to_be_seen(task):
+    from sim.rendering.browser import BrowserViewer
+    from sim.rendering.scene import shapes_of
+
+    player = player_of(task, 1)
+    viewer = BrowserViewer(player, title=task, port=0)
+    try:
+        scene = viewer.server.scene
+        for shape in shapes_of(player.shown.model):
+            name = f"/shown/body_{shape.body}/{shape.name}"
+            assert scene.get_handle_by_name(name) is not None, name
+        assert scene.get_handle_by_name("/shown/body_0/plane_0") is not None
+        goals = {"reach": "end_effector_position_b", "hover": "position_w"}
+        assert scene.get_handle_by_name(f"/shown/goal/{goals[task]}/0") is not None
+    finally:
+        viewer.close()
+
+
+def test_page_can_be_opened_from_this_machine_only():
+    from sim.rendering.browser import BrowserViewer
+
+    before = listening()
+    viewer = BrowserViewer(player_of("hover", 1), title="hover", port=0)
+    try:
+        assert listening() - before == {("127.0.0.1", viewer.port)}
+        assert viewer.server.request_share_url() is None, "no tunnel to the world"
+    finally:
+        viewer.close()
+
+
+def test_port_that_is_taken_is_told_and_not_replaced_by_another():
+    from sim.rendering.browser import BrowserViewer
+
+    player = player_of("hover", 1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        before = listening()
+        with pytest.raises(ConfigError, match=f"port {port} .* choose another"):
+            BrowserViewer(player, title="hover", port=port)
+        assert listening() == before
+    with pytest.raises(ConfigError, match=r"0\.\.65535"):
+        BrowserViewer(player, title="hover", port=70_000)
+
+
+def test_gates_are_frames_that_stand_anew_with_every_course():
+    import viser
+
+    from sim.rendering.browser import BrowserViewer
+
+    player = player_of("gates", 1)
+    viewer = BrowserViewer(player, title="gates", port=0)
+    try:
+        marks = viewer._scene._marks
+        gates = [mark for mark in marks.values() if isinstance(mark, viser.LineSegmentsHandle)]
+        assert len(gates) == 5
+        before = [(node.position.copy(), node.points.copy()) for node in gates]
+        assert all(points.shape == (4, 2, 3) for _, points in before)
+        player.env.reset(seed=8)
+        viewer._draw(0.0)
+        for node, (place, points) in zip(gates, before, strict=True):
+            assert abs(node.position - place).max() > 0.01
+            assert abs(node.points - points).max() > 0.01
+    finally:
+        viewer.close()

@@ -1,0 +1,137 @@
+"""The player: wall time becomes steps, one world is remembered, and a person holds its goals."""
+
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError, ShapeError
+from sim.rendering.player import TRACE_SECONDS, Player
+from tests.sim.rendering.shown import StillAgent, player_of, worlds
+
+
+def test_held_goal_outlives_a_task_that_moves_it_and_others_move_on():
+    player = player_of("tracking", 2)
+    player.hold_goal("position_w", [0.3, 0.0, 0.2])
+    before = player.goal(1)["position_w"]
+    player.step()
+    assert player.goal(0)["position_w"].tolist() == pytest.approx([0.3, 0.0, 0.2])
+    assert player.goal(1)["position_w"].tolist() != before.tolist()
+
+
+def test_held_goal_is_what_the_reward_and_the_observation_know():
+    player = player_of("reach", 2)
+    held = torch.tensor([0.5, 0.1, 0.4])
+    player.hold_goal("end_effector_position_b", held.tolist())
+    step = player.step()
+    error = player.env.simulation.true_state.end_effector_position_b[0] - held
+    assert step.reward_terms is not None
+    paid = step.reward_terms[0, player.env.spec.reward_names.index("distance")]
+    torch.testing.assert_close(paid, error.norm())
+    seen = step.obs["actor"][0, 14:17] / 5  # after 7 positions and 7 velocities, times 5
+    torch.testing.assert_close(seen, error, atol=0.005, rtol=0)  # noise of 0.5 mm
+
+
+@pytest.mark.parametrize(("task", "name"), [("hover", "position_w"), ("tracking", "position_w")])
+def test_reset_gives_the_task_its_own_goal_back(task, name):
+    player, untouched = player_of(task, 2), player_of(task, 2)
+    player.hold_goal(name, [0.4, 0.4, 0.4])
+    player.step()
+    untouched.step()
+    for one in (player, untouched):
+        one.reset()
+        one.step()
+    torch.testing.assert_close(player.env.task.goal[name], untouched.env.task.goal[name])
+
+
+def test_unknown_goal_and_wrong_width_are_refused():
+    player = player_of("hover", 1)
+    with pytest.raises(ConfigError, match="did you mean 'position_w'"):
+        player.hold_goal("positon_w", [0, 0, 0])
+    with pytest.raises(ShapeError, match=r"expected \(3,\)"):
+        player.hold_goal("position_w", [0.0, 0.0])
+
+
+DT = 0.01  # of the flight tasks [s]
+
+
+def test_wall_time_becomes_steps_and_remainders_are_kept():
+    player = player_of("hover", 1)
+    assert player.advance(0.035) == 3
+    assert player.advance(0.016) == 2  # 5.1 periods together
+    assert player.time == pytest.approx(5 * DT)
+
+
+def test_speed_stretches_time_and_pause_stops_it():
+    player = player_of("hover", 1)
+    player.speed = 0.25
+    assert player.advance(0.08) == 2
+    player.paused = True
+    assert player.advance(1.0) == 0
+    player.step()  # a single step works while paused
+    assert player.time == pytest.approx(3 * DT)
+    player.paused, player.speed = False, 1.0
+    assert player.advance(0.01) == 1, "nothing of the pause is caught up"
+
+
+def test_machine_that_stood_still_is_not_hurried_after():
+    player = player_of("hover", 1)
+    assert player.advance(60.0) == 25
+
+
+def test_trace_tells_weighted_terms_that_sum_to_the_reward_and_their_return():
+    player = player_of("reach", 2)
+    player.choose(1)
+    rewards = [float(player.step().reward[1]) for _ in range(10)]
+    trace = player.trace
+    np.testing.assert_allclose(np.array(trace.terms).sum(axis=1), rewards, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(trace.returns, np.cumsum(rewards), rtol=1e-4)
+    np.testing.assert_allclose(np.diff(trace.time), player.control_dt, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_trace_forgets_what_is_older_than_ten_seconds_and_what_another_world_was_paid():
+    player = player_of("hover", 2)
+    for _ in range(round(TRACE_SECONDS / DT) + 30):
+        player.step()
+    assert len(player.trace.time) == 1000
+    player.choose(1)
+    assert len(player.trace.time) == 0
+
+
+def test_end_of_an_episode_is_told_with_its_length_and_its_return():
+    player = player_of("hover", 2, action=-1.0)  # rotors stop: it falls
+    total, steps = 0.0, 0
+    while player.last[0] is None:
+        step = player.step()
+        total, steps = total + float(step.reward[0]), steps + 1
+    ended = player.last[0]
+    assert ended.how == "terminated"
+    assert ended.seconds == pytest.approx(steps * DT)
+    assert ended.total == pytest.approx(total, rel=1e-5)
+    assert player.seconds(0) == 0.0
+    assert player.total(0) == 0.0
+
+
+def test_time_limit_is_told_as_such():
+    player = player_of("reach", 1)
+    for _ in range(player.env.task.episode_steps):
+        assert player.last[0] is None
+        player.step()
+    assert player.last[0] is not None
+    assert player.last[0].how == "time limit"
+
+
+def test_reset_begins_the_chosen_world_only_and_tells_the_agent():
+    env = worlds("reach", 3)
+    agent = StillAgent(env)
+    player = Player(env, agent, seed=3)
+    player.choose(2)
+    player.step()
+    player.reset()
+    assert agent.begun.tolist() == [1, 1, 2]
+    assert [player.seconds(world) for world in range(3)] == pytest.approx([0.04, 0.04, 0.0])
+
+
+def test_world_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="the worlds are 0 to 1"):
+        player_of("hover", 2).choose(2)

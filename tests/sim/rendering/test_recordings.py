@@ -1,0 +1,279 @@
+"""Recordings of envs, flights and walks: what is kept, what a file gives back, and their plots."""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from robot_rl.core import quaternion
+from robot_rl.core.errors import ConfigError, StorageError
+from robot_rl.training.evaluation import evaluate
+from sim.rendering.flight_recording import FlightRecorder, FlightRecording
+from sim.rendering.plots import plot_flight, plot_walk
+from sim.rendering.recording import ENDS, EnvRecording, record_envs
+from sim.rendering.walk_recording import WalkRecorder, WalkRecording
+from sim.robots.multirotor_expert import MultirotorExpert
+from sim.tasks.flights.hover import HoverConfig
+from sim.tasks.flights.tracking import TrackingConfig
+from sim.tasks.legs.gait import heading_velocity
+from sim.tasks.legs.velocity import GOAL
+from tests.sim.arms import arm_worlds
+from tests.sim.flight_worlds import flight_env, multirotors
+from tests.sim.flying import flight_worlds
+from tests.sim.legs import STEPS, leg_worlds
+from tests.sim.rendering.shown import player_of, spiral
+
+
+def test_moments_begin_with_the_start_and_follow_the_simulation():
+    player, twin = player_of("velocity", 2), player_of("velocity", 2)
+    recording = record_envs(player, envs=2, seconds=0.1)
+    assert recording.tiles == 2
+    assert recording.duration == pytest.approx(0.1)
+    for moment in range(6):
+        if moment:
+            twin.step()
+        true_state = twin.env.simulation.true_state
+        np.testing.assert_allclose(recording.pose[:, moment, :3], true_state.position_w, atol=1e-6)
+        model = recording.model_of(1)
+        data = recording.data_for(model)
+        recording.put(1, moment, model, data)
+        np.testing.assert_allclose(data.xpos[1], true_state.position_w[1], atol=1e-6)
+        goal = twin.env.task.goal["velocity_b"]
+        np.testing.assert_array_equal(recording.goal["velocity_b"][:, moment], goal)
+
+
+def test_end_of_an_episode_is_told_from_the_moment_after_it():
+    player = player_of("hover", 1, action=-1.0)
+    recording = record_envs(player, envs=1, seconds=1.0)
+    (first, *_) = np.flatnonzero(np.diff(recording.seconds[0]) < 0)
+    assert recording.last_end[0, first] == 0
+    assert ENDS[recording.last_end[0, first + 1]] == "terminated"
+    assert recording.seconds[0, first + 1] == 0
+    assert recording.total[0, first + 1] == 0
+    assert recording.total[0, first] < 0
+
+
+def test_file_gives_back_what_was_saved(tmp_path):
+    recording = record_envs(player_of("tracking", 2), envs=1, seconds=0.05)
+    recording.save(tmp_path / "one.npz")
+    again = EnvRecording.load(tmp_path / "one.npz")
+    for field in fields(EnvRecording):
+        if field.name != "goal":
+            np.testing.assert_array_equal(
+                getattr(again, field.name), getattr(recording, field.name)
+            )
+    assert again.goal.keys() == {"position_w", "linear_velocity_w", "preview_w"}
+    for name, values in recording.goal.items():
+        np.testing.assert_array_equal(again.goal[name], values)
+
+
+def test_more_worlds_than_there_are_and_a_folder_that_is_a_file_are_refused(tmp_path):
+    player = player_of("hover", 2)
+    with pytest.raises(ConfigError, match="3 envs were to be recorded; there are 2"):
+        record_envs(player, envs=3, seconds=0.1)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot write"):
+        record_envs(player, envs=1, seconds=0.0).save(tmp_path / "file" / "one.npz")
+
+
+SHORT = HoverConfig(episode_length=0.3, success_window=0.1, success_distance=1.0, success_speed=5.0)
+
+
+def record_flights(
+    task: HoverConfig | TrackingConfig = SHORT, worlds=3, flights=2, act=None
+) -> FlightRecording:
+    env = flight_env(task, worlds)
+    expert = MultirotorExpert(multirotors(env))
+    recorder = FlightRecorder(env, flights)
+    watched = recorder.watch(act or (lambda obs: expert.act()))
+    evaluate(env, watched, seed=5, on_step=recorder.on_step)
+    return recorder.recording()
+
+
+def test_recording_has_every_step_of_the_first_episode():
+    recording = record_flights()
+    assert (recording.flights, recording.steps) == (2, 30)
+    assert recording.length.tolist() == [30, 30]
+    assert recording.success.all()
+    assert recording.position_w.shape == (2, 30, 3)
+    assert recording.rotor_speed.shape == recording.action.shape == (2, 30, 4)
+    np.testing.assert_allclose(recording.time[[0, -1]], [0.0, 0.29], atol=1e-6)
+
+
+def test_recording_begins_at_the_start_and_before_the_first_action():
+    env = flight_env(SHORT, 3)
+    env.reset(seed=5)
+    start = env.simulation.true_state.position_w[:2].clone()
+    recording = record_flights()
+    np.testing.assert_array_equal(recording.position_w[:, 0], start.numpy())
+    np.testing.assert_allclose(recording.rotor_speed[:, 0], 0.5, atol=1e-6)
+
+
+def test_positions_follow_from_velocities():
+    recording = record_flights()
+    v = recording.linear_velocity_w
+    moved = np.diff(recording.position_w, axis=1)
+    middle = 0.5 * (v[:, 1:] + v[:, :-1]) * recording.control_dt
+    np.testing.assert_allclose(moved, middle, atol=1e-4)  # trapezium: dt^3 * jerk / 12
+
+
+def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
+    motors_off = record_flights(
+        HoverConfig(episode_length=2.0, evaluation_radius=0.6),
+        act=lambda obs: torch.full((3, 4), -1.0),
+    )
+    assert not motors_off.success.any()
+    assert (motors_off.length < 100).all()  # falls 0.8 m within 0.6 s
+    flight = int(motors_off.length.argmin())
+    end = motors_off.length[flight] - 1
+    tail = motors_off.position_w[flight, end:]
+    np.testing.assert_array_equal(tail, np.broadcast_to(tail[0], tail.shape))
+    assert motors_off.distance[flight, end] <= 0.6
+
+
+def test_derived_numbers_by_hand():
+    recording = record_flights()
+    expected = np.linalg.norm(recording.position_w[1, 7] - recording.goal_w[1, 7])
+    assert recording.distance[1, 7] == pytest.approx(expected)
+    w, x, y, z = recording.orientation_w[0, 3]
+    vertical = w * w - x * x - y * y + z * z  # body z on world z
+    assert recording.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
+
+
+def test_a_path_is_told_from_a_place():
+    assert not record_flights().goal_moves
+    assert record_flights(TrackingConfig(episode_length=0.5)).goal_moves
+
+
+def test_saved_recordings_come_back(tmp_path):
+    recording = record_flights()
+    path = tmp_path / "new folder" / "flight.npz"
+    recording.save(path)
+    loaded = FlightRecording.load(path)
+    assert loaded.control_dt == recording.control_dt
+    for name in ("position_w", "orientation_w", "rotor_speed", "action", "length", "success"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(recording, name))
+    assert [p.name for p in path.parent.iterdir()] == ["flight.npz"]
+
+
+def test_a_damaged_or_missing_recording_is_said_in_words(tmp_path):
+    path = tmp_path / "flight.npz"
+    with pytest.raises(StorageError, match=r"flight\.npz"):
+        FlightRecording.load(path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(StorageError, match="not a readable flight recording"):
+        FlightRecording.load(path)
+    with pytest.raises(StorageError, match="cannot write"):
+        record_flights().save(path / "below a file.npz")
+
+
+def test_too_many_flights_and_empty_recordings_are_refused():
+    env = flight_env(SHORT, 2)
+    with pytest.raises(ConfigError, match=r"1\.\.2"):
+        FlightRecorder(env, 3)
+    with pytest.raises(ConfigError, match="nothing was recorded"):
+        FlightRecorder(env, 1).recording()
+
+
+def record_walks(walks: int = 3, **changes: Any) -> WalkRecording:
+    env = leg_worlds(4, seed=1, **changes)
+    recorder = WalkRecorder(env, walks)
+    evaluate(env, lambda obs: torch.zeros(4, 12), seed=1, on_step=recorder.on_step)
+    return recorder.recording()
+
+
+def test_a_walk_is_the_true_state_after_every_step() -> None:
+    env = leg_worlds(4, seed=1)
+    recorder, seen = WalkRecorder(env, 4), []
+    env.reset(seed=1)
+    for _ in range(STEPS - 1):
+        recorder.on_step(env.step(torch.zeros(4, 12)))
+        true_state = env.simulation.true_state
+        rotation = quaternion.rotation_matrix(true_state.orientation_w)
+        seen.append(
+            (
+                heading_velocity(rotation, true_state.linear_velocity_w).numpy().copy(),
+                true_state.foot_force.numpy().copy(),
+                env.task.goal[GOAL].numpy().copy(),
+            )
+        )
+    found = recorder.recording()
+    for t, (velocity, force, goal) in enumerate(seen):
+        np.testing.assert_array_equal(found.velocity[:, t, :2], velocity)
+        np.testing.assert_array_equal(found.foot_force[:, t], force)
+        np.testing.assert_array_equal(found.goal[:, t], goal)
+    assert found.feet == ["FL", "FR", "RL", "RR"]
+    assert found.time[1] == pytest.approx(0.02)
+
+
+def test_nothing_is_kept_of_the_episode_that_follows() -> None:
+    found = record_walks()
+    assert found.velocity.shape == (3, STEPS, 3)
+    assert np.isfinite(found.velocity[:, : STEPS - 1]).all()
+    assert np.isnan(found.velocity[:, STEPS - 1 :]).all()  # the state is of the next episode
+    assert not found.fell.any()
+
+
+def test_who_falls_is_told() -> None:
+    found = record_walks(lowest_height=0.31)
+    assert found.fell.any()
+    fallen = int(np.flatnonzero(found.fell)[0])
+    assert np.isnan(found.height[fallen, -1])
+
+
+def test_the_picture_is_written(tmp_path: Path) -> None:
+    path = plot_walk(record_walks(), tmp_path / "new" / "walk.png", title="a walk", walk=1)
+    picture = imread(path)
+    assert picture.shape[0] > 500
+    blue = np.abs(picture[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(-1) < 0.02
+    assert blue.sum() > 2000  # bars of feet that stood
+
+
+def test_arms_and_quadrotors_do_not_walk() -> None:
+    for env in (arm_worlds(1), flight_worlds("hover", 1)):
+        with pytest.raises(ConfigError, match="only robots with feet"):
+            WalkRecorder(env, 1)
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize("moving_goal", [False, True])
+@pytest.mark.parametrize("flights", [1, 4])
+def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
+    path = tmp_path / "plots" / "flight.png"
+    recording = spiral(flights, moving_goal=moving_goal)
+    assert plot_flight(recording, path, title="spiral", window=0.1) == path
+    image = path.read_bytes()
+    assert image.startswith(PNG)
+    width, height = (int.from_bytes(image[i : i + 4], "big") for i in (16, 20))
+    assert width >= 1200
+    assert height >= 700
+    assert len(list(path.parent.iterdir())) == 1
+
+
+def test_plot_replaces_an_older_one(tmp_path):
+    path = tmp_path / "flight.png"
+    path.write_text("old")
+    plot_flight(spiral(), path, title="new")
+    assert path.read_bytes().startswith(PNG)
+
+
+def test_an_unwritable_folder_for_a_plot_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        plot_flight(spiral(), tmp_path / "file" / "flight.png", title="nowhere")
+
+
+def test_plotting_leaves_no_global_state():
+    import matplotlib.pyplot as plt
+
+    assert plt.get_fignums() == []

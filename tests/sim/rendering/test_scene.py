@@ -1,0 +1,316 @@
+"""Contents of a scene: goals read from their names, geoms as triangles, the simulated world."""
+
+# The bindings of MuJoCo 4 carry no types:
+# pyright: reportAttributeAccessIssue=false
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from sim.rendering.scene import (
+    Mark,
+    Shape,
+    bounding_box,
+    goal_marks,
+    is_adjustable,
+    planes_of,
+    robot_geoms,
+    shapes_of,
+    view_radius,
+)
+from sim.rendering.shown import contact_forces, shown_worlds
+from sim.robots.joint_simulation import MujocoSimulation
+from tests.sim.rendering.shown import player_of
+
+HERE = np.array([1.0, 2.0, 3.0])
+QUARTER_LEFT = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def marks(**goal: list[float]) -> list[Mark]:
+    return goal_marks(goal, HERE, QUARTER_LEFT, top=4.0, arrow_time=0.5)
+
+
+def test_position_in_the_world_stays_where_it_is():
+    (mark,) = marks(position_w=[0.1, 0.2, 0.3])
+    np.testing.assert_allclose(mark.start, [0.1, 0.2, 0.3])
+    assert mark.end is None
+
+
+def test_position_in_the_base_frame_turns_and_moves_with_the_base():
+    (mark,) = marks(end_effector_position_b=[1.0, 0.0, 0.5])
+    np.testing.assert_allclose(mark.start, [1.0, 3.0, 3.5])
+
+
+def test_preview_is_a_row_of_lesser_points():
+    first, second = marks(preview_w=[1, 2, 3, 4, 5, 6])
+    np.testing.assert_allclose(second.start, [4, 5, 6])
+    assert first.share < 1
+    assert first.name != second.name
+
+
+def test_corners_are_squares_around_their_middle():
+    corners = [0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 2.0]
+    first, second = marks(gate_corners_w=corners + [number + 5 for number in corners])
+    assert first.outline is not None
+    np.testing.assert_allclose(first.outline[2], [2, 0, 2])
+    np.testing.assert_allclose(second.start, [6, 5, 6])
+    assert first.name != second.name
+
+
+def test_velocity_of_a_goal_is_an_arrow_at_its_position():
+    _, arrow = marks(position_w=[0.0, 0.0, 1.0], linear_velocity_w=[2.0, 0.0, 0.0])
+    assert arrow.end is not None
+    np.testing.assert_allclose(arrow.start, [0, 0, 1])
+    np.testing.assert_allclose(arrow.end, [1, 0, 1])  # 2 m/s for half a second
+
+
+def test_velocity_over_the_ground_is_an_arrow_above_the_robot_and_its_turning_is_none():
+    (arrow,) = marks(velocity_b=[2.0, 0.0, 9.0])
+    assert arrow.end is not None
+    np.testing.assert_allclose(arrow.start, [1, 2, 4])
+    np.testing.assert_allclose(arrow.end, [1, 3, 4])
+
+
+def test_what_a_name_does_not_say_is_not_drawn():
+    assert marks(clock=[0.1, 0.2], stiffness=[3.0, 1.0, 2.0]) == []
+
+
+def test_person_sets_positions_and_velocities_but_no_clock_and_no_preview():
+    assert is_adjustable("position_w", 3)
+    assert is_adjustable("velocity_b", 3)
+    assert not is_adjustable("clock", 2)
+    assert not is_adjustable("preview_w", 18)
+
+
+WORLD = """
+<mujoco>
+  <asset>
+    <mesh name="corner" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
+    <hfield name="hills" nrow="3" ncol="4" size="1 2 0.5 0.1"/>
+    <material name="red" rgba="1 0 0 1"/>
+  </asset>
+  <worldbody>
+    <geom name="ground" type="plane" size="1 1 1"/>
+    <geom name="ball" type="sphere" size="0.3" material="red"/>
+    <geom name="egg" type="ellipsoid" size="0.1 0.2 0.3" rgba="0 1 0 0.5"/>
+    <geom name="pill" type="capsule" size="0.2 0.5"/>
+    <geom name="can" type="cylinder" size="0.2 0.5"/>
+    <geom name="brick" type="box" size="0.1 0.2 0.3"/>
+    <geom name="corner" type="mesh" mesh="corner"/>
+    <geom name="hills" type="hfield" hfield="hills"/>
+    <geom name="hidden" type="box" size="1 1 1" group="3"/>
+    <geom name="clear" type="box" size="1 1 1" rgba="1 1 1 0"/>
+  </worldbody>
+</mujoco>"""
+
+VOLUMES = {
+    # by the textbook [m^3]
+    "ball": 4 / 3 * np.pi * 0.3**3,
+    "egg": 4 / 3 * np.pi * 0.1 * 0.2 * 0.3,
+    "pill": 4 / 3 * np.pi * 0.2**3 + np.pi * 0.2**2 * 1.0,
+    "can": np.pi * 0.2**2 * 1.0,
+    "brick": 0.2 * 0.4 * 0.6,
+    "corner": 1 / 6,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> mujoco.MjModel:
+    model = mujoco.MjModel.from_xml_string(WORLD)
+    model.hfield_data[:] = np.arange(12) / 11
+    return model
+
+
+@pytest.fixture(scope="module")
+def shapes(model) -> dict[str, Shape]:
+    return {shape.name: shape for shape in shapes_of(model)}
+
+
+def volume(shape: Shape) -> float:
+    """By the divergence theorem: positive where triangles look outward."""
+    a, b, c = (shape.vertices[shape.faces[:, i]].astype(float) for i in range(3))
+    return float((a * np.cross(b, c)).sum() / 6)
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_surface_encloses_the_volume_and_looks_outward(shapes, name):
+    # A circle of 24 pieces has 1.1 % less area than a round one; a ball loses three times as much.
+    assert volume(shapes[name]) == pytest.approx(VOLUMES[name], rel=0.035)
+
+
+@pytest.mark.parametrize("name", ["pill", "can", "brick", "egg"])
+def test_surface_reaches_as_far_as_the_geom(shapes, name):
+    reach = {"pill": (0.2, 0.2, 0.7), "can": (0.2, 0.2, 0.5), "brick": (0.1, 0.2, 0.3),
+             "egg": (0.1, 0.2, 0.3)}[name]  # fmt: skip
+    np.testing.assert_allclose(shapes[name].vertices.max(axis=0), reach, rtol=1e-6)
+    np.testing.assert_allclose(-shapes[name].vertices.min(axis=0), reach, rtol=1e-6)
+
+
+def test_mesh_lies_where_its_file_says_though_mujoco_moves_its_frame(shapes):
+    corner = shapes["corner"]
+    assert np.abs(corner.position).max() > 0.1, "MuJoCo puts the frame into the centre of mass"
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, corner.orientation)
+    placed = corner.vertices @ rotation.reshape(3, 3).T + corner.position
+    original = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    np.testing.assert_allclose(sorted(placed.round(5).tolist()), original, atol=1e-5)
+
+
+def test_height_field_has_its_corners_where_mujoco_has_them(shapes):
+    vertices, faces = shapes["hills"].vertices, shapes["hills"].faces
+    assert vertices.shape == (12, 3)
+    np.testing.assert_allclose(vertices[0], [-1, -2, 0], atol=1e-6)
+    np.testing.assert_allclose(vertices[3], [1, -2, 0.5 * 3 / 11], atol=1e-6)
+    np.testing.assert_allclose(vertices[11], [1, 2, 0.5], atol=1e-6)
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    assert (np.cross(b - a, c - a)[:, 2] > 0).all(), "looks upward"
+    assert len(faces) == 2 * 3 * 2
+
+
+def test_height_field_lies_where_a_ray_meets_it(model, shapes):
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    only_hills = model.geom("hills").id
+    vertex = shapes["hills"].vertices[5].astype(float)
+    start = vertex + np.array([1e-4, 1e-4, 3.0])
+    distance = mujoco.mj_rayHfield(model, data, only_hills, start, np.array([0.0, 0.0, -1.0]), None)
+    assert start[2] - distance == pytest.approx(vertex[2], abs=1e-3)
+
+
+def test_colour_is_the_geoms_own_or_that_of_its_material(shapes):
+    assert shapes["ball"].rgba == (1, 0, 0, 1)
+    assert shapes["egg"].rgba == pytest.approx((0, 1, 0, 0.5))
+
+
+def test_what_only_collides_or_is_clear_is_not_drawn(model, shapes):
+    assert "hidden" not in shapes
+    assert "clear" not in shapes
+    assert planes_of(model) == [model.geom("ground").id]
+
+
+def test_shown_arm_has_its_end_effector_where_the_simulation_measures_it():
+    player = player_of("reach", 3, action=0.7)
+    for _ in range(3):
+        player.step()
+    for world in (2, 0):
+        data = player.shown.look(world, player.time)
+        shown = data.site_xpos[mujoco.mj_name2id(
+            player.shown.model, mujoco.mjtObj.mjOBJ_SITE, "end_effector"
+        )]  # fmt: skip
+        true_state = player.env.simulation.true_state.end_effector_position_b[world]
+        np.testing.assert_allclose(shown, true_state, atol=1e-5)
+
+
+def test_looking_changes_nothing():
+    watched, alone = player_of("velocity", 2), player_of("velocity", 2)
+    for _ in range(5):
+        watched.shown.look(1, watched.time)
+        watched.step()
+        alone.step()
+    torch.testing.assert_close(
+        watched.env.simulation.true_state.fields,
+        alone.env.simulation.true_state.fields,
+        rtol=0,
+        atol=0,
+    )
+
+
+def test_shown_multirotor_is_where_the_simulation_has_it_and_its_rotors_turn():
+    player = player_of("tracking", 2)
+    before = player.shown.look(1, player.time).qpos[7:].copy()
+    player.step()
+    data = player.shown.look(1, player.time)
+    true_state = player.env.simulation.true_state
+    np.testing.assert_allclose(data.xpos[player.shown.base], true_state.position_w[1], atol=1e-6)
+    np.testing.assert_allclose(
+        data.xquat[player.shown.base], true_state.orientation_w[1], atol=1e-6
+    )
+    turned = data.qpos[7:] - before
+    assert (np.sign(turned) == [-1, 1, -1, 1]).all()
+    again = player.shown.look(1, player.time).qpos[7:]
+    np.testing.assert_array_equal(again - before, turned)  # time stands still
+
+
+def test_a_multirotor_is_drawn_as_large_as_it_is_with_its_rotors_on_their_sides():
+    player = player_of("hover", 1, "robot=x500", action=1.0)
+    plant = player.env.simulation.config.model
+    before = player.shown.look(0, player.time).qpos[7:].copy()
+    player.step()
+    data = player.shown.look(0, player.time)
+    turned = data.qpos[7:] - before
+    base = player.shown.base
+    axes = data.xmat[base].reshape(3, 3)
+    for place, sign in zip(plant.rotor_position, plant.rotor_yaw_sign, strict=True):
+        away = (data.xpos[base + 1 :] - data.xpos[base]) @ axes - [*place, 0.0]
+        nearest = int(np.linalg.norm(away[:, :2], axis=1).argmin())
+        np.testing.assert_allclose(away[nearest, :2], 0.0, atol=1e-3)
+        assert np.sign(turned[nearest]) == sign
+
+
+def test_contact_forces_carry_a_robot_that_stands():
+    player = player_of("velocity", 1, "task.randomization.pushes.speed=0",
+                       "task.randomization.pushes.turn=0")  # fmt: skip
+    for _ in range(100):  # 2 s: it has come to rest
+        player.step()
+    data = player.shown.look(0, player.time)
+    model = player.shown.model
+    places, forces = contact_forces(model, data)
+    weight = 9.81 * float(model.body_mass.sum())  # payload and drawn masses of this very world
+    assert forces.sum(axis=0)[2] == pytest.approx(weight, rel=0.02)
+    assert np.abs(places[:, 2]).max() < 0.01, "on the ground"
+
+
+@pytest.mark.parametrize(("task", "axis", "column"), [("velocity", "y", 1), ("reach", "joint4", 3)])
+def test_push_changes_one_velocity_of_one_world(task, axis, column):
+    player = player_of(task, 2)
+    simulation = player.env.simulation
+    assert isinstance(simulation, MujocoSimulation)
+    before = simulation.engine.qvel.clone()
+    player.choose(1)
+    player.push(axis, 0.5)
+    change = simulation.engine.qvel - before
+    assert float(change[1, column]) == pytest.approx(0.5)
+    assert int((change != 0).sum()) == 1
+
+
+def test_push_of_a_multirotor_is_felt_in_the_next_step():
+    pushed, left = player_of("hover", 1), player_of("hover", 1)
+    pushed.push("z", 2.0)
+    pushed.step()
+    left.step()
+    change = (pushed.env.simulation.true_state.fields["linear_velocity_w"]
+              - left.env.simulation.true_state.fields["linear_velocity_w"])  # fmt: skip
+    torch.testing.assert_close(change, torch.tensor([[0.0, 0.0, 2.0]]), atol=1e-3, rtol=0)
+
+
+def test_worlds_that_say_nothing_about_themselves_are_refused():
+    with pytest.raises(ConfigError, match="cannot be drawn"):
+        shown_worlds(object())  # pyright: ignore[reportArgumentType]  no simulation at all
+
+
+def test_box_holds_the_robot_and_not_the_ground():
+    player = player_of("velocity", 1)
+    data, model = player.shown.look(0, 0.0), player.shown.model
+    low, high = bounding_box(model, data, robot_geoms(model, player.shown.base))
+    assert ((high - low) > 0.25).all()
+    assert ((high - low) < 1.0).all()  # a Go2 is 0.7 m long
+    assert (low < data.xpos[player.shown.base]).all()
+
+
+def test_goal_far_away_does_not_make_the_robot_a_speck():
+    near, far = (Mark(name="goal", start=np.array([x, 0.0, 0.0])) for x in (0.5, 50.0))
+    assert view_radius(np.zeros(3), 0.2, [near]) == pytest.approx(0.5)
+    assert view_radius(np.zeros(3), 0.2, [near, far]) < 2.0
+    assert view_radius(np.zeros(3), 0.2, [], room=1.5) == pytest.approx(0.3)
+
+
+def test_nearest_outline_is_seen_from_farther_away_than_a_point():
+    square = np.array([[2.0, y, z] for y, z in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
+    gates = [
+        Mark(name=str(x), start=square.mean(axis=0), outline=square + np.array([x, 0, 0]))
+        for x in (0.0, 9.0)
+    ]
+    assert view_radius(np.zeros(3), 0.2, gates) == pytest.approx(6**0.5)
+    assert view_radius(np.zeros(3), 0.1, gates[1:]) == pytest.approx(2.0)  # 20 radii, no more

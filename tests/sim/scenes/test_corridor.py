@@ -1,0 +1,190 @@
+"""Corridors: everybody of the stated size comes through, and levels mean what they say."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError
+from sim.scenes.corridor import BEAM_HEIGHT, KINDS, CorridorConfig, Corridors, Layout, Layouts
+from sim.scenes.potential_field import pull, push, signed_distance
+from tests.compositions import composed
+
+CPU = torch.device("cpu")
+COUNT = 400
+
+
+def drawn(config: CorridorConfig, level: int, seed: int = 0):
+    levels = torch.full((COUNT,), level, dtype=torch.int64)
+    return Layouts(config, CPU).draw(levels, torch.Generator().manual_seed(seed))
+
+
+def passes(config: CorridorConfig, obstacles: torch.Tensor) -> torch.Tensor:
+    """Where a box of the hardest sizes comes through, (count, S, Y): found by trying places.
+
+    It is as wide as the hardest gap, reaches from the hardest hurdle to the hardest bar, and is
+    moved straight through a station, at any y within the walls.
+    """
+    half_width = config.gap[1] / 2
+    room = config.width / 2 - half_width
+    tried = torch.linspace(-room, room, 401)
+    low, high = config.hurdle[1], config.bar[1]
+    size = torch.tensor(config.obstacle_sizes).unflatten(0, (config.stations, 4))  # (S, 4, 3)
+    box = obstacles.unflatten(1, (config.stations, 4))  # (count, S, 4, 3)
+    beside = (box[..., 1, None] - tried).abs() - size[..., 1, None] - half_width
+    above = box[..., 2] - size[..., 2] - high
+    below = low - box[..., 2] - size[..., 2]
+    clear = 1e-3  # the grid of places is this coarse, and so is float32
+    free = (beside > -2 * room / 400 - clear) | ((above > -clear) | (below > -clear))[..., None]
+    return free.all(2)
+
+
+@pytest.mark.parametrize("robot", ["go2", "g1"])
+def test_every_corridor_of_every_level_has_a_passage_of_the_stated_size(robot: str) -> None:
+    config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
+    assert config is not None
+    size = torch.tensor(config.obstacle_sizes).unflatten(0, (config.stations, 4))
+    for level in range(config.levels):
+        layout = drawn(config, level)
+        assert bool(passes(config, layout.obstacles).any(-1).all())
+        box = layout.obstacles.unflatten(1, (config.stations, 4))
+        # Between two stations, and before the first, the whole width is free for as long.
+        front, back = box[..., 0] - size[..., 0], box[..., 0] + size[..., 0]
+        assert float(front[:, 0].min()) > config.gap[1]
+        between = front[:, 1:].amin(-1) - back[:, :-1].amax(-1)
+        assert float(between.min()) >= config.gap[1] - 1e-5
+        assert float(back.max()) < config.length
+
+
+def test_the_search_for_a_passage_finds_none_where_there_is_none() -> None:
+    config = CorridorConfig(kinds=["gap"])
+    layout = drawn(config, config.levels - 1)
+    layout.obstacles[:, 0::4, 1] -= 0.25  # left panels move to the right
+    layout.obstacles[:, 1::4, 1] += 0.25
+    assert not bool(passes(config, layout.obstacles).any(-1).all(-1).any())
+
+
+def test_the_way_leads_through_passages_with_room_to_both_sides() -> None:
+    config = CorridorConfig(gap=[0.6, 0.6])
+    layout = drawn(config, config.levels - 1)
+    free = passes(config, layout.obstacles)
+    room = (config.width - config.gap[1]) / 2
+    tried = ((layout.way[:, :-1, 1] + room) / (2 * room) * 400).round().long()
+    assert 0 <= int(tried.min()) < int(tried.max()) <= 400
+    assert bool(free.gather(-1, tried[..., None]).all())
+    assert layout.way[:, -1].tolist() == [[pytest.approx(config.length), 0.0, 0.0]] * COUNT
+
+
+@pytest.mark.parametrize("gap", [[1.0, 0.55], [0.5, 0.5], [1.4, 1.3]])
+def test_panels_reach_from_the_gap_to_the_walls(gap: list[float]) -> None:
+    config = CorridorConfig(kinds=["gap"], gap=gap, spacing=[2.0, 2.0], pillar=0.1, width=2.8)
+    for level in (0, config.levels - 1):
+        box = drawn(config, level).obstacles.unflatten(1, (3, 4))
+        stands = box[..., 0, 2] > 0
+        ends = (box[..., 0, 1] + config.panel / 2, -box[..., 1, 1] + config.panel / 2)
+        assert all(float(end[stands].min()) >= config.width / 2 - 1e-5 for end in ends)
+
+
+def test_levels_ask_for_more_stations_and_harder_ones() -> None:
+    config = CorridorConfig(stations=3, levels=5)
+    used, narrowest, lowest, highest = [], [], [], []
+    for level in range(5):
+        box = drawn(config, level).obstacles.unflatten(1, (3, 4))
+        stands = (box[..., 2] > -1).any(-1)
+        assert len(set(stands.sum(-1).tolist())) == 1
+        used.append(int(stands[0].sum()))
+        gaps = (box[..., 0, 1] - box[..., 1, 1] - config.panel)[box[..., 0, 2] > 0]
+        narrowest.append(float(gaps.min()))
+        beam = box[..., 3, 2]
+        lowest.append(float(beam[beam > 0.2].min()) - BEAM_HEIGHT / 2)
+        highest.append(float(beam[(beam > -1) & (beam < 0.2)].max()) + BEAM_HEIGHT / 2)
+    assert used == [1, 2, 2, 3, 3]
+    hard = torch.arange(1, 6) / 5  # the hardest of 100 and more is near to what a level may ask
+    assert narrowest == pytest.approx((1.0 - 0.45 * hard).tolist(), abs=0.03)
+    assert lowest == pytest.approx((0.6 - 0.28 * hard).tolist(), abs=0.02)
+    assert highest == pytest.approx((0.03 + 0.05 * hard).tolist(), abs=0.005)
+
+
+def test_evaluation_draws_all_levels_alike_and_training_begins_on_the_first() -> None:
+    config = CorridorConfig(levels=4)
+    for evaluation, expected in ((True, [0, 1, 2, 3]), (False, [0])):
+        corridors = Corridors(config, num_envs=99, device=CPU, evaluation=evaluation)
+        layout = corridors.begin(EnvSelection(torch.ones(99, dtype=torch.bool)), torch.Generator())
+        assert corridors.levels.level.unique().tolist() == expected
+        stands = (layout.obstacles[..., 2] > -1).unflatten(1, (3, 4)).any(-1).sum(-1)
+        needed = ((corridors.levels.level + 1) * 3 / 4).ceil()  # level k has (k + 1) / 4 of three
+        assert torch.equal(stands.float(), needed)
+
+
+def test_equal_seeds_draw_equal_corridors_and_all_kinds_come() -> None:
+    config = CorridorConfig()
+    one, two, other = (drawn(config, 4, seed) for seed in (1, 1, 2))
+    assert torch.equal(one.obstacles, two.obstacles)
+    assert torch.equal(one.way, two.way)
+    assert not torch.equal(one.obstacles, other.obstacles)
+    box = one.obstacles.unflatten(1, (3, 4))
+    beam = box[..., 3, 2]
+    counts = [(box[..., 0, 2] > 0).sum(), (box[..., 2, 2] > 0).sum(), (beam > 0.2).sum(),
+              ((beam > -1) & (beam < 0.2)).sum()]  # fmt: skip
+    assert sum(map(int, counts)) == 3 * COUNT
+    assert min(map(int, counts)) > 0.2 * 3 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"kinds": ["gab"]}, "kind of obstacle 'gab' is unknown"),
+        ({"kinds": []}, "known: gap, pillar, bar, hurdle"),
+        ({"stations": 0}, "stations must be >= 1, got 0"),
+        ({"gap": [0.5, 0.6]}, r"\[easiest, hardest\], both > 0 and the larger first"),
+        ({"gap": [0.5]}, "got \\[0.5\\]"),
+        ({"gap": [1.8, 0.5]}, "at most as wide as the corridor"),
+        ({"gap": [1.6, 1.58]}, "leaves 0.02 m, expected at least 0.1 m: beside it panels"),
+        ({"hurdle": [0.1, 0.4]}, "must not exceed 0.3 m"),
+        ({"hurdle": [0.0, 0.1]}, "both > 0"),
+        ({"pillar": 0.6}, "leaves 0.5 m, expected at least 0.55 m: beside it"),
+        ({"spacing": [0.7, 1.0]}, "between two stations"),
+        ({"width": float("nan")}, "clutter.width must be > 0"),
+        ({"offset": -0.1}, "offset must be >= 0"),
+    ],
+)
+def test_corridors_that_cannot_be_passed_or_built_are_refused(wrong: dict, told: str) -> None:
+    assert len(KINDS) == 4
+    with pytest.raises(ConfigError, match=told):
+        CorridorConfig(**wrong)
+
+
+def followed(config: CorridorConfig, layout: Layout, way: torch.Tensor, height: float):
+    """Points that follow the field for 14 m at most: how far from the goal, how near to boxes."""
+    walls = torch.tensor([centre for centre, _ in config.walls.values()])
+    half = torch.tensor([*config.obstacle_sizes, *(size for _, size in config.walls.values())])
+    centre = torch.cat([layout.obstacles, walls.expand(len(way), 4, 3)], dim=1)
+    point = torch.zeros(len(way), 1, 3)
+    point[..., 2] = height
+    clearance = torch.full((len(way),), math.inf)
+    for _ in range(700):
+        distance, outward = signed_distance(point, centre, half)
+        clearance = torch.minimum(clearance, distance.amin((1, 2)))
+        field = config.field
+        force = push(distance, outward, reach=field.reach, strength=field.strength)[1]
+        force = force + pull(point, way, near=field.near).force
+        force[..., 2] = 0
+        point = point + 0.02 * force / force.norm(dim=-1, keepdim=True).clamp_min(1.0)
+    return (point[:, 0] - layout.way[:, -1])[:, :2].norm(dim=-1), clearance
+
+
+@pytest.mark.parametrize(("robot", "height"), [("go2", 0.2), ("g1", 0.9)])
+def test_a_point_that_follows_the_field_arrives_and_touches_nothing(robot, height) -> None:
+    """At the height of the hips: under the bars and over the hurdles of the last level."""
+    config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
+    assert config is not None
+    layout = Layouts(config, CPU).draw(
+        torch.full((100,), config.levels - 1), torch.Generator().manual_seed(0)
+    )
+    away, clearance = followed(config, layout, layout.way, height)
+    assert float(away.max()) < 0.2
+    assert float(clearance.min()) > 0.1
+    # Pulled straight at the goal, many stop before walls.
+    away, _ = followed(config, layout, layout.way[:, -1:], height)
+    assert float((away > 0.2).float().mean()) > 0.1

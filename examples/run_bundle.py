@@ -23,5 +23,5 @@ if __name__ == "__main__":
     runner.reset()
     for _ in range(10):
         command = runner.act(RobotState(fields), goal)
-    print(f"{robot.name}: {command}")
+        print(f"{robot.name}: {command}")
     assert "torch" not in sys.modules

@@ -1,4 +1,4 @@
-"""What reaches a session from around it: signals, and the messages of every package."""
+"""Signals that reach a session, and the messages of every package."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Stoppable(Protocol):
-    """What can be asked to come to an end."""
+    """A loop that can be asked to end."""
 
     def stop(self) -> None:
         """Save and return after the present step; may be called from a signal."""

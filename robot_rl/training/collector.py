@@ -61,7 +61,7 @@ class Collector:
         self.world_steps = 0
         """Steps taken, of all worlds of all ranks together."""
         self.policy_version = 0
-        """Which policy acts, counted by whoever updates it; stored with every step."""
+        """Version of the policy that acts, counted by the trainer; stored with every step."""
 
     def start(self) -> None:
         """Begin the first episodes."""

@@ -87,7 +87,7 @@ bench: $(BENCH_READY)  ## Measure the speed of this machine
 	@$(PY) -m scripts.bench $(or $(ARGS),all)
 
 adapters: $(ADAPTERS_READY)  ## Test the adapter to mjlab against mjlab itself, and train its Go1 (own environment, CPU)
-	@$(ADAPTERS_PY) -m pytest -q -p no:cacheprovider tests/sim/adapters/torch_worlds/test_mjlab.py $(ARGS)
+	@$(ADAPTERS_PY) -m pytest -q -p no:cacheprovider tests/sim/adapters/torch_envs/test_mjlab.py $(ARGS)
 	@$(ADAPTERS_PY) -m robot_rl.cli train $(GO1_RUN)
 
 docs: $(DEV_READY)  ## Check that every link of the documentation leads somewhere

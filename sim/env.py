@@ -109,7 +109,7 @@ class SimEnv:
 
     @property
     def sensed(self) -> Mapping[str, Tensor]:
-        """What actors see beside the robot's own state and the goal: name -> (N, width), live."""
+        """Inputs of actors beside the robot's own state and the goal: name -> (N, width), live."""
         return self.simulation.sensed
 
     def reset(
@@ -219,7 +219,7 @@ class SimEnv:
         self._flags.check(columns)
 
     def mirror(self) -> EnvMirror:
-        """How observations and actions look with left and right exchanged."""
+        """Observations and actions with left and right exchanged."""
         return mirror_worlds(
             self.simulation.robot, self.simulation, self.task, self.action_map,
             self._observer.layouts,
@@ -264,7 +264,7 @@ class SimEnv:
         torch.minimum(self._episode_limit, ends, out=self._episode_limit)
 
     def _reset_source(self) -> ResetStateSource | None:
-        """Where episodes begin in given states; None while they begin as the task lets them."""
+        """Source of the states that episodes begin in; None while the task draws them."""
         source = self._source
         return source if source is not None and self._world_steps < source.until else None
 
@@ -432,7 +432,7 @@ def mirror_worlds(
     action_map: ActionMap,
     layouts: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> EnvMirror:
-    """How observations and actions look in the mirror.
+    """Mirror image of observations and actions.
 
     Args:
         simulation: Its worlds, asked where they know their mirror.

@@ -6,7 +6,7 @@ from configs.catalog import describe_fields
 from robot_rl.cli.collection.options import CollectOptions, quoted
 from robot_rl.cli.command_line import Flags
 
-HELP = """Plays episodes in simulated worlds and stores them: demonstrations without people.
+HELP = """Plays episodes in simulated envs and stores them: demonstrations without people.
 
 usage: robot-rl collect out=datasets/... [group=name ...] [option=value ...]
        [field=value ...]
@@ -31,9 +31,9 @@ options:
                          behind what is there
 
 most used fields:
-  num_envs=16            worlds that play at once
+  num_envs=16            envs that play at once
   seed=0                 the same command with the same seed makes the same data set, bit for bit
-  device=cpu             where the worlds live: cpu, cuda, cuda:<index> or auto
+  device=cpu             where the envs live: cpu, cuda, cuda:<index> or auto
   task.kind=sparse       any field of the task or the robot; --info fields prints them
 
 Each episode is on the disk when it has ended. Stored are all observation groups, executed actions,

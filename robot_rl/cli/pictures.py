@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.schema import RunConfig
 from robot_rl.cli.parts import make_sim_env
-from robot_rl.cli.viewing import film, policy_agent
+from robot_rl.cli.viewing import policy_agent, write_video
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.evaluation import evaluate
@@ -111,7 +111,7 @@ def _report_joints(
     def render() -> dict[str, str]:
         player = Player(env, policy_agent(act), seed=seed)
         path = folder / "videos" / "episodes.mp4"
-        return film(player, path, title=folder.name, worlds=FILMED, longest=SECONDS)
+        return write_video(player, path, title=folder.name, num_envs=FILMED, longest=SECONDS)
 
     if robot is not None and robot.feet and GOAL in env.task.goal:
         found |= _attempt("walk plot", plot)

@@ -8,7 +8,7 @@ from configs.catalog import describe_fields
 from robot_rl.cli.command_line import Flags
 from robot_rl.core.errors import ConfigError
 
-HELP = """Shows a task: in the browser of this machine, or as a film with a contact sheet.
+HELP = """Shows a task: in the browser of this machine, or as a video with a contact sheet.
 
 usage: robot-rl view [group=name ...] [option=value ...] [field=value ...]
 
@@ -18,18 +18,18 @@ robot: {robots}
 options:
   agent=zero          zero, random, scripted (reach, lift, peg, drawer and flights have an expert),
                       or the folder of a bundle, which brings its task and robot
-  video=out.mp4       film the worlds and write out.png, a contact sheet, instead of opening a page
-  seconds=0           length of the film; 0 for one episode, but 10 s at most
+  video=out.mp4       write a video and out.png, a contact sheet, instead of opening a page
+  seconds=0           length of the video; 0 for one episode, but 10 s at most
   starts=evaluation   evaluation, or training: where episodes begin
   port=8080           of the page; 0 for any free one. Only this machine can open it
 
 most used fields:
-  num_envs=4          worlds that run; the page shows one of them, the film up to four
+  num_envs=4          envs that run; the page shows one of them, the video up to four
   seed=0              starts, goals, physical parameters and the random agent
-  device=cpu          where the worlds live: cpu, cuda, cuda:<index> or auto
+  device=cpu          where the envs live: cpu, cuda, cuda:<index> or auto
   task.start.attitude_deg=90    any field of the task or the robot; --info fields prints them
 
-In the page: pause, step, reset, choose a world, push the robot, move its goal, see contacts and
+In the page: pause, step, reset, choose an env, push the robot, move its goal, see contacts and
 what each reward term pays. Ctrl-C ends it.
 
 examples:
@@ -37,8 +37,8 @@ examples:
   robot-rl view task=hover agent=zero video=hover.mp4
   robot-rl view agent=runs/2026-01-31_14-05-09_hover_crazyflie_sac_s1/bundle"""
 
-_FILMED, _LONGEST_FILM = 4, 10.0
-"""Worlds in a film, and the longest time of one whose length nobody chose [s]."""
+_VIDEO_ENVS, _LONGEST_VIDEO = 4, 10.0
+"""Envs in a video, and the longest time of one whose length nobody chose [s]."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class ViewOptions:
     video: str = ""
     """The mp4 to write; empty opens a page."""
     seconds: float = 0.0
-    """Length of the film [s]; 0 for one episode."""
+    """Length of the video [s]; 0 for one episode."""
     starts: str = "evaluation"
     """evaluation or training."""
     port: int = 8080
@@ -69,7 +69,7 @@ class ViewOptions:
 def run(words: Sequence[str], flags: Flags) -> None:
     """Show what the command line says."""
     from configs.compose import read_options
-    from robot_rl.cli.viewing import configure, film, make_player, show
+    from robot_rl.cli.viewing import configure, make_player, show, write_video
 
     options, rest = read_options(ViewOptions, words)
     run = configure(options.agent, rest)
@@ -78,11 +78,11 @@ def run(words: Sequence[str], flags: Flags) -> None:
         return
     player = make_player(run.config, options.agent, evaluation=options.starts == "evaluation")
     if options.video:
-        films = film(
-            player, Path(options.video), title=run.title, worlds=_FILMED,
-            seconds=options.seconds, longest=_LONGEST_FILM,
+        found = write_video(
+            player, Path(options.video), title=run.title, num_envs=_VIDEO_ENVS,
+            seconds=options.seconds, longest=_LONGEST_VIDEO,
         )  # fmt: skip
-        for what, where in films.items():
+        for what, where in found.items():
             print(f"{what:<14}{where}")
         return
     show(player, run.title, options.port)

@@ -92,18 +92,18 @@ def policy_agent(act: Callable[[Obs], Tensor]) -> Agent:
     return ActingAgent(act, lambda mask: begin_episodes(act, mask))
 
 
-def film(
-    player: Player, path: Path, *, title: str, worlds: int, seconds: float = 0.0, longest: float
+def write_video(
+    player: Player, path: Path, *, title: str, num_envs: int, seconds: float = 0.0, longest: float
 ) -> dict[str, str]:
-    """Film the first worlds and draw their contact sheet; returns where each lies.
+    """Write a video of the first envs and draw their contact sheet; returns where each lies.
 
     Args:
         player: Plays on from where it is.
         path: The mp4 to write; the sheet lies beside it as a PNG.
         title: Written into both.
-        worlds: How many are seen; of fewer, all.
-        seconds: Length of the film [s]; 0 for one episode, but `longest` at most.
-        longest: Of a film whose length nobody chose [s].
+        num_envs: How many are seen; of fewer, all.
+        seconds: Length of the video [s]; 0 for one episode, but `longest` at most.
+        longest: Of a video whose length nobody chose [s].
 
     Raises:
         RenderUnavailableError: Nothing can be drawn on this machine.
@@ -113,7 +113,7 @@ def film(
     from sim.rendering.video import contact_sheet, render_video
 
     length = seconds or min(player.env.task.episode_steps * player.control_dt, longest)
-    seen = min(worlds, player.env.spec.num_envs)
+    seen = min(num_envs, player.env.spec.num_envs)
     recording = record_envs(player, envs=seen, seconds=length)
     return {
         "video": str(render_video(recording, path, title=title)),
@@ -126,16 +126,16 @@ class Shown:
     """Composed envs and their title."""
 
     config: RunConfig
-    """Task, robot, number of worlds, seed."""
+    """Task, robot, number of envs, seed."""
     title: str
     """Task, robot and agent in a line."""
 
 
 def configure(agent: str, overrides: Sequence[str]) -> Shown:
-    """Compose the worlds; a bundle brings its own unless a task or a robot is named.
+    """Compose the envs; a bundle brings its own unless a task or a robot is named.
 
     Raises:
-        ConfigError: A choice, a key or a value is wrong, or these worlds cannot be drawn.
+        ConfigError: A choice, a key or a value is wrong, or these envs cannot be drawn.
     """
     named = {key for key in changed_keys(overrides) if key in GROUPS}
     overrides = [*_DEFAULTS, *overrides]
@@ -146,7 +146,7 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
     kind = component_of(config.env).name
     if kind != "sim":
         raise ConfigError(
-            f"worlds of env={kind} cannot be shown: only our own (env=sim) tell what is to be drawn"
+            f"envs of env={kind} cannot be shown: only our own (env=sim) tell what is to be drawn"
         )
     task, robot = component_of(config.task).name, config.robot.spec.name
     who = agent if agent in SIMPLE else f"bundle {Path(agent).resolve().name}"

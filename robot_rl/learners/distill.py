@@ -39,7 +39,7 @@ from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, aut
 
 
 class ImitationLoss(Enum):
-    """What is regressed."""
+    """Quantity that is regressed."""
 
     mse = "mse"
     """Squared difference of the deterministic actions, within [-1, 1]."""
@@ -68,7 +68,7 @@ class DistillConfig(DescentConfig):
     actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
     """Policy network of the student."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the imitation."""
+    """Loss of an encoder beside the imitation."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

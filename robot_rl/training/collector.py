@@ -133,7 +133,9 @@ class Collector:
         first, now = self._spec.reward_weights, self._reward_weights
         if not first or now is None:
             return {}
-        moved = sum(abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist()))
+        moved = sum(
+            abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist(), strict=True)
+        )
         return {WEIGHT_CHANGE: moved / max(sum(map(abs, first)), 1e-9)} if moved else {}
 
     def state_dict(self) -> dict[str, Any]:

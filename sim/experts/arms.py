@@ -21,10 +21,10 @@ _ITERATIONS = 3
 """Of inverse kinematics per step; the pose of the last step is near."""
 _JOINT_STEP = 0.2
 """Farthest that a joint's target is from the joint [rad]: below its speed limit at 25 Hz."""
-_LAG = 0.08
+_JOINT_LAG = 0.08
 """Time by which every joint is made to lag behind its target [s]: motors are not damped alike, and
 a hand whose joints lag differently swings and leaves its way."""
-_SITE = "end_effector"
+_HAND_SITE = "end_effector"
 
 
 class ArmExpert:
@@ -43,10 +43,10 @@ class ArmExpert:
         self._simulation, self._map, self._stride = simulation, action_map, stride
         arm = simulation.robot.num_joints
         own_lag = torch.tensor(action_map.damping) / torch.tensor(action_map.stiffness)
-        self._lead = _LAG - own_lag
+        self._lead = _JOINT_LAG - own_lag
         middle = 0.5 * (np.array(action_map.low) + np.array(action_map.high))[:arm]
         self._kinematics = ArmKinematics(
-            simulation.engine.model, simulation.layout, _SITE, rest=middle
+            simulation.engine.model, simulation.layout, _HAND_SITE, rest=middle
         )
 
     def act(
@@ -115,7 +115,7 @@ class ReachExpert:
 _LIFT_OVER = 0.1
 """Height over the cube's middle from which the hand comes down [m]."""
 _LIFT_ALIGNED, _AROUND = 0.012, 0.012
-"""How exactly the hand must be over the cube to come down, and at its middle to close [m]."""
+"""Tolerance of the hand over the cube to come down, and at its middle to close [m]."""
 _CLOSED = 0.6
 """Opening below which the fingers touch the cube, which holds them at 0.57."""
 
@@ -150,15 +150,15 @@ _PEG_LENGTH = 0.06
 _PEG_OVER = 0.004
 """Height of the tip over the mouth from which it goes down [m]."""
 _PEG_ALIGNED = 0.0003
-"""How exactly the tip must be over the hole to go down [m]; the clearance is 0.0005."""
+"""Tolerance of the tip over the hole to go down [m]; the clearance is 0.0005."""
 _CAUGHT = -0.002
 """Height of the tip below which the walls lead it [m]."""
-_CALM = 0.05
+_CALM_SPEED = 0.05
 """Speed of the joints below which the descent begins [rad/s]."""
-_STRAY = 0.0006
-"""How far from the axis a descent may stray before the walls lead it [m]; then it begins anew."""
+_LARGEST_STRAY = 0.0006
+"""Distance from the axis at which a descent begins anew, before the walls lead it [m]."""
 _MOUTH_STEP, _INSIDE_STEP = 0.005, 0.02
-"""How far below the tip it is asked to be, before and within the walls [m]; a tip that hurries
+"""Depth of the target below the tip, before and within the walls [m]; a tip that hurries
 leaves the axis, as the joints are not damped alike."""
 
 
@@ -176,8 +176,8 @@ class PegExpert:
         tip = self._sensors["peg_position"]
         beside = tip[:, :2].norm(dim=-1)
         caught = tip[:, 2] < _CAUGHT
-        calm = self._truth.joint_velocity.norm(dim=-1) < _CALM
-        begun = (tip[:, 2] < 0.8 * _PEG_OVER) & (beside < _STRAY)
+        calm = self._truth.joint_velocity.norm(dim=-1) < _CALM_SPEED
+        begun = (tip[:, 2] < 0.8 * _PEG_OVER) & (beside < _LARGEST_STRAY)
         down = caught | begun | (calm & (beside < _PEG_ALIGNED))
         lower = tip[:, 2] - torch.where(caught, _INSIDE_STEP, _MOUTH_STEP)
         height = torch.where(down, lower.clamp_min(-HOLE_DEPTH), _PEG_OVER) + _PEG_LENGTH
@@ -189,11 +189,11 @@ class PegExpert:
 _DRAWER_OVER = 0.05
 """Height over the place behind the handle from which the hand comes down [m]."""
 _DRAWER_ALIGNED, _AT = 0.008, 0.02
-"""How exactly the hand must be over that place to come down, and in it to pull [m]."""
-_CLEAR = 0.03
+"""Tolerance of the hand over that place to come down, and in it to pull [m]."""
+_CLEAR_HEIGHT = 0.03
 """Height below which a hand that is not in its place goes straight up: it may touch the handle."""
-_PULL = 0.05
-"""How far before the handle the hand is asked to be while it pulls [m]."""
+_PULL_DISTANCE = 0.05
+"""Distance before the handle that the hand is asked to be at while it pulls [m]."""
 
 
 class DrawerExpert:
@@ -216,6 +216,6 @@ class DrawerExpert:
         low = hand[:, 2:] < 0.5 * _AT
         up = torch.tensor([0.0, 0.0, _DRAWER_OVER])
         place = torch.where(beside < _DRAWER_ALIGNED, hook, hook + up)
-        place = torch.where((hand[:, 2:] < _CLEAR) & (beside > _AT), self._hand + up, place)
-        place = torch.where(low & (beside < _AT), hook - _PULL * axis, place)
+        place = torch.where((hand[:, 2:] < _CLEAR_HEIGHT) & (beside > _AT), self._hand + up, place)
+        place = torch.where(low & (beside < _AT), hook - _PULL_DISTANCE * axis, place)
         return self._arm.act(place, torch.atan2(axis[:, 1], axis[:, 0]), self._closed)

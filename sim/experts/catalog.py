@@ -1,4 +1,4 @@
-"""Which tasks have a scripted expert: one line each."""
+"""Catalog of the tasks that have a scripted expert: one line each."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

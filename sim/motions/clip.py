@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 _UNIT_TOLERANCE = 0.01
 """Largest deviation of a quaternion's length from 1."""
 _LIMIT_TOLERANCE = 0.1
-"""How far a joint may be beyond its limits [rad]: retargeted motions touch them; they are cut."""
+"""Largest excess of a joint over its limits [rad]: retargeted motions touch them; they are cut."""
 _LEAST_FPS, _MOST_FPS = 5.0, 1000.0
 
 

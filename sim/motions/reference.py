@@ -29,13 +29,13 @@ _BENDS = (
     {"thigh_joint": (1.0, 1.0), "calf_joint": (-2.0, 0.0)},
     {"hip_pitch_joint": (-1.0, 1.0), "knee_joint": (2.0, 0.0), "ankle_pitch_joint": (-1.0, -1.0)},
 )
-"""How a leg grows shorter, and how it swings back, by the ends of its joints' names: a quadruped's,
+"""Bends that shorten a leg, and swing it back, by the ends of its joints' names: a quadruped's,
 a humanoid's, whose sole stays level."""
-_FPS = 50.0
+_FRAME_RATE = 50.0
 
 
 class Script(Enum):
-    """What a clip of our own shows."""
+    """Motion of a clip of our own."""
 
     squat = "squat"
     """All legs bend and stretch together."""
@@ -50,7 +50,7 @@ class ScriptConfig:
     """Measures of a clip of our own, one cycle of which is made."""
 
     kind: Script = Script.squat
-    """What it shows."""
+    """Motion that it shows."""
     period: float = 2.0
     """Time of a cycle [s]."""
     bend: float = 0.4
@@ -80,7 +80,7 @@ def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: Mechanism) -> Cl
     Raises:
         ConfigError: Its legs are not of a kind that is known, or bend beyond their limits.
     """
-    phase = np.linspace(0.0, 1.0, max(2, round(config.period * _FPS)) + 1)
+    phase = np.linspace(0.0, 1.0, max(2, round(config.period * _FRAME_RATE)) + 1)
     joints = np.tile([joint.default_position for joint in robot.joints], (len(phase), 1))
     for number, foot in enumerate(robot.feet):
         leg, bends = _leg(robot, foot)
@@ -99,7 +99,7 @@ def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: Mechanism) -> Cl
 
 
 def _course(config: ScriptConfig, phase: Floats) -> tuple[Floats, Floats]:
-    """How far a leg is bent, and how far it swings back [rad]; lifted in the first half."""
+    """Bend of a leg, and its swing back [rad]; lifted in the first half."""
     if config.kind is Script.squat:
         return 0.5 * config.bend * (1 - np.cos(2 * np.pi * phase)), np.zeros_like(phase)
     lift = np.where(phase < 0.5, np.sin(2 * np.pi * phase) ** 2, 0.0)
@@ -133,16 +133,16 @@ _CLOSES = 0.15
 
 @dataclass(kw_only=True)
 class MotionConfig:
-    """Which clip is followed."""
+    """Clip to follow."""
 
     file: str = ""
     """A `.npz` or `.csv` (sim/motions/clip.py); empty for a script."""
     csv_fps: float = 30.0
     """Frames per second of a `.csv`, which does not say it."""
     script: ScriptConfig = field(default_factory=ScriptConfig)
-    """What is followed where no file is named."""
+    """Clip of our own, followed where no file is named."""
     repeat: bool = True
-    """Whether the clip begins anew where it ended, in place and heading; otherwise the last pose
+    """True if the clip begins anew where it ended, in place and heading; otherwise the last pose
     is held."""
 
 
@@ -152,7 +152,7 @@ class FollowsMotion(Protocol):
 
     @property
     def motion(self) -> MotionConfig:
-        """Which."""
+        """The clip."""
         ...
 
     @property

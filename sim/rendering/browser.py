@@ -26,7 +26,7 @@ Wish = Callable[[], None]
 SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 """Simulated time per wall time."""
 _SLIDER_REACH, _SLIDER_STEP = 1.0, 0.01
-"""How far a goal can be moved from where it was at first, to either side."""
+"""Range of a goal's slider around its first value, to either side."""
 _POINTS, _PLOT_WIDTH, _PLOT_HEIGHT = 200, 340, 260
 """Points of a plotted line; width of the panel with the plots, and height of each [pixels]."""
 _COLOURS = (

@@ -108,7 +108,7 @@ class BrowserScene:
             self._follow(data, follow and self._shown.floats, elapsed)
 
     def _aim(self) -> None:
-        """Where the camera stands at first, and after "reset view"."""
+        """Place of the camera at first, and after "reset view"."""
         self._server.scene.set_background_image(_sky())
         camera = self._server.initial_camera
         distance = _MARGIN * self._view / math.tan(_FIELD_OF_VIEW / 2)

@@ -25,10 +25,10 @@ Draw = Callable[[int, float, mujoco.MjrRect], None]
 """Draws one of several things at a time [s] into a tile, with `look`, `paint` and `label`."""
 
 _MOST_GEOMS = 2000
-_BAR = 0.04
+_BAR_THICKNESS = 0.04
 """Half the thickness of a frame's bars relative to their length."""
 _GUTTER = 2  # white between tiles [pixels]
-_EYE = np.eye(3).ravel()
+_IDENTITY = np.eye(3).ravel()
 _NORMAL = mujoco.mjtFont.mjFONT_NORMAL
 _LABEL_HEIGHT, _LABEL_MARGIN, _LETTER = 22, 8, 8  # [pixels]
 
@@ -105,7 +105,7 @@ class Canvas:
         centre: NDArray,
         rgba: tuple[float, ...],
         *,
-        rotation: NDArray = _EYE,
+        rotation: NDArray = _IDENTITY,
         emission: float = 0.6,
     ) -> mujoco.MjvGeom:
         """Add a geom that casts no shadow; its rotation, (9,), is that of geom to world."""
@@ -125,7 +125,7 @@ class Canvas:
     def add_frame(self, corners: NDArray, rgba: Sequence[float]) -> None:
         """Bars from corner to corner, and back to the first, (P, 3)."""
         for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
-            thick = _BAR * float(np.linalg.norm(end - start))
+            thick = _BAR_THICKNESS * float(np.linalg.norm(end - start))
             self.add_connector(mujoco.mjtGeom.mjGEOM_CAPSULE, start, end, thick, rgba)
 
     def add_connector(

@@ -168,7 +168,7 @@ class FlightRecorder:
         self._success.append(step.success[: self._flights].clone())
 
     def recording(self) -> FlightRecording:
-        """What was seen so far. Reads the device once for all.
+        """All that was recorded so far. Reads the device once for all.
 
         Raises:
             ConfigError: Nothing was recorded.

@@ -23,7 +23,7 @@ _BLADE_SPEED = 45.0  # shown turning of a rotor at full speed [rad/s]; the true 
 _YAW_SIGN = np.array([-1.0, 1.0, -1.0, 1.0])  # rotors m1 to m4 of the Crazyflie
 _FLOOR_GAP = 0.3  # floor below the lowest point of all flights [m]
 _SHADOW_DISCS = 8
-_TURN = np.linspace(0, 2 * np.pi, 41)[:, None]
+_CIRCLE = np.linspace(0, 2 * np.pi, 41)[:, None]
 
 
 class FlightStage:
@@ -132,11 +132,11 @@ class FlightStage:
         self._canvas.add_lines(np.stack([foot, goal]), 1.5, [(*NEUTRAL, 0.5)])
         right, up = self._canvas.camera_axes()
         for first, second in ((right, up), (np.eye(3)[0], np.eye(3)[1])):
-            ring = goal + self._near * (np.cos(_TURN) * first + np.sin(_TURN) * second)
+            ring = goal + self._near * (np.cos(_CIRCLE) * first + np.sin(_CIRCLE) * second)
             self._canvas.add_lines(ring, 2.0, [(*GOOD, 0.55)] * (len(ring) - 1))
 
     def _add_trail(self, flight: int, step: float) -> None:
-        """Where the robot was, fading with age."""
+        """Trail of the robot, fading with age."""
         dt = self._recording.control_dt
         first = max(0.0, step - _TRAIL_TIME / dt)
         colour = _rgb(FLIGHT_COLOURS[flight % len(FLIGHT_COLOURS)])

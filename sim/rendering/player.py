@@ -103,7 +103,7 @@ class HeldGoals(Task):
 
 TRACE_SECONDS = 10.0
 """Simulated time that is remembered of the chosen world [s]."""
-_LATE = 0.25
+_LONGEST_CATCH_UP = 0.25
 """Largest wall time that is caught up at once [s]: after a pause of the machine, none of it."""
 
 
@@ -121,7 +121,7 @@ class Agent(Protocol):
 
 @dataclass
 class Trace:
-    """What the chosen world was paid, step by step."""
+    """Rewards of the chosen world, step by step."""
 
     length: int
     """Most steps that are kept."""
@@ -139,12 +139,12 @@ class Trace:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an episode ended."""
+    """End of an episode."""
 
     how: str
     """success, time limit, terminated, or invalid: given up by the engine."""
     seconds: float
-    """How long it lasted."""
+    """Its length."""
     total: float
     """Its return."""
 
@@ -176,7 +176,7 @@ class Player:
         self._steps = np.zeros(count, np.int64)
         self._returns = np.zeros(count)
         self.last: list[Ended | None] = [None] * count
-        """How the episode before the present one ended, by world."""
+        """End of the episode before the present one, by world."""
         self.trace = self._new_trace()
         self._obs = env.reset(seed=seed)
         self._agent.begin(torch.ones(count, dtype=torch.bool))
@@ -227,7 +227,7 @@ class Player:
         if self.paused:
             self._owed = 0.0
             return 0
-        self._owed += self.speed * min(wall_seconds, _LATE)
+        self._owed += self.speed * min(wall_seconds, _LONGEST_CATCH_UP)
         count = int(self._owed / self.control_dt + 1e-9)
         self._owed -= count * self.control_dt
         for _ in range(count):

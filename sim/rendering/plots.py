@@ -139,8 +139,8 @@ def _plot_path(axes: Axes, recording: FlightRecording, near: float) -> None:
 def _plot_tilt(axes: Axes, recording: FlightRecording) -> None:
     for flight, colour in _flights(recording):
         flown = int(recording.length[flight])
-        lean = np.rad2deg(recording.tilt[flight, :flown])
-        axes.plot(recording.time[:flown], lean, color=colour, lw=1.6)
+        tilt = np.rad2deg(recording.tilt[flight, :flown])
+        axes.plot(recording.time[:flown], tilt, color=colour, lw=1.6)
     axes.set_xlim(0, float(recording.time[-1]))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("time [s]")

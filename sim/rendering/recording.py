@@ -1,4 +1,4 @@
-"""What a few worlds did, as arrays: poses, goals, returns, ends. For films and contact sheets."""
+"""Recordings of a few envs for videos and contact sheets: poses, goals, returns, ends."""
 
 # The bindings of MuJoCo 4 carry no types:
 # pyright: reportAttributeAccessIssue=false
@@ -17,8 +17,8 @@ from sim.rendering.files import load_arrays, save_arrays
 from sim.rendering.player import Player
 
 ENDS = ("", "success", "time limit", "terminated", "invalid")
-"""How an episode ended, as `last_end` counts."""
-_POSE = (
+"""Ends of an episode, as `last_end` counts."""
+_POSE_STATE = (
     mujoco.mjtState.mjSTATE_QPOS
     | mujoco.mjtState.mjSTATE_MOCAP_POS
     | mujoco.mjtState.mjSTATE_MOCAP_QUAT
@@ -49,7 +49,7 @@ class EnvRecording:
     total: NDArray[np.float32]
     """Return of the episode so far, (K, T + 1)."""
     last_end: NDArray[np.int64]
-    """How the episode before ended, (K, T + 1), index of `ENDS`."""
+    """End of the episode before, (K, T + 1), index of `ENDS`."""
 
     @property
     def tiles(self) -> int:
@@ -72,7 +72,7 @@ class EnvRecording:
 
     def put(self, world: int, moment: int, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Put a world into `data` as it was; its kinematics are computed."""
-        mujoco.mj_setState(model, data, self.pose[world, moment], int(_POSE))
+        mujoco.mj_setState(model, data, self.pose[world, moment], int(_POSE_STATE))
         mujoco.mj_kinematics(model, data)
 
     def save(self, path: Path) -> None:
@@ -141,8 +141,8 @@ def _moment(
     poses: list[NDArray] = []
     for world in range(worlds):
         data, model = player.shown.look(world, player.time), player.shown.model
-        poses.append(np.zeros(mujoco.mj_stateSize(model, int(_POSE))))
-        mujoco.mj_getState(model, data, poses[-1], int(_POSE))
+        poses.append(np.zeros(mujoco.mj_stateSize(model, int(_POSE_STATE))))
+        mujoco.mj_getState(model, data, poses[-1], int(_POSE_STATE))
         if models is not None:
             models.append(compiled(model))
     goal = player.env.task.goal

@@ -23,7 +23,7 @@ from sim.rendering.shown import Data, Model
 
 Floats = NDArray[np.float64]
 
-_AHEAD = 0.55
+_PREVIEW_SIZE = 0.55
 """Size of the points of a preview, where the goal will be, relative to the goal."""
 
 
@@ -65,7 +65,7 @@ def goal_marks(
         values = np.asarray(entry, dtype=np.float64)
         in_base = name.endswith("_b")
         if ("position" in name or "preview" in name) and len(values) % 3 == 0:
-            share = 1.0 if "position" in name else _AHEAD
+            share = 1.0 if "position" in name else _PREVIEW_SIZE
             for i, point in enumerate(values.reshape(-1, 3)):
                 place = base_position + base_rotation @ point if in_base else point
                 marks.append(Mark(name=f"{name}/{i}", start=place, share=share))
@@ -188,7 +188,7 @@ _AROUND, _ALONG = 24, 12
 """Pieces of a circle, and of half a circle from pole to pole; even."""
 _DRAWN_GROUPS = 3
 """Groups 0 to 2 are drawn, as MuJoCo does by default; by custom the rest only collides."""
-_UNSET = (0.5, 0.5, 0.5, 1.0)
+_UNSET_COLOUR = (0.5, 0.5, 0.5, 1.0)
 """Colour of a geom that declares none: its material's counts."""
 _KINDS = mujoco.mjtGeom
 
@@ -249,7 +249,7 @@ def planes_of(model: mujoco.MjModel) -> list[int]:
 def geom_colour(model: mujoco.MjModel, geom: int) -> tuple[float, float, float, float]:
     """Its own colour, or that of its material."""
     own, material = model.geom_rgba[geom], int(model.geom_matid[geom])
-    if material >= 0 and np.allclose(own, _UNSET):
+    if material >= 0 and np.allclose(own, _UNSET_COLOUR):
         own = model.mat_rgba[material]
     red, green, blue, opacity = map(float, own)
     return red, green, blue, opacity

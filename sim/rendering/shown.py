@@ -1,4 +1,4 @@
-"""What can be drawn of a simulation: one world at a time as a MuJoCo model and its data.
+"""View of a simulation for drawing: one world at a time as a MuJoCo model and its data.
 
 Whatever engine simulates, drawing knows MuJoCo only: robots with joints are MuJoCo worlds already,
 and a multirotor is put into a scene with a model of its body. A copy of the world that is shown is
@@ -82,7 +82,7 @@ class ShownWorlds(Protocol):
 
 
 def shown_worlds(simulation: Simulation) -> ShownWorlds:
-    """What can be drawn of a simulation.
+    """View of a simulation for drawing.
 
     Raises:
         ConfigError: Nothing is known to draw of it.
@@ -186,7 +186,7 @@ def _fit_drawing(body: mujoco.MjsBody, rotors: NDArray) -> tuple[NDArray[np.int6
 
 
 def contact_forces(model: Model, data: Data) -> tuple[NDArray, NDArray]:
-    """What touches, with a force between: places and forces, each (P, 3), world axes [m], [N].
+    """Contacts with a force: places and forces, each (P, 3), world axes [m], [N].
 
     A force is the one that the second geom of a contact feels.
 

@@ -17,20 +17,20 @@ from sim.rendering.recording import ENDS, EnvRecording
 from sim.rendering.scene import Mark, bounding_box, marks_of, planes_of, robot_geoms, view_radius
 from sim.rendering.shown import Model
 
-_CALM = 0.15
+_SMOOTHING_TIME = 0.15
 """Deviation of the Gaussian that smooths the camera's way [s]."""
-_ROOM = 1.6
+_LEAST_ROOM = 1.6
 """Radii of a moving robot that are seen at least: it shall be seen to move."""
 
 
 @dataclass(frozen=True)
 class CameraWay:
-    """What one world asks of the camera at every moment."""
+    """Needs of the camera at every moment of one env."""
 
     centre: NDArray[np.float32]
-    """Where it looks, (T + 1, 3) [m]."""
+    """Point that it looks at, (T + 1, 3) [m]."""
     radius: NDArray[np.float32]
-    """What it must show around it, (T + 1,) [m]."""
+    """Radius that it must show around it, (T + 1,) [m]."""
     marks: list[list[Mark]]
     """Goals at every moment."""
 
@@ -58,10 +58,11 @@ def camera_way(recording: EnvRecording, world: int, model: Model) -> CameraWay:
     centre = np.zeros((count, 3), np.float32)
     radius = np.zeros(count, np.float32)
     for part in _episodes(recording.seconds[world]):
-        deviation = _CALM / recording.control_dt
+        deviation = _SMOOTHING_TIME / recording.control_dt
         centre[part] = smooth(middle[None, part], deviation)[0]
         seen = [
-            view_radius(centre[t], size, marks[t], room=_ROOM) for t in range(part.start, part.stop)
+            view_radius(centre[t], size, marks[t], room=_LEAST_ROOM)
+            for t in range(part.start, part.stop)
         ]
         radius[part] = smooth(np.array(seen)[None, :, None], deviation)[0, :, 0]
     lag = np.linalg.norm(middle - centre, axis=1) + size  # a calm camera must not lose the robot
@@ -105,7 +106,7 @@ _LINES = 20
 _GOAL_SIZE = 0.03
 """Radius of a goal relative to what is seen."""
 _TOLD_TIME = 0.8
-"""How long the end of the episode before is told [s]."""
+"""Time for which the end of the episode before is shown [s]."""
 _END_COLOURS: dict[str, Rgb] = {"success": GOOD, "terminated": BAD, "invalid": BAD}
 
 

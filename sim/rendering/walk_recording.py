@@ -36,7 +36,7 @@ class WalkRecording:
     velocity: Floats
     """Forward and to the left in the heading frame [m/s], turning rate [rad/s], (K, T, 3)."""
     goal: Floats
-    """What was asked for, likewise, (K, T, 3)."""
+    """Goals, likewise, (K, T, 3)."""
     height: Floats
     """Of the base, (K, T), [m]."""
     foot_force: Floats
@@ -114,7 +114,7 @@ class WalkRecorder:
         )
 
     def recording(self) -> WalkRecording:
-        """What was seen so far."""
+        """All that was recorded so far."""
         stacked = {
             name: np.stack([row[name] for row in self._rows], axis=1) for name in self._rows[0]
         }

@@ -1,1 +1,1 @@
-"""What stands around robots: objects in MJCF, ground, and how it is looked at."""
+"""Surroundings of robots: objects in MJCF, ground, and its sensors."""

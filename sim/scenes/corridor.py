@@ -16,7 +16,7 @@ from sim import draws
 from sim.randomization import WorldLevels
 
 KINDS = ("gap", "pillar", "bar", "hurdle")
-"""What may stand at a station."""
+"""Obstacles of a station."""
 PARTS = ("left", "right", "pillar", "beam")
 """Boxes of a station, of which one or two stand there: panels, pillar, bar or hurdle."""
 BEAM_HEIGHT = 0.3
@@ -25,7 +25,7 @@ PARKED = -5.0
 """Height of boxes that do not stand in a corridor, far below its ground [m]."""
 REAR, FRONT = 1.0, 1.0
 """From the start back to the rear wall, from the goal on to the front wall [m]."""
-_WALL = 0.1
+_WALL_THICKNESS = 0.1
 """Thickness of the walls [m]."""
 
 Triple = tuple[float, float, float]
@@ -77,7 +77,7 @@ class CorridorConfig:
     stations: int = 3
     """Places across the corridor where an obstacle may stand."""
     kinds: list[str] = field(default_factory=lambda: list(KINDS))
-    """What stands there, drawn uniformly; a name may stand there twice."""
+    """Obstacles at the stations, drawn uniformly; a name may be listed twice."""
     levels: int = 5
     """Number of levels."""
     spacing: list[float] = field(default_factory=lambda: [1.2, 1.6])
@@ -125,7 +125,7 @@ class CorridorConfig:
         narrowest = self.gap[1]
         ways = (
             ("gap", self.width - self.gap[0], 0.0, "a gap is at most as wide as the corridor"),
-            ("gap", self.panel, _WALL, "beside it panels must stand"),
+            ("gap", self.panel, _WALL_THICKNESS, "beside it panels must stand"),
             ("pillar", (self.width - self.pillar) / 2, narrowest, "beside it a gap must be left"),
             ("spacing", self.spacing[0] - max(self.depth, self.pillar), narrowest,
              "between two stations a gap's width must be free"),
@@ -169,9 +169,9 @@ class CorridorConfig:
     @property
     def walls(self) -> dict[str, tuple[Triple, Triple]]:
         """Boxes that always stand: centre and half the edges [m]."""
-        end, half = self.length + FRONT, _WALL / 2
+        end, half = self.length + FRONT, _WALL_THICKNESS / 2
         middle, up = (end - REAR) / 2, self.height / 2
-        side = ((end + REAR) / 2 + _WALL, half, up)
+        side = ((end + REAR) / 2 + _WALL_THICKNESS, half, up)
         across = (half, self.width / 2, up)
         beside = self.width / 2 + half
         return {

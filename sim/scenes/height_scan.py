@@ -17,7 +17,7 @@ _DEEPEST = 1.0
 
 
 class HeightScan:
-    """What a perfect depth camera would see of a terrain."""
+    """Heights of a terrain, as a perfect depth camera would see them."""
 
     def __init__(self, terrain: Terrain, num_envs: int, device: torch.device) -> None:
         """Prepare scans of zeros.
@@ -54,7 +54,7 @@ def scan_points(config: ScanConfig) -> Tensor:
 
 
 def mirror_scan(config: ScanConfig) -> SignedPermutation:
-    """What a mirror does to a scan: points on the left are those on the right."""
+    """Mirror image of a scan: points on the left are those on the right."""
     points = scan_points(config)
     other = torch.cdist(points * torch.tensor([1.0, -1.0]), points).argmin(-1)
     return SignedPermutation(tuple(other.tolist()), (1.0,) * len(points))

@@ -30,7 +30,7 @@ _SHORTEST = 1e-9
 
 
 class Pull(NamedTuple):
-    """What draws points towards the goal."""
+    """Pull on points towards the goal."""
 
     left: Tensor
     """Way that is left, on the ground, through all passages ahead, (N, P), [m]."""
@@ -70,7 +70,7 @@ def signed_distance(point: Tensor, centre: Tensor, half: Tensor) -> tuple[Tensor
 def push(
     distance: Tensor, outward: Tensor, *, reach: float, strength: float
 ) -> tuple[Tensor, Tensor]:
-    """What keeps points away from boxes.
+    """Push on points away from boxes.
 
     Args:
         distance: (N, P, B), [m], of `signed_distance`.
@@ -87,7 +87,7 @@ def push(
 
 
 def pull(point: Tensor, way: Tensor, *, near: float) -> Pull:
-    """What draws points along a way: to the next of its places that lies ahead, along x.
+    """Pull on points along a way: to the next of its places that lies ahead, along x.
 
     Args:
         point: (N, P, 3), [m].
@@ -124,7 +124,7 @@ COLUMNS = 4
 
 
 class PotentialField:
-    """What a perfect map would tell the robots of N worlds."""
+    """Field around the robots of N envs, as a perfect map would give it."""
 
     def __init__(
         self, config: CorridorConfig, sensors: Mapping[str, Tensor], device: torch.device
@@ -175,7 +175,7 @@ class PotentialField:
 
 
 def mirror_clutter(config: CorridorConfig, robot: RobotMirror) -> dict[str, SignedPermutation]:
-    """What a mirror does to the field and to the sensors that it is computed from, by name.
+    """Mirror images of the field and of the sensors that it is computed from, by name.
 
     Raises:
         ConfigError: A place of the body has no counterpart among the others.
@@ -211,7 +211,7 @@ def _points_mirror(config: CorridorConfig, robot: RobotMirror) -> SignedPermutat
 
 
 def _sides_mirror(names: list[str]) -> SignedPermutation:
-    """What stands to the left changes places with what stands to the right."""
+    """Things on the left change places with those on the right."""
     swapped = {"left": "right", "right": "left"}
     others = ["_".join(swapped.get(part, part) for part in name.split("_")) for name in names]
     return SignedPermutation(tuple(names.index(name) for name in others), (1.0,) * len(names))

@@ -1,4 +1,4 @@
-"""What stands around a robot with joints: objects, fixtures, ground; declared by the task."""
+"""Scene around a robot with joints: objects, fixtures, ground; declared by the task."""
 
 from dataclasses import dataclass, field
 

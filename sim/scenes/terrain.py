@@ -34,7 +34,7 @@ WAVE_LENGTH = 2.0
 
 @dataclass(kw_only=True)
 class TileLimits:
-    """What the last level of each kind asks for; level k of L asks for (k + 1) / L of it."""
+    """Demands of the last level of each kind; level k of L asks for (k + 1) / L of them."""
 
     roughness: float = 0.08
     """rough: blocks are up to so much higher or lower than the ground [m]."""
@@ -59,7 +59,7 @@ class Tile:
     difficulty: float
     """In (0, 1]."""
     limits: TileLimits
-    """What difficulty 1 means."""
+    """Demands of difficulty 1."""
     random: np.random.Generator
     """Source of blocks."""
 
@@ -150,14 +150,14 @@ class ScanConfig:
 
 @dataclass(kw_only=True)
 class TerrainConfig:
-    """Which ground, and how hard its levels are."""
+    """Kinds of ground, and demands of its levels."""
 
     kinds: list[str] = field(default_factory=lambda: list(KINDS))
     """A column of tiles for each; a name may stand there twice."""
     levels: int = 6
     """Rows of tiles: level k of L asks for (k + 1) / L of `limits`."""
     limits: TileLimits = field(default_factory=TileLimits)
-    """What the last level asks for."""
+    """Demands of the last level."""
     tile: float = 8.0
     """Side of a tile [m]."""
     resolution: float = 0.1

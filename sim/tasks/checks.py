@@ -1,4 +1,4 @@
-"""What the configs of tasks and of their parts refuse, said alike by all of them.
+"""Checks of the configs of tasks and of their parts, with the same words for all.
 
 A sentence names a field as the configuration does: `<of>.<field>`.
 """

@@ -69,7 +69,7 @@ class EndRecord:
 
 
 class TouchCount:
-    """How often every world's robot began to touch something in this episode."""
+    """Number of times that every env's robot began to touch something in this episode."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Start at zero, touching nothing.

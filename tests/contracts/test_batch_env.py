@@ -204,7 +204,7 @@ ON_WARP = (
 """Two represent the engine: an arm whose worlds may be permuted, and legs that touch the ground."""
 
 
-if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_worlds.py tells if not
+if importlib.util.find_spec("envpool"):  # tests/sim/adapters/test_envpool_env.py tells if not
     pooled = registered("Hopper-v5", 40, WorldEngine.envpool)
     ON_THE_CPU_ONLY += (EnvCase("Hopper-v5 of envpool", pooled, 40, late=True, resumable=False),)
 

@@ -97,7 +97,7 @@ def stream_of(
 
     Args:
         options: Of the command.
-        config: Its worlds.
+        config: Its envs.
         shares: Of the experts.
         experts: Who acts, in the same order.
     """
@@ -167,7 +167,7 @@ class Tallies:
         """Begin empty."""
         self.each = [Tally(name) for name in names]
         self.given_up = 0
-        """Episodes in which the engine gave the world up."""
+        """Episodes in which the engine gave the env up."""
 
     @property
     def played(self) -> int:
@@ -196,12 +196,12 @@ class Tallies:
         width = max(8, *(len(one.name) for one in self.each))
         lines = [one.line(width, control_dt=control_dt, judged=judged) for one in self.each]
         if self.given_up:
-            lines.append(f"{'left out':<{width}} {self.given_up}: the engine gave their worlds up")
+            lines.append(f"{'left out':<{width}} {self.given_up}: the engine gave their envs up")
         return lines
 
 
 def configure(options: CollectOptions, overrides: Sequence[str]) -> RunConfig:
-    """Compose the worlds; a run or a bundle brings its own unless a task or a robot is named.
+    """Compose the envs; a run or a bundle brings its own unless a task or a robot is named.
 
     Raises:
         ConfigError: A choice, a key or a value is wrong.
@@ -344,7 +344,7 @@ class _Collection:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hear Ctrl-C, also where a shell's `&` had it ignored, and count worlds given up in silence.
+    """Hear Ctrl-C, also where a shell's `&` had it ignored, and count envs given up in silence.
 
     Mostly they are of episodes that nobody looks at.
     """

@@ -40,7 +40,7 @@ def make_expert(name: str, env: BatchEnv, config: RunConfig) -> Expert:
     """An expert by its name, or by the folder of a run, a checkpoint or a bundle.
 
     Raises:
-        ConfigError: It is none of these, or cannot act in these worlds.
+        ConfigError: It is none of these, or cannot act in these envs.
         BundleError: The bundle is damaged.
         CheckpointError: There is no such checkpoint, or it is damaged.
         SpecMismatchError: The policy is for another robot or observation.
@@ -137,7 +137,7 @@ def _check_alike(run: RunConfig, config: RunConfig, path: Path) -> None:
         )
         if theirs != ours:
             raise SpecMismatchError(
-                f"the policy of {path} was trained with another {name} than these worlds have; "
+                f"the policy of {path} was trained with another {name} than these envs have; "
                 "leave task and robot out, and its own are taken"
             )
 
@@ -152,7 +152,7 @@ def _run_of(path: Path) -> Path:
 def _own(env: BatchEnv, who: str) -> SimEnv:
     if not isinstance(env, SimEnv):
         raise ConfigError(
-            f"{who} acts in worlds of our own (env=sim) only; elsewhere take random, zero, or the "
+            f"{who} acts in envs of our own (env=sim) only; elsewhere take random, zero, or the "
             "folder of a run"
         )
     return env

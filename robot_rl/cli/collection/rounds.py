@@ -1,4 +1,4 @@
-"""Plays episodes in rounds: one in each world, all begun together from the round's own seed.
+"""Plays episodes in rounds: one in each env, all begun together from the round's own seed.
 
 So an episode follows from the seed and its number alone: a collection that was killed goes on at
 the round it was in, and every episode comes out as it would have.
@@ -32,7 +32,7 @@ class Disturbance:
     """
 
     def __init__(self, options: CollectOptions, spec: EnvSpec, mask: Tensor) -> None:
-        """Prepare N worlds; `begin` starts their episodes.
+        """Prepare N envs; `begin` starts their episodes.
 
         Args:
             options: How much, and for how long.
@@ -48,7 +48,7 @@ class Disturbance:
         self._step = 0
 
     def begin(self, seed: int) -> None:
-        """Episodes begin in all worlds."""
+        """Episodes begin in all envs."""
         self._generator.manual_seed(derive_seed(seed, "disturbed actions"))
         self._left.zero_()
         self._step = 0
@@ -88,7 +88,7 @@ def states_of(options: CollectOptions, env: BatchEnv) -> SupportsStateReset | No
     if not isinstance(env, SimEnv):
         raise ConfigError(
             f"states=true was asked for, and {type(env).__name__} does not tell the states of its "
-            "worlds; expected env=sim"
+            "envs; expected env=sim"
         )
     return env
 
@@ -107,7 +107,7 @@ class Attempt:
     expert: int
     """Index of the expert that played it."""
     episode: Episode | None
-    """None where the engine gave the world up."""
+    """None where the engine gave the env up."""
 
 
 class Rounds:
@@ -126,7 +126,7 @@ class Rounds:
         """Join the parts.
 
         Args:
-            env: N worlds.
+            env: N envs.
             experts: Who acts.
             casting: Who plays which episode.
             options: How actions are disturbed.
@@ -144,21 +144,21 @@ class Rounds:
 
     @torch.no_grad()
     def play(self, number: int, worlds: int) -> Iterator[list[Attempt]]:
-        """Play a round until the first episodes of some worlds have ended.
+        """Play a round until the first episodes of some envs have ended.
 
         Args:
             number: Of the round, from 0.
             worlds: The first so many are looked at.
 
         Yields:
-            What ended in a step, by world; in the end every world was in it once.
+            What ended in a step, by env; in the end every env was in it once.
 
         Raises:
             NonFiniteError: An observation, a reward or an action was not a number.
         """
         count = self._env.spec.num_envs
         cast = self._casting.of(number * count, count)
-        # By N, too: fewer worlds would draw the same first starts.
+        # By N, too: fewer envs would draw the same first starts.
         seed = derive_seed(self._seed, f"round {number} of {count} worlds") % _MAX_SEED
         act = self._actors(cast, worlds, seed)
         obs = self._begin(seed)
@@ -186,7 +186,7 @@ class Rounds:
         return obs
 
     def _states_now(self) -> dict[str, Tensor] | None:
-        """States of all worlds, (N, W) each, if they are stored."""
+        """States of all envs, (N, W) each, if they are stored."""
         return None if self._states is None else self._states.world_states()
 
     def _actors(self, cast: Sequence[int], worlds: int, seed: int) -> "_Actors":
@@ -194,7 +194,7 @@ class Rounds:
 
 
 class _Actors:
-    """The experts of a round, each in its worlds."""
+    """The experts of a round, each in its envs."""
 
     def __init__(
         self, experts: Sequence[Expert], cast: Sequence[int], worlds: int,
@@ -223,5 +223,5 @@ class _Actors:
 
 
 def _whole(episode: Episode | None) -> Episode | None:
-    """The episode, unless the engine gave its world up."""
+    """The episode, unless the engine gave its env up."""
     return episode if episode is not None and bool(episode.valid.all()) else None

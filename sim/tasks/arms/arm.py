@@ -1,4 +1,4 @@
-"""What the tasks of arms share: a config, poses to begin from, costs, an end to be held."""
+"""Parts of every task for an arm: a config, poses to begin from, costs."""
 
 from dataclasses import dataclass, field
 
@@ -33,17 +33,17 @@ class ArmTaskConfig:
     success_window: float = 0.4
     """Time at the episode's end over which success is judged [s]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
-    """How the arm is moved."""
+    """Action of the arm."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode."""
     scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the arm."""
+    """Things around the arm."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term; terms left out weigh 0."""
     actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot and a camera measure."""
+    """Inputs of the policy: only what the robot and a camera measure."""
     critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
+    """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""

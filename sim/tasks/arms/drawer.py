@@ -29,7 +29,7 @@ class DrawerConfig(ArmTaskConfig):
     opening: float = 0.02
     """Opening of the gripper at the start, as a fraction; it stays so where no action moves it."""
     success_opening: float = 0.2
-    """How far the drawer must be out [m]; it ends at 0.25."""
+    """Way that the drawer must be out [m]; it ends at 0.25."""
     close: float = 0.05
     """Distance of the hand from its place behind the handle at which `approach` has fallen to one
     half [m]."""

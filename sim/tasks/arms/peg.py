@@ -28,7 +28,7 @@ _NEAR_MOUTH = 0.01
 
 
 class RewardKind(Enum):
-    """What a policy is rewarded for."""
+    """Kind of reward."""
 
     sparse = "sparse"
     shaped = "shaped"

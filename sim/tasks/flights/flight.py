@@ -1,4 +1,4 @@
-"""What all flight tasks share: a config, starts and reward terms."""
+"""Parts of the flight tasks: a config, starts and reward terms."""
 
 import math
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ CLOSE = 0.1
 
 
 class AttitudeDraw(Enum):
-    """How starting attitudes are drawn."""
+    """Distribution of starting attitudes."""
 
     tilt_heading = "tilt_heading"
     """Lean uniform in [0, attitude] to any side, heading uniform within +-heading."""
@@ -42,7 +42,7 @@ class FlightStartConfig:
     heading_deg: float = 60.0
     """Half-width of the heading [deg]; unused by `rotation`."""
     attitude_draw: AttitudeDraw = AttitudeDraw.tilt_heading
-    """How the attitude is drawn."""
+    """Distribution of the attitude."""
     velocity: float = 0.5
     """Half-width per axis [m/s]."""
     angular_velocity: float = 1.0
@@ -136,17 +136,17 @@ class FlightTaskConfig:
     success_distance: float = 0.1
     """Largest position error of a success [m]."""
     start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where training episodes begin, relative to the goal's first place."""
+    """Starts of training episodes, relative to the goal's first place."""
     evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where evaluation episodes begin, likewise."""
+    """Starts of evaluation episodes, likewise."""
     randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
     """Physical parameters drawn per episode."""
     reward: RewardWeightsConfig = field(default_factory=RewardWeightsConfig)
     """Weights of the reward terms."""
     actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures, and the goal."""
+    """Inputs of the policy: only what the robot measures, and the goal."""
     critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
+    """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""

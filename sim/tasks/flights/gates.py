@@ -47,7 +47,7 @@ class CourseConfig:
     bar: float = 0.05
     """Thickness of the frame's bars, in the gate's plane and across it [m]."""
     runout: float = 0.6
-    """How far behind the last gate the place lies where the robot is to wait [m]."""
+    """Distance behind the last gate of the place where the robot is to wait [m]."""
 
     def __post_init__(self) -> None:
         """Refuse courses that cannot be flown."""
@@ -68,7 +68,7 @@ class CourseConfig:
 
 
 class Flown(NamedTuple):
-    """What happened at every gate in one step, (N, K) bool each."""
+    """Passages and touches at every gate in one step, (N, K) bool each."""
 
     through: Tensor
     """The robot's centre went through the opening along the normal, with room for the robot."""
@@ -115,7 +115,7 @@ class Courses:
 
     @property
     def places(self) -> Tensor:
-        """Where to fly to, gate by gate: the openings, and where to wait, (N, K + 1, 3), [m]."""
+        """Places to fly to: openings gate by gate, then where to wait, (N, K + 1, 3), [m]."""
         last = self.centre[:, -1] + self.config.runout * self.normal[:, -1]
         return torch.cat([self.centre, last[:, None]], dim=1)
 
@@ -195,19 +195,19 @@ class GatesConfig:
     close: float = 0.2
     """Distance from the place behind the last gate at which `waiting` is one half [m]."""
     course: CourseConfig = field(default_factory=CourseConfig)
-    """Where the gates stand, in training and in evaluation."""
+    """Distribution of the courses, in training and in evaluation."""
     start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where training episodes begin, around the origin; the first gate stands before it."""
+    """Starts of training episodes, around the origin; the first gate stands before it."""
     evaluation_start: FlightStartConfig = field(default_factory=FlightStartConfig)
-    """Where evaluation episodes begin, likewise."""
+    """Starts of evaluation episodes, likewise."""
     randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
     """Physical parameters drawn per episode."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term; terms left out weigh 0."""
     actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures, and the next two gates."""
+    """Inputs of the policy: only what the robot measures, and the next two gates."""
     critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
+    """Inputs of the critic: the true state and what only a simulator knows."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged, and gates that nobody fits through."""
@@ -256,7 +256,7 @@ class GatesTask(Task):
         return {"rates": 0.0, **self.config.reward}
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """What a mirror does to normals and to the number of gates ahead."""
+        """Mirror images of normals and of the number of gates ahead."""
         return {
             "gate_normals_w": robot.kind(Mirrored.vector, 6),
             "gates_ahead": robot.kind(Mirrored.same, 1),
@@ -331,7 +331,7 @@ class GatesTask(Task):
             self.goal[name].copy_(value)
 
     def _look(self) -> dict[str, Tensor]:
-        """What the next two gates ask for; behind the last, normals are zero."""
+        """Goals of the next two gates; behind the last, normals are zero."""
         count, places = self.config.course.gates, self._courses.places
         normals = torch.cat([self._courses.normal, torch.zeros_like(places[:, :1])], dim=1)
         first, second = self._passed, (self._passed + 1).clamp(max=count)

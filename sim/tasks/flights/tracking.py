@@ -136,7 +136,7 @@ class TrackingConfig(FlightTaskConfig):
     success_distance: float = 0.15
     """Largest root-mean-square position error [m]."""
     preview: list[float] = field(default_factory=lambda: [0.1, 0.2, 0.4, 0.6])
-    """How far ahead the policy sees the goal [s]."""
+    """Times ahead at which the policy sees the goal [s]."""
     curve: CurveConfig = field(default_factory=CurveConfig)
     """Curves flown in training."""
     evaluation_curve: CurveConfig = field(default_factory=lambda: CurveConfig(lemniscate_share=1.0))

@@ -37,7 +37,7 @@ from sim.tasks.legs.gait import (
 from sim.tasks.record import EndRecord, TouchCount, closeness, square_sum
 
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
-"""What a policy is asked for: 1 on the way and 0 near the goal, where it is to stand; sine and
+"""Goals of a policy: 1 on the way and 0 near the goal, where it is to stand; sine and
 cosine of the gait's clock, zeros for standing still; and the next place of its way."""
 _SHORTEST = 0.5
 """Collisions are divided by no shorter way [m]."""
@@ -137,7 +137,7 @@ class ClutterTask(Task):
         return {CLOCK: ClockSpec(period=self.config.gait.period, moves=TRAVERSE)}
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """What a mirror does to what is asked for."""
+        """Mirror images of the goals."""
         return {
             TRAVERSE: robot.kind(Mirrored.same, 1),
             CLOCK: self._gait.mirror(robot.feet.source),
@@ -268,7 +268,7 @@ class ClutterTask(Task):
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
 
     def _pull(self, base: Tensor, way: Tensor) -> Pull:
-        """What draws bases, (N, 3), along a way, (N, W, 3)."""
+        """Pull on bases, (N, 3), along a way, (N, W, 3)."""
         return pull(base[:, None], way, near=self._field.near)
 
     def _nearness(self) -> Tensor:

@@ -36,17 +36,17 @@ class LegTaskConfig:
     height: float = 0.28
     """Height of the base above the ground where a robot stands or walks as it should [m]."""
     action: JointActionConfig = field(default_factory=JointActionConfig)
-    """How the legs are moved."""
+    """Action of the legs."""
     randomization: JointRandomization = field(default_factory=JointRandomization)
     """Physical parameters drawn per episode, and pushes."""
     scene: SceneConfig = field(default_factory=SceneConfig)
-    """What stands around the robot, and the ground below it."""
+    """Things around the robot, and the ground below it."""
     reward: dict[str, float] = field(default_factory=dict)
     """Weight of each reward term; terms left out weigh 0."""
     actor: list[TermConfig] = field(default_factory=list)
-    """What the policy sees: only what the robot measures, and the goal where there is one."""
+    """Inputs of the policy: only what the robot measures, and the goal where there is one."""
     critic: list[TermConfig] = field(default_factory=list)
-    """What the critic sees: the true state and what only a simulator knows."""
+    """Inputs of the critic: the true state and what only a simulator knows."""
 
 
 class Legs:
@@ -102,7 +102,7 @@ class GaitConfig:
     duty: float = 0.55
     """Share of the cycle that a foot stands."""
     offsets: list[float] = field(default_factory=lambda: [0.0, 0.5, 0.5, 0.0])
-    """Where in the cycle each foot is when the clock begins, in the foot order of the spec."""
+    """Share of the cycle at which each foot begins, in the foot order of the spec."""
     swing_height: float = 0.08
     """Height of a foot's centre above where it stands, in the middle of its swing [m]."""
     foot_radius: float = 0.022
@@ -121,7 +121,7 @@ class GaitConfig:
 
 @dataclass(frozen=True)
 class GaitTarget:
-    """What the feet should do now."""
+    """Targets of the feet now."""
 
     stands: Tensor
     """(N, F) bool."""
@@ -151,7 +151,7 @@ class Gait:
         self._offsets = torch.tensor(config.offsets, device=device)
 
     def clock(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """What a policy sees of the clock: sine and cosine, (N, 2); zeros for who stands still.
+        """Clock as a policy sees it: sine and cosine, (N, 2); zeros for robots that stand still.
 
         Args:
             phase: Share of the cycle that has passed, (N,).
@@ -161,7 +161,7 @@ class Gait:
         return torch.stack([angle.sin(), angle.cos()], dim=-1) * moving[:, None]
 
     def mirror(self, feet: Sequence[int]) -> SignedPermutation:
-        """What a mirror does to the clock: it stays, or is half a cycle ahead.
+        """Mirror image of the clock: it stays, or is half a cycle ahead.
 
         Args:
             feet: For each foot its counterpart.
@@ -180,7 +180,7 @@ class Gait:
         )
 
     def target(self, phase: Tensor, moving: Tensor) -> GaitTarget:
-        """What the feet should do, arguments as of `clock`."""
+        """Targets of the feet, arguments as of `clock`."""
         duty = self.config.duty
         share = (phase[:, None] + self._offsets) % 1.0  # (N, F)
         swing = ((share - duty) / (1 - duty)).clamp(min=0.0)  # 0 to 1 through the swing

@@ -1,4 +1,4 @@
-"""What a legged robot's task stands on: the level floor, or a terrain with levels."""
+"""Ground of a task for legs: the level floor, or a terrain with levels."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,16 +14,16 @@ from sim.scenes.terrain import Terrain, TerrainConfig
 from sim.task import TaskContext
 
 EDGE = 1.0
-"""Who comes so near to the edge of the terrain is lost [m]."""
-_BELOW = 0.3
+"""Distance from the edge of the terrain at which a robot is lost [m]."""
+_SCAN_RADIUS = 0.3
 """The ground below a robot is the mean of the scan so near to its base [m]."""
 
 
 class Ground(Protocol):
-    """Where robots begin, and how high they are; follows their success."""
+    """Ground under the robots: their starts and heights; follows their success."""
 
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
-        """Where the picked worlds begin: points on the ground, (count, 3), [m]."""
+        """Starts of the picked envs: points on the ground, (count, 3), [m]."""
         ...
 
     def altitude(self, true_state: RobotState) -> Tensor:
@@ -39,7 +39,7 @@ class Ground(Protocol):
         ...
 
     def lost(self, true_state: RobotState) -> Tensor | bool:
-        """Who is about to leave the ground, (N,) bool."""
+        """Robots about to leave the ground, (N,) bool."""
         ...
 
     def metrics(self) -> dict[str, Tensor]:
@@ -75,7 +75,7 @@ class Floor:
         return foot_position_w[:, 2::3]
 
     def lost(self, true_state: RobotState) -> bool:
-        """Nobody."""
+        """No robot."""
         return False
 
     def metrics(self) -> dict[str, Tensor]:
@@ -121,7 +121,7 @@ class Hills:
         self.kind = torch.arange(num_envs, device=device) % len(config.kinds)
         """(N,) int64, columns of the terrain."""
         away = scan_points(config.scan).norm(dim=-1)
-        below = away <= max(_BELOW, float(away.min()) + 1e-6)
+        below = away <= max(_SCAN_RADIUS, float(away.min()) + 1e-6)
         self._below = torch.nonzero(below)[:, 0].to(device)
 
     def place(self, rows: EnvSelection, generator: torch.Generator) -> Tensor:
@@ -144,7 +144,7 @@ class Hills:
         return feet[..., 2] - self.terrain.height(feet[..., :2])
 
     def lost(self, true_state: RobotState) -> Tensor:
-        """Who comes near to the edge, behind which there is nothing to stand on."""
+        """Robots near the edge, behind which there is nothing to stand on."""
         return self.terrain.outside(true_state.position_w[:, :2], EDGE)
 
     def metrics(self) -> dict[str, Tensor]:

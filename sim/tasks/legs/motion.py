@@ -30,7 +30,7 @@ from sim.tasks.record import EndRecord, square_sum
 
 @dataclass(kw_only=True)
 class PhaseConfig:
-    """How starts are drawn in training; evaluation draws them uniformly."""
+    """Distribution of starts in training; evaluation draws them uniformly."""
 
     bin: float = 1.0
     """Length of a bin [s]."""
@@ -111,7 +111,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class BodyErrors:
-    """How the watched bodies differ from the motion."""
+    """Differences of the watched bodies from the motion."""
 
     distance: Tensor
     """(N, B), [m]."""
@@ -191,15 +191,15 @@ class MotionTaskConfig(LegTaskConfig):
     """The motion task: success is mean errors of bodies and velocity over the episode."""
 
     motion: MotionConfig = field(default_factory=MotionConfig)
-    """Which clip is followed."""
+    """Clip to follow."""
     phases: PhaseConfig = field(default_factory=PhaseConfig)
-    """Where in it training episodes begin."""
+    """Distribution of the frames that training episodes begin in."""
     start_position: float = 0.1
     """Half-width of the joints' deviation from the motion at the start [rad]."""
     start_velocity: float = 0.2
     """Half-width of the base's deviation at the start, per axis [m/s] and [rad/s]."""
     widths: WidthsConfig = field(default_factory=WidthsConfig)
-    """How fast the paid terms fall."""
+    """Widths of the paid terms."""
     max_height_error: float = 0.25
     """Difference of the base's height beyond which an episode terminates [m]."""
     max_gravity_error: float = 0.8
@@ -269,7 +269,7 @@ class MotionTask(Task):
         self.goal = self._look()
 
     def goal_mirrors(self, robot: Any) -> Mapping[str, Any]:
-        """What a mirror does to joints that are asked for; a motion need not be symmetric."""
+        """Mirror images of the joints' goals; a motion need not be symmetric."""
         return {"reference_joints": robot.joints, "reference_joint_speeds": robot.joints}
 
     def start(self, rows: EnvSelection, generator: torch.Generator) -> InitialState:
@@ -281,7 +281,7 @@ class MotionTask(Task):
         rows.put(self._frame, frame)
         for name, values in self._look().items():
             rows.put(self.goal[name], rows.take(values))
-        fields = {name: self._reference[name][frame] for name in _STATE}
+        fields = {name: self._reference[name][frame] for name in _STATE_FIELDS}
         size = fields["joint_position"].shape[1]
         unit = draws.uniform((count, size + 6), -1.0, 1.0, generator)
         joints = fields["joint_position"] + config.start_position * unit[:, :size]
@@ -354,7 +354,7 @@ class MotionTask(Task):
         return dict(zip(names, close.unbind(-1), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every motion is, and where starts are drawn."""
+        """Frame of every motion, and the distribution of starts."""
         return {
             "first": self._first.clone(),
             "frame": self._frame.clone(),
@@ -376,7 +376,7 @@ class MotionTask(Task):
         return {name: value[self._frame] for name, value in self._reference.items()}
 
     def _look(self) -> dict[str, Tensor]:
-        """What a robot that follows the motion is told of it, and what is drawn."""
+        """Goals of a robot that follows the motion, and what is drawn of it."""
         asked = self._asked()
         return {
             "reference_joints": asked["joint_position"],
@@ -388,7 +388,7 @@ class MotionTask(Task):
         }
 
 
-_STATE = (
+_STATE_FIELDS = (
     "position_w", "orientation_w", "linear_velocity_w", "angular_velocity_b", "joint_position",
     "joint_velocity",
 )  # fmt: skip

@@ -38,7 +38,7 @@ class StandUpConfig(LegTaskConfig):
     close: float = 1.0
     """Root mean square deviation from the default pose at which `pose` pays one half [rad]."""
     fallen: FallenConfig = field(default_factory=FallenConfig)
-    """How the robots fell that episodes begin with."""
+    """Falls of the robots that episodes begin with."""
 
     def __post_init__(self) -> None:
         """Refuse tasks that cannot be judged."""
@@ -152,7 +152,7 @@ class StandUpTask(Task):
         return nearly * (0.5 + 0.5 * calm)
 
     def state_dict(self) -> dict[str, Any]:
-        """How long each robot has stood."""
+        """Time that each robot has stood."""
         return {"stood": self._stood.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

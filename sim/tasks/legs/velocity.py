@@ -31,7 +31,7 @@ from sim.tasks.legs.ground import make_ground
 from sim.tasks.record import EndRecord, closeness, square_sum
 
 GOAL, CLOCK = "velocity_b", "clock"
-"""What a policy is asked for: forward and lateral velocity [m/s] and turning rate [rad/s] in the
+"""Goals of a policy: forward and lateral velocity [m/s] and turning rate [rad/s] in the
 heading frame; and sine and cosine of the gait's clock, zeros for standing still."""
 NEEDED = ("foot_velocity_w", "foot_position_w", "body_contact")
 """Sensors of the robot's model that the task reads."""
@@ -120,7 +120,7 @@ class VelocityTask(Task):
         self._record = EndRecord(count, device, first_step=0)
 
     def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """What a mirror does to the goal and the clock."""
+        """Mirror images of the goal and the clock."""
         goal = robot.kind(Mirrored.ground_motion, 3)
         return {GOAL: goal, CLOCK: self._gait.mirror(robot.feet.source)}
 

@@ -13,56 +13,39 @@ def sums(found: dict, *names: str) -> dict[int, tuple[float, ...]]:
     return {step: tuple(row[name] for name in names) for (step, _), row in sorted(found.items())}
 
 
-def test_three_steps_are_summed_until_the_newest_row() -> None:
-    told = story(REWARDS)
+UNTIL_THE_NEWEST = {
+    0: (3, 0.125, 20.5, 1),
+    1: (6, 0.125, 30.5, 1),
+    2: (12, 0.125, 40.5, 1),
+    3: (24, 0.125, 50.5, 1),
+    4: (32, 0.25, 50.5, 1),  # the newest row is a seam: two steps, and gamma squared
+    5: (32, 0.5, 50.5, 1),
+}
+"""Reward, discount, next observation and weight of three-step returns, by step."""
+ENDS = {
+    "none": ({}, {}),
+    "termination": (
+        {"terminated": [(3, 0)]},
+        {1: (6, 0.0, 30.5, 1), 2: (8, 0.0, 30.5, 1), 3: (8, 0.0, 30.5, 1)},
+    ),
+    "truncation": (  # bootstraps from its true successor
+        {"truncated": [(3, 0)]},
+        {2: (8, 0.25, 30.5, 1), 3: (8, 0.5, 30.5, 1)},
+    ),
+    "invalid": (  # a seam: the sum stops before it; NaN went in, zeros come out
+        {"invalid": [(3, 0)]},
+        {1: (4, 0.25, 20.5, 1), 2: (4, 0.5, 20.5, 1), 3: (0, 0.5, 0.0, 0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_three_steps_are_summed_until_a_seam(end: str) -> None:
+    where, changed = ENDS[end]
+    told = story(REWARDS, **where)
     found = by_place(told.tell(told.replay(n_step=3)), told)
-    assert sums(found, "reward", "discount", "next_obs") == {
-        0: (1 + 1 + 1, 0.125, 20.5),
-        1: (2 + 2 + 2, 0.125, 30.5),
-        2: (4 + 4 + 4, 0.125, 40.5),
-        3: (8 + 8 + 8, 0.125, 50.5),
-        4: (16 + 16, 0.25, 50.5),  # the newest row is a seam: two steps, and gamma squared
-        5: (32, 0.5, 50.5),
-    }
-
-
-def test_a_termination_ends_the_sum_and_the_future() -> None:
-    told = story(REWARDS, terminated=[(3, 0)])
-    found = by_place(told.tell(told.replay(n_step=3)), told)
-    assert sums(found, "reward", "discount", "next_obs") == {
-        0: (3, 0.125, 20.5),
-        1: (6, 0.0, 30.5),
-        2: (8, 0.0, 30.5),
-        3: (8, 0.0, 30.5),
-        4: (32, 0.25, 50.5),  # another episode: nothing of step 3 is in it
-        5: (32, 0.5, 50.5),
-    }
-
-
-def test_a_truncated_step_still_bootstraps_from_its_true_successor() -> None:
-    told = story(REWARDS, truncated=[(3, 0)])
-    found = by_place(told.tell(told.replay(n_step=3)), told)
-    assert sums(found, "reward", "discount", "next_obs") == {
-        0: (3, 0.125, 20.5),
-        1: (6, 0.125, 30.5),
-        2: (8, 0.25, 30.5),
-        3: (8, 0.5, 30.5),
-        4: (32, 0.25, 50.5),
-        5: (32, 0.5, 50.5),
-    }
-
-
-def test_an_invalid_row_is_a_seam_and_weighs_nothing() -> None:
-    told = story(REWARDS, invalid=[(3, 0)])
-    found = by_place(told.tell(told.replay(n_step=3)), told)
-    assert sums(found, "reward", "discount", "next_obs", "weight") == {
-        0: (3, 0.125, 20.5, 1),
-        1: (4, 0.25, 20.5, 1),  # the sum stops before it
-        2: (4, 0.5, 20.5, 1),
-        3: (0, 0.5, 0.0, 0),  # NaN went in, zeros come out
-        4: (32, 0.25, 50.5, 1),
-        5: (32, 0.5, 50.5, 1),
-    }
+    expected = UNTIL_THE_NEWEST | changed
+    assert sums(found, "reward", "discount", "next_obs", "weight") == expected
 
 
 def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one() -> None:
@@ -152,16 +135,6 @@ def test_steps_that_were_stored_come_back_one_by_one_or_several_at_once() -> Non
         assert torch.equal(left.action, right.action)
         assert torch.equal(left.next_obs["critic"], right.next_obs["critic"])
     assert one.sample(200).obs["actor"][:, 0].min() == steps[2, 0, 0]
-
-
-def test_a_batch_is_taken_in_parts() -> None:
-    told = story(REWARDS)
-    batch = told.tell(told.replay()).sample(12)
-    part = batch.take(4, 8)
-    assert torch.equal(part.obs["critic"], batch.obs["critic"][4:8])
-    assert torch.equal(part.next_obs["actor"], batch.next_obs["actor"][4:8])
-    assert torch.equal(part.discount, batch.discount[4:8])
-    assert torch.equal(part.extra["index"], batch.extra["index"][4:8])
 
 
 @pytest.mark.parametrize(("capacity", "n_step"), [(1, 1), (5, 3), (8, 0)])

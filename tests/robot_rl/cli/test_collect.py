@@ -185,7 +185,7 @@ def test_a_foreign_environment_is_played_by_chance(command, refused, here):
     (one, _) = EpisodeDataset("set")
     assert one.task == "Pendulum-v1"
     assert one.num_steps == 200
-    assert "worlds of our own" in refused("collect", *gym, "out=other")
+    assert "envs of our own" in refused("collect", *gym, "out=other")
     told = refused("collect", *gym, "expert=zero", "only_successes=true", "out=other")
     assert "nothing here says what a success is" in told
 

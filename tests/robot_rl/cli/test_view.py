@@ -101,7 +101,7 @@ def test_fields_of_the_run_are_printed(command):
         (["video=film.avi"], "video must end with .mp4, got 'film.avi'"),
         (["seconds=-1"], "seconds must be 0 or more"),
         (["starts=test"], "starts must be evaluation or training"),
-        (["env=gymnasium", "env.id=Pendulum-v1"], "worlds of env=gymnasium cannot be shown"),
+        (["env=gymnasium", "env.id=Pendulum-v1"], "envs of env=gymnasium cannot be shown"),
         (["task=reach", "robot=crazyflie"], "choose a task and a robot that go together"),
         (["agent=runs"], "is not a policy bundle"),
     ],

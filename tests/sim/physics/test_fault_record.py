@@ -10,7 +10,7 @@ import torch
 from robot_rl.core.errors import StorageError
 from sim.physics.fault_record import FaultRecord
 from sim.physics.mujoco_engine import MAX_RECORDS
-from tests.sim.physics.mujoco_engine.test_batch import pendulums
+from tests.sim.physics.test_mujoco_engine import pendulums
 
 
 @pytest.fixture

@@ -1,0 +1,187 @@
+"""A flow that is learned from two ways of doing it chooses one, and chunks reach a bundle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from policies.bundle import load_bundle
+from policies.c99.source import write_c99
+from policies.export import export_bundle
+from policies.networks.flow import BestChunk, FlowPolicy, FlowPolicyConfig, FlowStart
+from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
+from policies.networks.queued import QueuedPolicy
+from policies.runner import open_network
+from robot_rl.core.errors import BundleError, ConfigError
+from robot_rl.core.robot_state import RobotState
+from robot_rl.learners.cloning import flow_matching
+from tests.policies.conftest import OBS_SIZE, export_arguments
+
+
+def flow(steps: int = 10) -> FlowPolicy:
+    torch.manual_seed(0)
+    return FlowPolicy(FlowPolicyConfig(hidden=[32, 32], steps=steps), 2, 1, 2)
+
+
+def test_steps_of_euler_by_hand() -> None:
+    policy = flow(steps=2)
+    obs, noise = {"actor": torch.randn(3, 2)}, 0.1 * torch.randn(3, 2, 1)
+    half = noise + 0.5 * policy.velocity(obs, noise, torch.zeros(3, 1))
+    expected = half + 0.5 * policy.velocity(obs, half, torch.full((3, 1), 0.5))
+    torch.testing.assert_close(policy.flow(obs, noise), expected.clamp(-1, 1))
+
+
+def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
+    policy, generator = flow(), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-2)
+    obs = {"actor": torch.zeros(256, 2)}
+    for _ in range(300):
+        side = torch.randint(2, (256, 1, 1), generator=generator) * 1.6 - 0.8
+        chunk = side.expand(-1, 2, -1)
+        loss = flow_matching(policy, obs, chunk, torch.ones(256, 2, dtype=torch.bool), generator)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        ends = policy.flow(obs, torch.randn(256, 2, 1, generator=generator))
+    assert (ends.abs() > 0.5).float().mean() > 0.8  # their mean is 0
+    assert 0.3 < float((ends > 0).float().mean()) < 0.7
+    assert ((ends[:, 0] > 0) == (ends[:, 1] > 0)).float().mean() > 0.95  # both actions of a chunk
+
+
+@pytest.mark.slow
+def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = FlowPolicyConfig(hidden=[8], steps=3, start=FlowStart.drawn, start_seed=5)
+    network = FlowPolicy(config, OBS_SIZE, 4)
+    obs = {"actor": torch.randn(3, OBS_SIZE)}
+    drawn = np.random.default_rng(5).standard_normal((1, 1, 4), np.float32)
+    noise = torch.from_numpy(drawn).expand(3, -1, -1)
+    with torch.no_grad():
+        evaluated = network(obs)
+        torch.testing.assert_close(evaluated, network.flow(obs, noise)[:, 0])
+        assert (evaluated - network.flow(obs, noise + 0.5)[:, 0]).abs().max() > 0.01
+    folder = export_bundle(tmp_path / "b", **export_arguments(policy=network))
+    session = open_network((folder / "policy.onnx").read_bytes())
+    (action,) = session.run(["action"], {"actor": obs["actor"].numpy()})
+    assert np.abs(np.asarray(action) - evaluated.numpy()).max() < 1e-5
+
+
+def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither() -> None:
+    """Velocities that part at 0, as those of demonstrations to the left and to the right do."""
+    chosen: dict[int | None, float] = {}
+    for seed in (None, 0, 1):
+        start = FlowStart.zero if seed is None else FlowStart.drawn
+        config = FlowPolicyConfig(hidden=[4], start=start, start_seed=seed or 0)
+        policy = FlowPolicy(config, 2, 1)
+        policy.network = Parting()
+        chosen[seed] = float(policy({"actor": torch.zeros(1, 2)}))
+    assert chosen[None] == 0
+    assert abs(chosen[0]) == abs(chosen[1]) == 1
+
+
+class Parting(torch.nn.Module):
+    """Away from 0, ever faster."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 10 * x[:, 2:3]  # behind the observation: the action on its way
+
+
+def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
+    network = FlowPolicy(config, OBS_SIZE, 4, 5)
+    for decay, interval in ((None, 3), (0.1, 1)):
+        queued = QueuedPolicy(
+            network, chunk_length=5, replan_interval=interval, ensemble_decay=decay
+        )
+        folder = export_bundle(tmp_path / f"{interval}", **export_arguments(
+            policy=network, chunk_length=5, replan_interval=interval, ensemble_decay=decay,
+        ))  # fmt: skip
+        runner = load_bundle(folder, num_robots=2)
+        random = np.random.default_rng(0)
+        widths = runner.spec.robot.state_widths
+        assert runner.spec.chunk_length == 5
+        with pytest.raises(ConfigError, match="chunks of 5 actions"):
+            write_c99(folder, tmp_path / "c")
+        for step in range(12):
+            if step in (0, 4, 7):
+                mask = np.array([step != 7, step != 4])
+                runner.reset(mask)
+                queued.begin(torch.from_numpy(mask))
+            state = RobotState(
+                {k: random.normal(size=(2, w)).astype(np.float32) for k, w in widths.items()}
+            )
+            runner.act(state, {"position_w": np.zeros((2, 3), np.float32)})
+            with torch.no_grad():
+                action = queued({"actor": torch.from_numpy(runner.last_observation.copy())})
+            assert np.abs(action.numpy() - runner.last_action).max() < 1e-5
+
+
+def test_a_queue_forgets_where_an_episode_starts() -> None:
+    """The published residual code popped the first action of an episode from the one before."""
+    policy = flow()
+    queued = QueuedPolicy(policy, chunk_length=2, replan_interval=2)
+    obs = {"actor": torch.randn(3, 2)}
+    with torch.no_grad():
+        queued(obs)
+        queued.begin(torch.tensor([True, False, False]))
+        fresh = {"actor": torch.randn(3, 2)}
+        action = queued(fresh)
+        torch.testing.assert_close(action[0], policy(fresh)[0, 0])
+        torch.testing.assert_close(action[1:], policy(obs)[1:, 1])
+
+
+def best_chunk(candidates: int = 5) -> BestChunk:
+    torch.manual_seed(1)
+    flow = FlowPolicy(FlowPolicyConfig(hidden=[8], steps=2), OBS_SIZE, 4, 3)
+    critic = QEnsemble(QEnsembleConfig(hidden=[8], layer_norm=True), "actor", OBS_SIZE, 12)
+    return BestChunk(flow, critic, candidates)
+
+
+def test_a_bundle_chooses_as_torch_does(tmp_path: Path) -> None:
+    network = best_chunk()
+    queued = QueuedPolicy(network, chunk_length=3, replan_interval=2)
+    folder = export_bundle(
+        tmp_path / "best", **export_arguments(policy=network, chunk_length=3, replan_interval=2)
+    )
+    runner, rng = load_bundle(folder, num_robots=3), np.random.default_rng(0)
+    taken: set[int] = set()
+    for t in range(10):
+        starting = np.array([t == 0, t in (0, 3), t == 0])
+        runner.reset(starting)
+        queued.begin(torch.from_numpy(starting))
+        state = {
+            name: rng.standard_normal((3, width)).astype(np.float32)
+            for name, width in runner.spec.robot.state_widths.items()
+        }
+        runner.act(RobotState(state), {"position_w": np.zeros((3, 3), np.float32)})
+        obs = {"actor": torch.from_numpy(runner.last_observation.copy())}
+        with torch.no_grad():
+            assert bool(network.decided(obs).all())
+            expected = queued(obs)
+            taken |= set(network._proposals(obs, network._noise(obs))[1].argmax(0).tolist())
+        np.testing.assert_allclose(runner.last_action, expected.numpy(), atol=1e-5)
+    assert len(taken) > 1  # it is a choice
+
+
+def test_a_choice_that_rounding_decides_is_not_exported(tmp_path: Path) -> None:
+    network = best_chunk()
+    for parameter in network.critic.parameters():
+        torch.nn.init.zeros_(parameter)  # all proposals are worth the same
+    obs = {"actor": torch.randn(4, OBS_SIZE)}
+    assert not bool(network.decided(obs).any())
+    with pytest.raises(BundleError, match="worth the same up to rounding"):
+        export_bundle(
+            tmp_path / "tie", **export_arguments(policy=network, chunk_length=3, replan_interval=3)
+        )
+    assert not (tmp_path / "tie").exists()
+
+
+def test_a_single_proposal_leaves_no_choice() -> None:
+    network = best_chunk(candidates=1)
+    obs = {"actor": torch.randn(4, OBS_SIZE)}
+    with torch.no_grad():
+        assert bool(network.decided(obs).all())
+        torch.testing.assert_close(network(obs), network.actor.flow(obs, network._noise(obs)[0]))

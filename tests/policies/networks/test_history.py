@@ -1,0 +1,210 @@
+"""Encoders of a history: which columns they see, and the network behind them."""
+
+import pytest
+import torch
+
+from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.history import (
+    EncodedNetwork,
+    EncoderConfig,
+    EncoderKind,
+    FrameConvolutions,
+    find_columns,
+    make_encoder,
+)
+from policies.networks.mlp import Activation, Initialization
+from policies.networks.trunks import NetworkKind
+from robot_rl.core.env import TermSpec
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
+from robot_rl.core.robot_state import RobotState
+
+# columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
+LAYOUT = (
+    TermSpec(name="gyro", width=2, history=3),
+    TermSpec(name="goal", width=1),
+    TermSpec(name="action", width=1, history=3),
+)
+
+
+def test_a_window_holds_one_frame_of_all_terms_in_each_row_oldest_first():
+    columns = find_columns(LAYOUT, frames=0, encoded=[])
+    assert columns.window == [[0, 1, 7], [2, 3, 8], [4, 5, 9]]
+    assert columns.present == [4, 5, 6, 9]
+
+
+def test_fewer_frames_are_the_newest():
+    columns = find_columns(LAYOUT, frames=2, encoded=[])
+    assert columns.window == [[2, 3, 8], [4, 5, 9]]
+    assert columns.present == [4, 5, 6, 9]
+
+
+def test_without_an_encoder_the_frames_that_are_looked_at_are_seen():
+    assert find_columns(LAYOUT, frames=1, encoded=None).present == [4, 5, 6, 9]
+    assert find_columns(LAYOUT, frames=2, encoded=None).present == [2, 3, 4, 5, 6, 8, 9]
+    assert find_columns(LAYOUT, frames=0, encoded=None).present == list(range(10))
+
+
+def test_an_encoded_term_of_a_single_frame_is_seen_through_the_latent_alone():
+    columns = find_columns(LAYOUT, frames=1, encoded=["goal"])
+    assert columns.window == [[6]]
+    assert columns.present == [4, 5, 9]
+
+
+@pytest.mark.parametrize(
+    ("terms", "frames", "encoded", "told"),
+    [
+        (LAYOUT, 4, [], "frames 4 asks for more than term 'gyro' has, 3"),
+        (LAYOUT, 0, ["gyroo"], "'gyroo' is unknown .did you mean 'gyro'"),
+        (LAYOUT, 0, ["gyro", "goal"], "gyro 3, goal 1"),
+        (LAYOUT, 1, [], "no term of the actor's groups has more than one frame"),
+        (LAYOUT[1:2], 0, [], "terms: goal"),
+    ],
+)
+def test_windows_that_do_not_exist_are_refused(terms, frames, encoded, told):
+    with pytest.raises(ConfigError, match=told):
+        find_columns(terms, frames=frames, encoded=encoded)
+
+
+def test_the_window_follows_the_observation_map_through_steps_and_a_reset():
+    """Numbers by hand: two worlds, the second one starts anew after the third frame."""
+
+    def inputs(value: float) -> ObservationInputs:
+        last = torch.tensor([[value], [10 * value]])
+        return ObservationInputs(state=RobotState({}), goal={}, last_action=last)
+
+    one = ObservationMap([TermConfig(term="last_action", history=3)], inputs(0.0))
+    (layout,) = one.layout()
+    term = TermSpec(name=layout["term"], width=layout["width"], history=layout["history"])
+    rows = [column for (column,) in find_columns([term], frames=0, encoded=[]).window]
+    one.reset(EnvSelection(torch.tensor([True, True])), inputs(1.0))
+    obs = one.update(inputs(2.0))
+    assert obs[:, rows].tolist() == [[1, 1, 2], [10, 10, 20]]
+    obs = one.update(inputs(3.0))
+    assert obs[:, rows].tolist() == [[1, 2, 3], [10, 20, 30]]
+    obs[1] = one.reset(EnvSelection(torch.tensor([False, True])), inputs(4.0))
+    assert obs[:, rows].tolist() == [[1, 2, 3], [40, 40, 40]]
+
+
+TERMS = (
+    TermSpec(name="gyro", width=2, history=4),
+    TermSpec(name="goal", width=1),
+    TermSpec(name="action", width=1, history=4),
+)
+SIZE = 13
+
+
+def make_actor(*, estimated: int = 0, **encoder) -> GaussianActor:
+    torch.manual_seed(0)
+    values = {"kind": EncoderKind.mlp, "hidden": [6], "latent": 3, **encoder}
+    config = GaussianActorConfig(hidden=[8], encoder=EncoderConfig(**values))
+    return GaussianActor(config, SIZE, 2, terms=TERMS, estimated=estimated)
+
+
+@pytest.mark.parametrize("kind", [EncoderKind.mlp, EncoderKind.conv])
+def test_every_frame_reaches_the_action(kind):
+    actor = make_actor(kind=kind)
+    obs = torch.randn(5, SIZE, requires_grad=True)
+    actor({"actor": obs}).sum().backward()
+    assert obs.grad is not None
+    assert (obs.grad.abs() > 0).all()
+
+
+def test_one_frame_without_an_encoder_sees_the_present_only():
+    actor = make_actor(kind=EncoderKind.none, frames=1)
+    obs = torch.randn(5, SIZE, requires_grad=True)
+    actor({"actor": obs}).sum().backward()
+    assert obs.grad is not None
+    seen = (obs.grad.abs() > 0).any(0).nonzero()[:, 0].tolist()
+    assert seen == [6, 7, 8, 12]  # newest gyro, goal, newest action
+
+
+def test_convolutions_join_four_frames_and_end_with_the_newest():
+    """Five frames of one entry, one channel whose weights are 1, 10, 100, 1000."""
+    encoder = FrameConvolutions(5, 1, [1], 1, Activation.relu)
+    weights = {"layers.0.weight": [[1.0, 10, 100, 1000]], "layers.0.bias": [0.0]}
+    weights |= {"head.0.weight": [[1.0]], "head.0.bias": [0.0]}
+    encoder.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+    assert encoder(torch.tensor([[9.0, 1, 2, 3, 4]])).item() == 4321  # the oldest is left over
+
+
+def test_a_window_too_short_for_its_convolutions_is_refused():
+    config = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
+    with pytest.raises(ConfigError, match="2 convolutions over 4 frames need more than the 5"):
+        make_encoder(config, 5, 3, 4)
+
+
+def test_estimates_get_no_gradient_from_what_is_done_with_them():
+    actor = make_actor(estimated=2, estimate=["velocity"])
+    assert isinstance(actor.network, EncodedNetwork)
+    actor.sample({"actor": torch.randn(16, SIZE)})[1].sum().backward()
+    last = [m for m in actor.network.encoder.modules() if isinstance(m, torch.nn.Linear)][-1]
+    assert last.weight.grad is not None
+    assert last.weight.shape[0] == 5  # two estimates, three free
+    assert (last.weight.grad[:2] == 0).all()
+    assert (last.weight.grad[2:].abs().sum(-1) > 0).all()
+
+
+def test_the_first_action_is_said_by_the_network_behind_the_encoder():
+    torch.manual_seed(0)
+    config = GaussianActorConfig(
+        hidden=[8], zero_head=True, initialization=Initialization.xavier,
+        encoder=EncoderConfig(kind=EncoderKind.conv, hidden=[4]),
+    )  # fmt: skip
+    actor = GaussianActor(config, SIZE, 2, terms=TERMS)
+    assert (actor({"actor": torch.randn(5, SIZE)}) == 0).all()
+    assert actor.latent({"actor": torch.randn(5, SIZE)}).abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", list(NetworkKind))
+def test_any_network_stands_behind_an_encoder(kind):
+    config = GaussianActorConfig(
+        kind=kind, hidden=[8], width=8, blocks=1, encoder=EncoderConfig(kind=EncoderKind.mlp)
+    )
+    actor = GaussianActor(config, SIZE, 2, terms=TERMS)
+    assert actor({"actor": torch.randn(5, SIZE)}).shape == (5, 2)
+
+
+def test_several_groups_are_seen_side_by_side():
+    config = GaussianActorConfig(hidden=[8], groups=["critic", "actor"])
+    actor = GaussianActor(config, 3, 1)
+    obs = {"actor": torch.tensor([[1.0]]), "critic": torch.tensor([[2.0, 3.0]])}
+    assert actor.normalized(obs).tolist() == [[2, 3, 1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"groups": []}, "at least one"),
+        ({"groups": ["actor", "actor"]}, "different observation groups"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(values, told):
+    with pytest.raises(ConfigError, match=told):
+        GaussianActorConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"hidden": []}, "encoder.hidden needs widths"),
+        ({"latent": 0}, "encoder.latent must be at least 1"),
+        ({"frames": -1}, "encoder.frames must be at least 0"),
+        ({"kind": EncoderKind.none, "estimate": ["velocity"]}, "estimate .* needs an encoder"),
+    ],
+)
+def test_encoders_that_cannot_be_built_are_refused(values, told):
+    with pytest.raises(ConfigError, match=told):
+        EncoderConfig(**{"kind": EncoderKind.mlp, **values})
+
+
+def test_an_environment_that_does_not_tell_its_terms_is_refused():
+    config = GaussianActorConfig(encoder=EncoderConfig(kind=EncoderKind.mlp))
+    with pytest.raises(ConfigError, match="terms of the 7 entries"):
+        GaussianActor(config, 7, 2)
+
+
+def test_a_latent_of_an_actor_without_an_encoder_is_refused():
+    with pytest.raises(ConfigError, match="without an encoder"):
+        GaussianActor(GaussianActorConfig(), SIZE, 2).latent({"actor": torch.zeros(1, SIZE)})

@@ -1,0 +1,355 @@
+"""CQL and Cal-QL: losses and gradients against double precision, and what each choice does."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from policies.networks.history import EncoderConfig, EncoderKind
+from robot_rl.core.env import GroupSpec, TermSpec
+from robot_rl.core.errors import ConfigError
+from robot_rl.core.learner import Phase
+from robot_rl.core.transition import Batch
+from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
+from robot_rl.learners.estimation import EstimationConfig
+from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.sac import SAC, EntropyAt
+from robot_rl.learners.temperature import TemperatureLoss
+from robot_rl.learners.values import ValueConfig
+from tests.equality import assert_same
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
+from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
+from tests.robot_rl.learners.test_sac import gradients, relative_error
+
+SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "cql": {},
+    "cql without importance sampling": {"conservatism": {"importance": False}},
+    "cql of a large backup": {"conservatism": {"next_actions": 4}},
+    "cql with a temperature": {"conservatism": {"temperature": 0.5}},
+    "cal_ql": {"conservatism": {"calibrated": True}},
+    "cal_ql without importance sampling": {
+        "conservatism": {"calibrated": True, "importance": False}
+    },
+    "cal_ql as wsrl sets it": {
+        **SUBSET, "conservatism": {"calibrated": True, "next_actions": 3},
+        "entropy_at": EntropyAt.next_obs, "temperature_loss": TemperatureLoss.softplus,
+    },
+    "cql with a tuned weight": {"conservatism": {"wanted_gap": 0.8, "weight": 1.0}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
+    variant: str,
+) -> None:
+    cql, spec = warmed(small_cql, **VARIANTS[variant])
+    batch = stored(spec)
+    config, members = cql.penalty.config, 4 if "critic" in VARIANTS[variant] else 2
+    x = cql.penalty.parameter.detach().double()
+    at = Parameters.of(cql)
+    metrics, _ = cql.update(batch)
+
+    td, next_log_prob = largest_backup(at, batch, config.next_actions)
+    surplus = gap(at, batch, config, members)
+    weight = torch.log(1 + torch.exp(x)) if config.wanted_gap else torch.tensor(config.weight)
+    loss = td + members * weight * surplus
+    # float32 has 7 digits; sums over rows, actions and units lose one or two.
+    assert float(metrics["critic_loss"]) == pytest.approx(td.item(), rel=1e-5)
+    # Where it is a difference of two nearly equal values, it is as good as these.
+    assert float(metrics["conservative_gap"]) == pytest.approx(surplus.item(), rel=1e-5, abs=1e-6)
+    assert float(metrics["conservative_weight"]) == pytest.approx(float(weight), rel=1e-6)
+    wanted = torch.autograd.grad(loss, named(at.critic))
+    assert relative_error(gradients(cql.critic.parameters()), list(wanted)) < 1e-5
+    if config.wanted_gap:
+        slope = -torch.sigmoid(x) * (surplus.detach() - config.wanted_gap)
+        assert relative_error(gradients([cql.penalty.parameter]), [slope]) < 1e-5
+
+    stepped = Parameters.of(cql)
+    at.critic = stepped.critic
+    actor_loss, log_prob = at.actor_loss(batch)
+    wanted = torch.autograd.grad(actor_loss, named(at.actor))
+    assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
+    assert relative_error(gradients(cql.actor.parameters()), list(wanted)) < 1e-5
+    alpha_loss = at.temperature_loss(batch, log_prob, next_log_prob)
+    (slope,) = torch.autograd.grad(alpha_loss, [at.x])
+    assert relative_error(gradients([cql.temperature.parameter]), [slope]) < 1e-5
+    assert torch.equal(stepped.generator.get_state(), at.generator.get_state())
+
+
+def reaching(spec: Any, value: float) -> Batch:
+    batch = stored(spec)
+    return replace(batch, extra={MONTE_CARLO: torch.full_like(batch.reward, value)})
+
+
+def gap_of(value: float, **settings: Any) -> float:
+    cql, spec = warmed(small_cql, conservatism={"calibrated": True, **settings})
+    return float(cql.update(reaching(spec, value))[0]["conservative_gap"])
+
+
+def test_an_unknown_return_bounds_nothing() -> None:
+    cql, spec = warmed(small_cql)
+    plain = cql.update(stored(spec))[0]
+    other, _ = warmed(small_cql, conservatism={"calibrated": True})
+    other.load_state_dict(copied(warmed(small_cql)[0].state_dict()))
+    metrics = other.update(reaching(spec, -torch.inf))[0]
+    assert metrics["conservative_gap"] == plain["conservative_gap"]
+    assert metrics["calibrated_fraction"] == 0
+
+
+def test_uniform_actions_are_not_bounded_by_the_return() -> None:
+    """Of 9 entries 6 are bounded: with all values at the bound R the soft maximum would be R plus
+    the logarithm of 9 actions' densities; the uniform three stay far below."""
+    cql, spec = warmed(
+        small_cql, conservatism={"calibrated": True, "importance": False, "temperature": 1.0}
+    )
+    metrics = cql.update(reaching(spec, 1e4))[0]
+    assert metrics["calibrated_fraction"] == 1
+    batch = reaching(spec, 1e4)
+    at_data = 1e4 + float(torch.log(torch.tensor(6.0 / 10.0)))  # six of ten entries lie at 1e4
+    weight = float(batch.weight.mean())
+    assert float(metrics["conservative_gap"]) == pytest.approx(weight * at_data, rel=1e-3)
+
+
+def test_a_bounded_value_gets_no_gradient_from_its_own_action() -> None:
+    """Where all policy actions are bounded, pushing them down is over: only Q of the stored action
+    rises, and the bound itself must not be learned from."""
+    cql, spec = warmed(small_cql, conservatism={"calibrated": True, "importance": True})
+    assert cql.update(reaching(spec, 1e4))[0]["calibrated_fraction"] == 1
+    assert all(torch.isfinite(grad).all() for grad in gradients(cql.critic.parameters()))
+
+
+def test_conservatism_lowers_random_actions_below_stored_ones() -> None:
+    cql, spec = warmed(small_cql, critic_lr=3e-3)
+    batches = [stored(spec, seed=seed) for seed in range(4)]
+    for batch in batches:
+        batch.action.mul_(0.1).add_(0.5)
+    for seed in range(60):
+        cql.update(batches[seed % 4])
+    seen = cql.inspect(batches[0])
+    assert float(seen["q_data"]) > float(seen["q_random"]) + 0.3
+
+
+def test_online_without_conservatism_it_is_sac_to_the_last_bit() -> None:
+    """WSRL: from the switch on, and for networks and random stream alike."""
+    cql, spec = warmed(small_cql, conservatism={"online": False}, actor_interval=2)
+    cql.begin_phase(Phase.online)
+    sac = small_sac(spec, batch_size=16, entropy_in_target=False, tau=0.5, actor_interval=2)
+    sac.load_state_dict(copied(cql.state_dict()))
+    for seed in range(4):
+        cql.update(stored(spec, seed=seed))
+        sac.update(stored(spec, seed=seed))
+    state = cql.state_dict()
+    del state["penalty"]
+    assert_same(sac.state_dict(), state)
+
+
+def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval() -> None:
+    cql, spec = warmed(small_cql, actor_interval=3, actor_on_all=True)
+
+    def changes(count: int) -> list[bool]:
+        found = []
+        for seed in range(count):
+            before = copied(cql.actor.state_dict())["network.0.weight"]
+            cql.update(stored(spec, seed=seed))
+            found.append(not torch.equal(before, cql.actor.state_dict()["network.0.weight"]))
+        return found
+
+    cql.begin_phase(Phase.offline)
+    assert changes(3) == [True, True, True]
+    cql.begin_phase(Phase.online)
+    assert changes(3) == [False, False, True]
+
+
+def test_after_an_offline_phase_the_critics_may_learn_alone_first() -> None:
+    """Two updates of them, although a save and a load come between."""
+    cql, spec = warmed(small_cql, critic_updates=2)
+    other, _ = warmed(small_cql, critic_updates=2)
+    other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
+
+    def changes(learner: Any) -> bool:
+        before = copied(learner.actor.state_dict())["network.0.weight"]
+        learner.update(stored(spec))
+        return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+
+    other.begin_phase(Phase.offline)
+    assert [changes(other) for _ in range(3)] == [True] * 3
+    other.begin_phase(Phase.online)
+    assert not changes(other)
+    cql.load_state_dict(copied(other.state_dict()))
+    cql.begin_phase(Phase.online)
+    assert [changes(cql) for _ in range(3)] == [False, True, True]
+
+
+def test_a_penalty_fades_after_the_offline_phase() -> None:
+    """All of it offline, then half, then none: from there on plain SAC's own target too."""
+    spec = warmed(small_cql)[1]
+    fading = small_cql(spec, conservatism={"online": False, "fade_updates": 2, "calibrated": True})
+    assert fading.monte_carlo_returns.online
+    fading.begin_phase(Phase.offline)
+    for seed in range(3):
+        fading.update(stored(spec, seed=seed))
+    fading.begin_phase(Phase.online)
+    weights: list[float | None] = []
+    for seed in range(4):
+        metrics, _ = fading.update(stored(spec, seed=seed))
+        weight = metrics.get("conservative_weight")
+        weights.append(None if weight is None else float(weight))
+    assert weights == [5.0, 2.5, None, None]
+
+
+def test_what_fades_counts_by_its_share() -> None:
+    """The critics' first step of a share is that of a penalty of so much less weight."""
+    spec = warmed(small_cql)[1]
+    states = []
+    for weight, fade in ((4.0, 2), (2.0, 0)):
+        low = {"weight": weight, "online": fade == 0, "fade_updates": fade}
+        learner = small_cql(spec, conservatism=low)
+        learner.updates, learner._offline_updates = 2, 1  # one update is over since the switch
+        learner.update(stored(spec))
+        states.append(copied(learner.critic.state_dict()))
+    assert_same(states[0], states[1])
+
+
+def test_a_fade_of_what_goes_on_is_refused() -> None:
+    with pytest.raises(ConfigError, match="choose online=false or no fade"):
+        CQLPenaltyConfig(weight=1.0, online=True, fade_updates=5)
+
+
+def test_a_fade_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is not there.*choose a weight such as 5"):
+        CQLPenaltyConfig(weight=0.0, online=False, fade_updates=5)
+
+
+def test_a_tuned_weight_stays_where_it_is_while_it_fades() -> None:
+    spec = warmed(small_cql)[1]
+    low = {"online": False, "fade_updates": 2, "wanted_gap": 0.01, "weight_lr": 0.1}
+    fading = small_cql(spec, conservatism=low)
+    fading.begin_phase(Phase.offline)
+    fading.update(stored(spec))
+    fading.begin_phase(Phase.online)
+    tuned, told = [], []
+    for _ in range(3):
+        tuned.append(float(fading.penalty.parameter.detach()))
+        told.append(fading.update(stored(spec))[0].get("conservative_weight"))
+    assert tuned[0] != tuned[1] == tuned[2]
+    full = torch.nn.functional.softplus(torch.tensor(tuned[1]))
+    assert float(told[1]) == pytest.approx(float(full) / 2)
+    assert told[2] is None
+
+
+def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fade = {"conservatism": {"online": False, "fade_updates": 50}}
+    learner, _ = warmed(small_cql, **fade)
+    state = copied(learner.state_dict())
+    learner.load_state_dict(state)
+    assert not caplog.text
+    del state["switch"]
+    learner.load_state_dict(state)
+    assert "3 updates old, does not say when an offline phase ended" in caplog.text
+    caplog.clear()
+    plain, _ = warmed(small_cql, critic_updates=7)
+    plain.load_state_dict({k: v for k, v in plain.state_dict().items() if k != "switch"})
+    assert "learner.critic_updates=7 counts from its first update" in caplog.text
+
+
+def test_an_offline_phase_moves_the_actor_whatever_was_counted_before() -> None:
+    """Such as online updates of a run that it begins with, or a state that does not say."""
+    learner, spec = warmed(small_cql, critic_updates=100)
+    learner.begin_phase(Phase.offline)
+    before = copied(learner.actor.state_dict())["network.0.weight"]
+    learner.update(stored(spec))
+    assert not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+
+
+def test_a_run_without_an_offline_phase_has_nothing_to_fade() -> None:
+    learner, spec = warmed(small_cql, conservatism={"online": False, "fade_updates": 50})
+    metrics, _ = learner.update(stored(spec))
+    assert "conservative_gap" not in metrics
+
+
+def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
+    """The actor's as late as the critics', though online it steps in every third."""
+    cql, spec = warmed(
+        small_cql, actor_interval=3, learning_rate_decay=7, learning_rate_end=0.0
+    )  # three updates are over
+    cql.begin_phase(Phase.offline)
+
+    def changes() -> tuple[bool, bool]:
+        before = copied((cql.actor.state_dict(), cql.critic.state_dict()))
+        cql.update(stored(spec))
+        found = []
+        for network, old in zip((cql.actor, cql.critic), before, strict=True):
+            named = network.named_parameters()
+            found.append(any(not torch.equal(value, old[name]) for name, value in named))
+        return found[0], found[1]
+
+    assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
+
+
+def test_inspecting_draws_nothing_and_changes_nothing() -> None:
+    cql, spec = warmed(small_cql)
+    before = copied(cql.state_dict())
+    first, second = cql.inspect(stored(spec)), cql.inspect(stored(spec))
+    assert_same(first, second)
+    assert_same(cql.state_dict(), before)
+    assert set(first) == {"q_data", "q_random", "q_policy", "td_error"}
+
+
+def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience() -> None:
+    _, spec = warmed(small_cql)
+    sac: SAC = small_sac(spec)
+    assert not sac.learns_offline
+    assert small_cql(spec).learns_offline
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"conservatism": {"next_actions": 2}, "entropy_in_target": True},
+            "next_actions 2 takes the largest",
+        ),
+        ({"conservatism": {"next_actions": 0}}, "learner.conservatism.next_actions must lie in"),
+        ({"conservatism": {"weight": -1.0}}, "learner.conservatism.weight must lie in"),
+        ({"conservatism": {"temperature": 0.0}}, "learner.conservatism.temperature must lie in"),
+        ({"conservatism": {"weight": 0.0, "calibrated": True}}, "needs a weight above 0"),
+        ({"values": ValueConfig(atoms=7)}, "values in the rewards' own size"),
+        ({"reward_scale": RewardScaling.running}, "values in the rewards' own size"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        warmed(small_cql, **settings)
+
+
+def test_the_default_config_of_conservatism_adds_nothing() -> None:
+    assert CQLPenaltyConfig().weight == 0
+
+
+PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
+"""Estimates the next observation."""
+
+
+def test_calibrated_values_get_their_returns_and_normalisers_see_the_data() -> None:
+    terms = (TermSpec(name="gyro", width=1, history=4),)
+    world = LinearWorld(groups={"actor": GroupSpec(shape=(4,))})
+    spec = ToyEnv(world, 2).spec
+    spec = replace(spec, groups={"actor": replace(spec.groups["actor"], terms=terms)})
+    learner = small_cql(
+        spec, conservatism={"calibrated": True}, actor={"encoder": PAST},
+        estimation=EstimationConfig(next_obs=True),
+    )  # fmt: skip
+    assert learner.learns_offline
+    assert learner.monte_carlo_returns is not None
+    learner.begin_phase(Phase.offline)
+    batch = random_batch(spec, ROWS)
+    learner.observe_stored(batch.obs)
+    found = learner.inspect(batch)
+    assert all(torch.isfinite(value) for value in found.values())
+    assert "q_data" in found

@@ -1,0 +1,131 @@
+"""Our environments as Gymnasium's: its own checker, true final observations, equal seeds."""
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+import configs.gymnasium_ids  # noqa: F401 - registers the ids
+from configs.catalog import choices, task_robot
+from configs.gymnasium_ids import id_of
+from robot_rl.core.errors import NonFiniteError, ShapeError
+from sim.adapters.gymnasium_vector import SingleWorld, VectorWorlds
+from tests.fakes import LinearWorld, ToyEnv, copied
+from tests.matrices import some
+
+IDS = sorted((id_of(task) for task in choices("task")), key=id_of("hover").__ne__)
+WORLDS, LIMIT = 6, 9
+
+
+def toy(num_envs=WORLDS, **settings):
+    return ToyEnv(LinearWorld(bound=0.8), num_envs, limit=LIMIT, **settings)
+
+
+@pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
+def test_gymnasiums_checker_finds_nothing_to_say(name):
+    env = gymnasium.make(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Observations have no bounds, and the checker would rather see some.
+        warnings.filterwarnings("ignore", message=".*A Box observation space .*infinity")
+        check_env(env.unwrapped)
+    env.close()
+
+
+@pytest.mark.parametrize("name", some(IDS[:1], IDS[1:]))
+def test_vector_of_worlds_is_made_by_its_id(name):
+    worlds = gymnasium.make_vec(name, num_envs=3)
+    obs, _ = worlds.reset(seed=0)
+    assert worlds.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert worlds.observation_space.contains(obs)
+    task = next(task for task in choices("task") if id_of(task) == name)
+    actions = {"crazyflie": 4, "panda": 7, "go2": 12}[task_robot(task) or "crazyflie"]
+    gripper = task == "lift"
+    assert worlds.action_space.shape == (3, actions + gripper)
+    worlds.action_space.seed(0)
+    obs, reward, terminated, truncated, _ = worlds.step(worlds.action_space.sample())
+    assert worlds.observation_space.contains(obs)
+    assert (reward.dtype, reward.shape) == (np.float64, (3,))
+    assert terminated.shape == truncated.shape == (3,)
+    worlds.close()
+    worlds.close()
+
+
+def test_ids_take_choices_and_fields_of_a_run():
+    short: dict[str, Any] = {"overrides": ["task.episode_length=0.05", "task.success_window=0.02"]}
+    env = gymnasium.make("robot_rl/Hover-v0", **short)
+    env.reset(seed=0)
+    for _ in range(2):  # every episode has its full length, the first one too
+        ends = [env.step(np.zeros(4, np.float32))[3] for _ in range(5)]
+        assert ends == [False] * 4 + [True]
+        env.reset()
+
+
+def test_steps_are_those_of_the_environment_and_final_ones_are_kept_apart():
+    worlds, env = VectorWorlds(toy()), toy()
+    obs, _ = worlds.reset(seed=2)
+    start = env.reset(seed=2, mask=torch.ones(WORLDS, dtype=torch.bool))
+    assert np.array_equal(obs, start["actor"])
+    ended = 0
+    for action in torch.rand(4 * LIMIT, WORLDS, 2, generator=torch.Generator().manual_seed(1)):
+        expected = env.step(2 * action - 1)
+        obs, reward, terminated, truncated, infos = worlds.step((2 * action - 1).numpy())
+        assert np.array_equal(obs, expected.obs["actor"])
+        assert np.array_equal(reward, expected.reward.double())
+        assert np.array_equal(terminated, expected.terminated)
+        assert np.array_equal(truncated, expected.truncated)
+        ends = expected.ended.numpy()
+        assert np.array_equal(infos["_is_success"], ~ends)
+        assert ("final_obs" in infos) == bool(ends.any())
+        for i in np.flatnonzero(ends):
+            assert np.array_equal(infos["final_obs"][i], expected.next_obs["actor"][i])
+            final = infos["final_info"]
+            assert final["_is_success"][i]
+            assert final["is_success"][i] == bool(expected.success[i])
+            assert final["first"][i] == float(expected.metrics["first"][i])
+        if ends.any():
+            assert np.array_equal(infos["_final_obs"], ends)
+            assert [value is None for value in infos["final_obs"]] == (~ends).tolist()
+        ended += int(ends.sum())
+    assert ended > 10
+
+
+def test_one_world_returns_the_true_last_observation_and_waits_for_reset():
+    single, env = SingleWorld(toy(1)), toy(1)
+    single.reset(seed=3)
+    env.reset(seed=3, mask=torch.ones(1, dtype=torch.bool))
+    terminated = truncated = False
+    for _ in range(LIMIT):
+        step = copied(env.step(torch.full((1, 2), 0.1)))
+        obs, reward, terminated, truncated, info = single.step(np.full(2, 0.1, np.float32))
+        assert np.array_equal(obs, step.next_obs["actor"][0])
+        assert (reward, terminated, truncated) == (
+            float(step.reward), bool(step.terminated), bool(step.truncated),
+        )  # fmt: skip
+        assert info["is_success"] == bool(step.success)
+        if terminated or truncated:
+            break
+    assert terminated or truncated
+
+
+def test_masked_reset_leaves_the_other_worlds():
+    worlds = VectorWorlds(toy())
+    before, _ = worlds.reset(seed=0)
+    mask = np.arange(WORLDS) < 2
+    after, _ = worlds.reset(options={"reset_mask": mask})
+    assert np.array_equal(before[~mask], after[~mask])
+    assert (before[mask] != after[mask]).any(axis=1).all()
+
+
+def test_several_worlds_are_not_one_and_a_nan_is_not_silent():
+    with pytest.raises(ShapeError, match="expected one world, got 6"):
+        SingleWorld(toy())
+    worlds = VectorWorlds(toy())
+    worlds.reset(seed=0)
+    with pytest.raises(NonFiniteError):
+        worlds.step(np.full((WORLDS, 2), np.nan, np.float32))

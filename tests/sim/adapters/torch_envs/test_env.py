@@ -1,0 +1,159 @@
+"""Spaces of foreign tasks as groups and actions, and global random streams of their own."""
+
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+
+from robot_rl.core.errors import ConfigError
+from sim.adapters.torch_envs.config import put_settings
+from sim.adapters.torch_envs.env import ActionRange, GroupLayout, RandomStreams
+
+CPU = torch.device("cpu")
+
+
+def box(*shape: int, low: Any = -math.inf, high: Any = math.inf, dtype: str = "float32") -> Any:
+    """A box as mjlab has it: plain numbers for bounds, a word for the type."""
+    return SimpleNamespace(shape=shape, low=low, high=high, dtype=dtype)
+
+
+def spaces(**parts):
+    return SimpleNamespace(spaces=parts)
+
+
+def test_usual_names_become_actor_and_critic():
+    for name in ("actor", "policy"):
+        layout = GroupLayout(spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 8)}), {})
+        assert layout.sizes == {"actor": 3, "critic": 5}
+    assert GroupLayout(spaces(policy=box(3)), {}).sizes == {"actor": 3}
+    with pytest.raises(ConfigError, match=r"no observation group called actor or policy.*teacher"):
+        GroupLayout(spaces(teacher=box(3)), {})
+
+
+def test_histories_are_flattened_and_parts_joined_in_the_order_asked():
+    layout = GroupLayout(
+        spaces(policy=box(2, 3), extra=spaces(a=box(1), b=box(2))),
+        {"actor": ["extra/b", "policy", "extra/a"]},
+    )
+    obs = {
+        "policy": torch.arange(6.0).reshape(1, 2, 3),
+        "extra": {"a": torch.tensor([[7]]), "b": torch.tensor([[8.0, 9.0]])},
+    }
+    assert layout.read(obs, "actor").tolist() == [[8, 9, 0, 1, 2, 3, 4, 5, 7]]
+    assert layout.column_names("actor")[1:3] == ["extra/b[1]", "policy[0]"]
+
+
+def test_what_is_read_lies_in_memory_of_its_own():
+    layout, held = GroupLayout(spaces(actor=box(2)), {}), torch.zeros(3, 2)
+    read = layout.read({"actor": held}, "actor")
+    held += 1
+    assert not read.any()
+
+
+def test_image_is_refused_unless_left_out():
+    seen = spaces(actor=box(2), camera=box(3, 8, 8))
+    with pytest.raises(ConfigError, match="'camera' is an image"):
+        GroupLayout(seen, {"actor": ["actor", "camera"]})
+
+
+@pytest.mark.parametrize("space", [box(2), Box(-math.inf, math.inf, (2,))])
+def test_unbounded_actions_mean_themselves_unless_bounds_are_said(space):
+    action = torch.tensor([[-1.0, 0.25]])
+    assert ActionRange(space, [], [], CPU).to_native(action).tolist() == [[-1.0, 0.25]]
+    assert ActionRange(space, [-2.0], [2.0, 6.0], CPU).to_native(action).tolist() == [[-2.0, 3.0]]
+
+
+def test_bounds_of_the_space_are_kept():
+    action = torch.tensor([[-1.0, 1.0]])
+    for space in (box(2, low=(0.0, -3.0), high=5.0), Box(torch.tensor([0.0, -3]).numpy(), 5.0)):
+        assert ActionRange(space, [], [], CPU).to_native(action).tolist() == [[0.0, 5.0]]
+    half = box(2, low=0.0)
+    assert ActionRange(half, [], [], CPU).to_native(action).tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("space", "low", "high", "told"),
+    [
+        (Discrete(3), [], [], "expected a box of real numbers"),
+        (Dict({"a": Box(0, 1)}), [], [], "expected a box of real numbers"),
+        (box(2), [1.0, 2.0, 3.0], [], "one for each of the 2 entries"),
+        (box(2), [math.inf], [], "expected finite numbers"),
+        (box(2), [], [-1.0], "every low below its high"),
+    ],
+)
+def test_actions_that_cannot_be_learned_are_refused(space, low, high, told):
+    with pytest.raises(ConfigError, match=told):
+        ActionRange(space, low, high, CPU)
+
+
+def test_settings_reach_nested_objects_and_dicts_and_keep_their_types():
+    cfg = SimpleNamespace(
+        sim=SimpleNamespace(dt=0.01, gravity=(0.0, -9.81)),
+        terms={"fell": SimpleNamespace(angle=1)},
+        light=SimpleNamespace(on=True), name="x", seconds=5,
+    )  # fmt: skip
+    put_settings(
+        cfg,
+        {"sim": {"dt": 1, "gravity": [0.0, 0.0]}, "terms": {"fell": {"angle": 2}}, "light": None},
+    )
+    assert cfg.sim.dt == 1.0
+    assert isinstance(cfg.sim.dt, float)
+    assert cfg.sim.gravity == (0.0, 0.0)
+    assert cfg.terms["fell"].angle == 2
+    assert cfg.light is None
+    put_settings(cfg, {"seconds": 1.5})  # a whole number where another one is allowed
+    assert cfg.seconds == 1.5
+    for wrong, told in (
+        ({"sim": {"td": 1}}, r"field of env\.settings\.sim 'td'.*did you mean 'dt'"),
+        ({"name": 3}, r"env\.settings\.name is 3; expected str"),
+        ({"sim": 3}, "expected fields of a SimpleNamespace"),
+        ({"terms": {"fall": None}}, "did you mean 'fell'"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            put_settings(cfg, wrong)
+
+
+def drawn() -> tuple[float, float, float]:
+    return float(torch.rand(())), float(np.random.rand()), random.random()
+
+
+def test_what_is_drawn_inside_neither_changes_nor_depends_on_what_is_drawn_outside():
+    streams = RandomStreams(torch.device("cpu"))
+    with streams.entered():
+        torch.manual_seed(3)
+        np.random.seed(3)
+        random.seed(3)
+        expected = [drawn(), drawn()]
+        torch.manual_seed(3)
+        np.random.seed(3)
+        random.seed(3)
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    outside = [drawn(), drawn()]
+    torch.manual_seed(7)
+    np.random.seed(7)
+    random.seed(7)
+    got = []
+    for expectation in outside:
+        with streams.entered():
+            got.append(drawn())
+        assert drawn() == expectation
+    assert got == expected
+
+
+def test_generators_are_given_back_when_an_environment_fails():
+    streams = RandomStreams(torch.device("cpu"))
+    before = torch.get_rng_state()
+    try:
+        with streams.entered():
+            torch.manual_seed(9)
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert torch.equal(torch.get_rng_state(), before)

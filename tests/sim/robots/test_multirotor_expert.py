@@ -1,0 +1,116 @@
+"""The full-knowledge controller: its laws, and the starts that it saves."""
+
+import math
+
+import pytest
+import torch
+
+from robot_rl.core.errors import ConfigError
+from robot_rl.training.evaluation import Evaluation, evaluate
+from sim.env import SimEnv
+from sim.robots.multirotor_expert import (
+    MultirotorExpert,
+    MultirotorExpertConfig,
+    allocate,
+    mixing_matrix,
+)
+from sim.robots.multirotor_robot import MultirotorRandomization
+from sim.tasks.flights.flight import AttitudeDraw, FlightStartConfig
+from sim.tasks.flights.hover import HoverConfig
+from tests.matrices import some
+from tests.sim.flight_worlds import flight_env, multirotors
+
+ARMS = torch.tensor([[[0.028, -0.028], [-0.028, -0.028], [-0.028, 0.028], [0.028, 0.028]]])
+YAW_SIGN = torch.tensor([[-1.0, 1.0, -1.0, 1.0]])
+MIXER = mixing_matrix(ARMS, YAW_SIGN, torch.tensor([[0.006]]))
+UNMIXER = torch.linalg.inv(MIXER)
+CALM = MultirotorRandomization(mass=0, inertia=0, thrust=0, force=0, torque=0)
+
+
+def fly(env: SimEnv, seed: int = 1) -> Evaluation:
+    expert = MultirotorExpert(multirotors(env))
+    return evaluate(env, lambda obs: expert.act(), seed=seed)
+
+
+def allocated(wanted: list[float], low: float = 0.0, high: float = 0.15) -> torch.Tensor:
+    """What four equal rotors give of thrust and torques that are wanted, (4,)."""
+    bounds = torch.full((1, 4), low), torch.full((1, 4), high)
+    thrust = allocate(torch.tensor([wanted]), UNMIXER, *bounds)
+    assert (thrust >= low).all()
+    assert (thrust <= high).all()
+    return (MIXER @ thrust[:, :, None])[0, :, 0]
+
+
+def test_mixing_has_the_signs_of_the_physics():
+    one = MIXER[0, :, 0]  # rotor 0: in front (x > 0) on the right (y < 0)
+    torch.testing.assert_close(one, torch.tensor([1.0, -0.028, -0.028, -0.006]))
+
+
+def test_allocation_inverts_mixing_within_the_bounds():
+    wanted = torch.tensor([0.3, 5e-4, -7e-4, 1e-4])
+    torch.testing.assert_close(allocated(wanted.tolist()), wanted, atol=1e-7, rtol=1e-5)
+
+
+def test_leaning_goes_before_lift_and_lift_before_heading():
+    # All the thrust there is leaves no room to lean: thrust gives way, and heading is left out.
+    given = allocated([0.6, 1e-3, 0.0, 1e-4])
+    torch.testing.assert_close(given[1:3], torch.tensor([1e-3, 0.0]), atol=1e-7, rtol=0)
+    assert 0.5 < given[0] < 0.6
+    assert given[3].abs() < 1e-7
+
+
+def test_lean_beyond_the_bounds_keeps_its_direction():
+    given = allocated([0.3, 1.0, -0.5, 0.0])
+    assert float(given[2] / given[1]) == pytest.approx(-0.5, rel=1e-4)
+    assert given[1] > 3e-3  # and is as large as four rotors of 0.15 N can make it
+
+
+def test_equilibrium_is_held_with_the_hover_action():
+    rest = FlightStartConfig(
+        position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0
+    )
+    env = flight_env(HoverConfig(evaluation_start=rest, randomization=CALM), 2)
+    env.reset(seed=0)
+    speed = multirotors(env).config.model.hover_setpoint
+    multirotors(env).rotor_speed.fill_(speed)
+    action = MultirotorExpert(multirotors(env)).act()
+    torch.testing.assert_close(action, torch.full((2, 4), 2 * speed - 1), atol=1e-3, rtol=0)
+
+
+def test_moves_to_a_goal_elsewhere():
+    env = flight_env(HoverConfig(randomization=CALM), 4)
+    expert = MultirotorExpert(multirotors(env))
+    goal = {"position_w": torch.tensor([[0.5, -0.3, 0.2]]).repeat(4, 1)}
+    env.reset(seed=0)
+    for _ in range(400):
+        env.step(expert.act(goal))
+    torch.testing.assert_close(
+        env.simulation.true_state.position_w, goal["position_w"], atol=0.01, rtol=0
+    )
+
+
+@pytest.mark.parametrize(("plant", "lag"), some([("measured", [])], [("paper", [0.04, 0.15])]))
+def test_saves_all_evaluation_starts_of_hover(plant, lag):
+    task = HoverConfig(randomization=MultirotorRandomization(rotor_lag=lag))
+    outcome = fly(flight_env(task, 128, plant=plant))
+    # 4,096 starts: all saved with either plant; 128 of them leave room for one bad draw.
+    assert outcome.success_rate >= 0.99
+    assert float(outcome.metrics["mean_distance"].median()) < 0.01
+
+
+@pytest.mark.slow
+def test_saves_nearly_all_starts_of_the_paper():
+    thrown = FlightStartConfig(
+        attitude_draw=AttitudeDraw.rotation, attitude_deg=90, position=0.2, velocity=1.0
+    )
+    task = HoverConfig(
+        evaluation_start=thrown,
+        evaluation_radius=0.6 * math.sqrt(3),  # the ball around the paper's box of +-0.6 m
+        randomization=MultirotorRandomization(mass=0, inertia=0, thrust=0, rotor_lag=[]),
+    )
+    assert fly(flight_env(task, 512)).success_rate >= 0.98  # 99.95 % of 4,096
+
+
+def test_leans_that_carry_nothing_are_refused():
+    with pytest.raises(ConfigError, match="max_lean_deg"):
+        MultirotorExpertConfig(max_lean_deg=90.0)

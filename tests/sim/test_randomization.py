@@ -1,0 +1,259 @@
+"""Curricula that follow success, and pushes."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.errors import ConfigError
+from sim.physics.multirotor_model import PARAM_COLUMNS
+from sim.randomization import (
+    LEVEL,
+    CurriculumConfig,
+    PushConfig,
+    Pushes,
+    RangeCurriculum,
+    WorldLevels,
+)
+from sim.robots.joint_simulation import MujocoSimulation
+from sim.robots.multirotor_robot import MultirotorRandomization
+from sim.task import TaskContext
+from sim.tasks.arms.reach import ReachTask
+from sim.tasks.flights.hover import HoverConfig
+from tests.sim.arms import STEPS, arm_worlds
+from tests.sim.flight_worlds import flight_env, multirotors
+
+CPU = torch.device("cpu")
+
+
+def curriculum(**config: Any) -> RangeCurriculum:
+    values = {"start": 0.2, "grow": 0.3, "success": 0.75, "window": 4}
+    return RangeCurriculum(CurriculumConfig(**(values | config)), CPU)
+
+
+def episodes(followed: RangeCurriculum, outcomes: list[bool | None]) -> float:
+    """One step of as many worlds: True succeeds, False fails, None goes on."""
+    ended = torch.tensor([outcome is not None for outcome in outcomes])
+    followed.follow(ended, torch.tensor([outcome is True for outcome in outcomes]))
+    return round(float(followed.level), 6)
+
+
+def test_ranges_widen_when_a_window_holds_enough_successes() -> None:
+    followed = curriculum()
+    assert episodes(followed, [True, True, None]) == 0.2  # half a window
+    assert episodes(followed, [None, None, None]) == 0.2
+    assert episodes(followed, [True, False, None]) == 0.5  # three of four
+    assert episodes(followed, [True, True, None]) == 0.5  # counted anew
+    assert episodes(followed, [False, False, None]) == 0.5  # two of four
+
+
+def test_the_level_ends_at_the_whole_range() -> None:
+    followed = curriculum()
+    assert [episodes(followed, [True] * 4) for _ in range(4)] == [0.5, 0.8, 1.0, 1.0]
+
+
+def test_ranges_shrink_on_failure_only_where_asked_and_not_below_the_start() -> None:
+    for shrink, expected in ((0.0, [0.5, 0.5, 0.5]), (0.2, [0.5, 0.3, 0.2])):
+        followed = curriculum(shrink=shrink)
+        levels = [episodes(followed, [True] * 4)]
+        levels += [episodes(followed, [False] * 4) for _ in range(2)]
+        assert levels == expected
+
+
+def test_a_success_of_a_world_that_goes_on_does_not_count() -> None:
+    followed = curriculum(window=2)
+    followed.follow(torch.tensor([True, True, False]), torch.tensor([True, False, True]))
+    assert float(followed.level) == pytest.approx(0.2)
+
+
+def test_a_restored_curriculum_counts_on() -> None:
+    one, two = curriculum(), curriculum()
+    episodes(one, [True] * 4)
+    episodes(one, [True, True, None])
+    two.load_state_dict(one.state_dict())
+    for each in (one, two):
+        assert episodes(each, [True, True, None]) == 0.8
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"start": 1.5}, "start must lie in"),
+        ({"grow": 0.0}, "grow must be > 0"),
+        ({"failure": 0.9}, "failure 0.9 must not exceed success 0.75"),
+        ({"window": 0}, "window must be at least 1"),
+    ],
+)
+def test_curricula_that_cannot_move_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        curriculum(**config)
+
+
+def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
+    levels = WorldLevels(4, 3, CPU, start=1)
+    ended = torch.tensor([True, True, False, True])
+    success = torch.tensor([True, False, True, False])
+    levels.follow(ended, success)
+    assert levels.level.tolist() == [2, 0, 1, 0]
+    levels.follow(ended, success)
+    assert levels.level.tolist() == [2, 0, 1, 0]  # nobody leaves the levels
+
+
+def test_who_passes_the_last_level_goes_on_anywhere() -> None:
+    levels = WorldLevels(600, 3, CPU, start=2)
+    every = torch.ones(600, dtype=torch.bool)
+    passed = torch.arange(600) < 300
+    levels.follow(every, passed)
+    levels.begin(EnvSelection(every), torch.Generator().manual_seed(0))
+    assert torch.bincount(levels.level[:300], minlength=3).tolist() == pytest.approx(
+        [100] * 3, abs=30
+    )
+    assert set(levels.level[300:].tolist()) == {1}
+    levels.begin(EnvSelection(every), torch.Generator().manual_seed(1))
+    assert set(levels.level[300:].tolist()) == {1}  # passed once, sent once
+
+
+def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_ranges() -> None:
+    config = CurriculumConfig(start=0.25, grow=0.25, success=0.5, failure=0.1, window=3)
+    env = arm_worlds(
+        6, evaluation=False, curriculum=config, success_distance=9.0, lowest_height=-9.0
+    )
+    env.reset(seed=0)
+    assert LEVEL in env.spec.metric_names
+    levels: list[float] = []
+    for _ in range(2 * STEPS):
+        step = env.step(torch.zeros(6, 7))
+        levels.append(float(step.metrics[LEVEL][0]))
+    assert levels[-1] > levels[0] == 0.25
+    payload = drawn(env)["payload"]
+    assert float(payload.max()) <= levels[-1]
+    state = env.state_dict()
+    other = arm_worlds(
+        6, evaluation=False, curriculum=config, success_distance=9.0, lowest_height=-9.0
+    )
+    other.reset(state=state)
+    assert float(other.step(torch.zeros(6, 7)).metrics[LEVEL][0]) >= levels[-1]
+    evaluation = arm_worlds(40, curriculum=config)
+    evaluation.reset(seed=0)
+    assert LEVEL not in evaluation.spec.metric_names
+    assert float(drawn(evaluation)["payload"].max()) > 0.9
+
+
+class ClimbingReach(ReachTask):
+    """Reach with a level for every world."""
+
+    def __init__(self, config: Any, context: TaskContext) -> None:
+        super().__init__(config, context)
+        self.curriculum: WorldLevels = WorldLevels(context.num_envs, 5, CPU, start=2)
+
+
+@pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
+def test_a_task_with_levels_of_its_own_hears_of_every_end(
+    success_distance: float, level: int
+) -> None:
+    env = arm_worlds(
+        3, make_task=ClimbingReach, success_distance=success_distance, lowest_height=-9.0
+    )
+    task = env.task
+    assert isinstance(task, ClimbingReach)
+    env.reset(seed=0)
+    for _ in range(STEPS):
+        assert task.curriculum.level.tolist() == [2, 2, 2]
+        env.step(torch.zeros(3, 7))
+    assert task.curriculum.level.tolist() == [level] * 3
+
+
+def drawn(env: Any) -> dict[str, torch.Tensor]:
+    assert isinstance(env.simulation, MujocoSimulation)
+    return env.simulation.drawn_parameters()
+
+
+def test_flights_widen_in_training_and_are_evaluated_with_all() -> None:
+    ranges = MultirotorRandomization(mass=0.2, curriculum=CurriculumConfig(start=0.25))
+    widths: list[float] = []
+    for evaluation in (False, True):
+        env = flight_env(HoverConfig(randomization=ranges), 200, evaluation=evaluation)
+        env.reset(seed=0)
+        assert (LEVEL in env.spec.metric_names) is not evaluation
+        worlds = multirotors(env)
+        mass = worlds.engine.params[:, PARAM_COLUMNS["mass"]] / worlds.config.model.mass
+        widths.append(float((mass - 1).abs().max()))
+    assert widths[0] <= 0.05 < 0.15 < widths[1] <= 0.2 + 1e-6
+
+
+WORLDS = 500
+
+
+def pushes(**changes: Any) -> Pushes:
+    config = PushConfig(**{"speed": 0.5, "turn": 0.2, "interval": [0.5, 1.0], **changes})
+    return Pushes(config, num_worlds=WORLDS, control_dt=0.1, seed=3)
+
+
+def test_every_world_is_pushed_within_its_interval_and_never_harder_than_said() -> None:
+    kicks, counts = pushes(), torch.zeros(WORLDS)
+    for _ in range(100):  # 10 s
+        velocity = torch.zeros(WORLDS, 6, dtype=torch.float64)
+        kicks.push(velocity)
+        counts += velocity.any(-1)
+        assert velocity[:, :2].norm(dim=-1).max() <= 0.5
+        assert not velocity[:, 2].any()  # nobody is lifted
+        assert velocity[:, 3:].abs().max() <= 0.2
+    assert counts.min() >= 9  # at most a second, and up to a step, between two
+    assert counts.max() <= 20
+
+
+def test_pushes_add_to_the_velocity_and_go_everywhere() -> None:
+    kicks, seen = pushes(), []
+    for _ in range(12):
+        velocity = torch.ones(WORLDS, 6, dtype=torch.float64)
+        kicks.push(velocity)
+        seen.append((velocity - 1)[(velocity != 1).any(-1)])
+    directions = torch.cat(seen)[:, :2]
+    for sign_x in (-1, 1):
+        for sign_y in (-1, 1):
+            signs = torch.tensor([sign_x, sign_y])
+            quarter = (directions.sign() == signs).all(-1).float().mean()
+            assert 0.2 < quarter < 0.3
+
+
+def test_a_restored_stream_pushes_the_same() -> None:
+    kicks, twin = pushes(), pushes()
+    zeros = torch.zeros(WORLDS, 6, dtype=torch.float64)
+    for _ in range(7):
+        kicks.push(zeros.clone())
+    twin.load_state_dict(kicks.state_dict())
+    for _ in range(7):
+        first, second = zeros.clone(), zeros.clone()
+        kicks.push(first)
+        twin.push(second)
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"speed": -1.0}, "must be >= 0, got -1.0"),
+        ({"interval": [0.0, 1.0]}, r"got \[0.0, 1.0\]"),
+        ({"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
+    ],
+)
+def test_impossible_pushes_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PushConfig(**changes)
+
+
+def test_pushes_are_as_hard_as_the_part_that_the_curriculum_gives() -> None:
+    whole, part = pushes(), pushes()
+    part.level = torch.tensor(0.25)
+    for _ in range(12):
+        hard, soft = (torch.zeros(WORLDS, 6, dtype=torch.float64) for _ in range(2))
+        whole.push(hard)
+        part.push(soft)
+        assert torch.equal(soft, 0.25 * hard)
+    part.level.fill_(1.0)  # live
+    hard, soft = (torch.zeros(WORLDS, 6, dtype=torch.float64) for _ in range(2))
+    whole.push(hard)
+    part.push(soft)
+    assert hard.any()
+    assert torch.equal(soft, hard)

@@ -38,7 +38,7 @@ class Exported:
 
     @property
     def sentence(self) -> str:
-        """How well it agrees."""
+        """Agreement with PyTorch, in one line."""
         return (
             f"read back and flown {_TRIAL_STEPS} steps in {_TRIAL_WORLDS} worlds: actions differ "
             f"from torch by at most {self.difference:.1e}"

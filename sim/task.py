@@ -200,8 +200,3 @@ class RewardTerms:
     def ordered(self, weights: Mapping[str, float]) -> list[float]:
         """Weights in the order of the K terms."""
         return [weights[name] for name in self.names]
-
-
-def clocks_of(task: Task) -> dict[str, ClockSpec]:
-    """The clocks among a task's goals."""
-    return dict(task.clocks)

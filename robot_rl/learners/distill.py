@@ -210,8 +210,9 @@ class Distill:
                 with torch.no_grad():
                     label = self.teacher(obs)
                 return (self.actor(obs) - label).square().mean(-1)
+            assert isinstance(self.teacher, GaussianActor)  # `_check_teacher`
             with torch.no_grad():
-                label, label_log_std = self.teacher.moments(obs)  # pyright: ignore[reportAttributeAccessIssue] - `_check_teacher`
+                label, label_log_std = self.teacher.moments(obs)
             mean, log_std = self.actor.moments(obs)
         return normal_divergence(label, label_log_std, mean, log_std)
 

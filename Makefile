@@ -8,6 +8,10 @@ ARGS ?=
 TEST_WORKERS ?= 2
 COVERAGE_MIN ?= 90
 
+# Learning proofs, reference numerics and exported networks.
+ROUNDING := tests/robot_rl/training/test_learning.py tests/robot_rl/learners tests/robot_rl/training/test_resume.py \
+  tests/policies tests/contracts/test_learner.py
+
 # Spinning OpenMP threads of torch make each other ten times slower where cores are shared.
 export OMP_WAIT_POLICY ?= passive
 
@@ -41,14 +45,14 @@ echo "Install one (Debian and Ubuntu: apt install python3 python3-venv) or name 
 exit 1
 endef
 
-.PHONY: help setup train test test-fast test-all check format proof race bench adapters docs clean distclean
+.PHONY: help setup train test test-fast test-all test-isa check format proof race bench adapters docs clean distclean
 
 help:  ## List the verbs
 	@echo "robot_rl: each verb sets up what it needs (in .venv) when it is first used."
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1|/p' Makefile | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 	@echo
-	@echo '  ARGS="..."      is handed on by train, test, test-fast, test-all, proof, race and bench: make train ARGS="task=tracking seed=2"'
+	@echo '  ARGS="..."      is handed on by train, test, test-fast, test-all, test-isa, proof, race and bench: make train ARGS="task=tracking seed=2"'
 	@echo '  PYTHON=...      the Python that .venv is made with (>= 3.11)'
 
 setup: $(DEV_READY)  ## Only install, for working on the code
@@ -62,6 +66,11 @@ test: $(DEV_READY)  ## Run all tests that this machine can run, with coverage
 
 test-fast: $(DEV_READY)  ## Run the tests that take less than a second each
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+test-isa: $(DEV_READY)  ## Run what depends on rounding under each instruction set of this machine
+	@for isa in avx2 avx512 native; do \
+	  .venv/bin/python tests/instruction_set.py $$isa -m pytest -q -p no:cacheprovider $(or $(ARGS),$(ROUNDING)) || exit 1; \
+	done
 
 test-all: $(DEV_READY)  ## Run the tests with every matrix in full
 	@$(PY) -m pytest -n $(TEST_WORKERS) --dist worksteal --full $(ARGS)

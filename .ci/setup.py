@@ -31,6 +31,11 @@ QUIET_S = 5.0  # at least this long between two progress lines of the same stage
 def main(stamp: Path, extras: list[str]) -> int:
     """Return the exit status: 0 when `stamp` was written."""
     start = time.monotonic()
+    if VENV.is_symlink():  # it would be emptied, as it was made elsewhere
+        _say(
+            f"{VENV} is a link to {VENV.resolve()}, which other checkouts may use; remove the link"
+        )
+        return 1
     VENV.mkdir(exist_ok=True)
     with _only_one() as lock:
         if stamp.exists() and _is_whole():  # another make finished it while this one waited

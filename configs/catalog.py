@@ -1,4 +1,4 @@
-"""What can be chosen, and what every field means: read from the YAML files and the docstrings.
+"""Choices, and the meaning of every field: read from the YAML files and the docstrings.
 
 Needs the standard library only, so that `--help` is there at once.
 """
@@ -54,7 +54,7 @@ class Field:
     kind: str
     """Its type in words."""
     value: Any
-    """What it is now."""
+    """Its present value."""
     meaning: str
     """Its docstring."""
 

@@ -59,19 +59,19 @@ class RunConfig:
     """A training run from end to end."""
 
     env: Any = None
-    """Whose worlds: a file of configs/env."""
+    """Environment: a file of configs/env."""
     task: Any = None
-    """What is learned: a file of configs/task; none where the environment says it."""
+    """Task: a file of configs/task; none where the environment says it."""
     robot: Any = None
-    """Who learns it: a file of configs/robot; none where the environment says it."""
+    """Robot: a file of configs/robot; none where the environment says it."""
     learner: Any = None
-    """How it is learned: a file of configs/learner."""
+    """Learner: a file of configs/learner."""
     training: TrainerConfig = field(default_factory=TrainerConfig)
-    """How long, how often evaluated and saved."""
+    """Length, evaluation and checkpoints."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    """Whether processes on other machines collect."""
+    """Processes on other machines that collect."""
     logging: LoggingConfig = field(default_factory=LoggingConfig)
-    """Where metrics go beside the run folder."""
+    """Places of metrics beside the run folder."""
     seed: int = 0
     """Seed of everything random."""
     num_envs: int = 1024

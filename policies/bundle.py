@@ -76,7 +76,7 @@ def load_bundle(
 
 
 def bundle_digest(path: Path | str) -> str:
-    """What tells a bundle from every other one: SHA-256 over all of its content.
+    """Identity of a bundle: SHA-256 over all of its content.
 
     Raises:
         BundleError: The folder is no bundle, or is damaged.

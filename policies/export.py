@@ -44,7 +44,7 @@ ONNX_TOLERANCE = 1e-5
 _TRIES = 64
 """Golden sequences that are drawn for a policy that chooses, until rounding cannot change it."""
 EXPORT_PACKAGES = ("onnx", "onnxscript")
-"""What torch needs to write ONNX."""
+"""Packages by which torch writes ONNX."""
 
 
 def export_bundle(

@@ -67,7 +67,7 @@ def _inputs_at(golden: Mapping[str, np.ndarray], t: int, last_action: Tensor) ->
 
 
 def planned(spec: PolicySpec, golden: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Where the network's answer is used, (T, N) bool: an ensemble's and single actions always."""
+    """True where the network's answer is used, (T, N): an ensemble's and single actions always."""
     age = np.zeros(GOLDEN_WORLDS, int)
     used: list[np.ndarray] = []
     for starting in golden["reset"]:
@@ -80,7 +80,7 @@ def planned(spec: PolicySpec, golden: Mapping[str, np.ndarray]) -> np.ndarray:
 def record(
     spec: PolicySpec, network: Callable[..., Any], golden: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What torch observes, does and commands in the golden sequences."""
+    """Observations, actions and commands of torch in the golden sequences."""
     last_action = torch.zeros(GOLDEN_WORLDS, spec.action_map.size)
     state = torch.zeros(GOLDEN_WORLDS, len(spec.initial_state))
     queue = None

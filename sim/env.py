@@ -406,15 +406,6 @@ class Observer:
 
 
 @runtime_checkable
-class MirrorsGoals(Protocol):
-    """A task that knows how what it asks for looks in a mirror."""
-
-    def goal_mirrors(self, robot: RobotMirror) -> Mapping[str, SignedPermutation]:
-        """Mirrors of its goals, by name."""
-        ...
-
-
-@runtime_checkable
 class MirrorsSensors(Protocol):
     """A simulation that knows how its sensors and drawn parameters look in a mirror."""
 
@@ -426,7 +417,7 @@ class MirrorsSensors(Protocol):
 def mirror_worlds(
     robot: RobotSpec,
     simulation: object,
-    task: object,
+    task: Task,
     action_map: ActionMap,
     layouts: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> EnvMirror:
@@ -441,7 +432,7 @@ def mirror_worlds(
     """
     found = RobotMirror(robot)
     action = found.action(action_map)
-    goals = task.goal_mirrors(found) if isinstance(task, MirrorsGoals) else {}
+    goals = task.goal_mirrors(found)
     sensed = simulation.sensor_mirrors(found) if isinstance(simulation, MirrorsSensors) else {}
     prefixed = ((GOAL_PREFIX, goals), (SENSED_PREFIX, sensed), (OFFSET_PREFIX, sensed))
 

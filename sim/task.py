@@ -125,13 +125,39 @@ class Task(ABC):
             episode_step: (N,) int64, steps since each episode's start, this one included.
         """
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Goals and running sums of all envs."""
+    def parts(self) -> Mapping[str, Any]:
+        """Parts that decide the future, by their name in a saved state.
 
-    @abstractmethod
+        Each is a tensor, a dict of tensors, or something with a `state_dict` of its own.
+        """
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Goals and running sums of all envs, copied."""
+        return {name: _state_of(part) for name, part in self.parts().items()}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`."""
+        for name, part in self.parts().items():
+            _restore(part, state[name])
+
+
+def _state_of(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return part.clone()
+    if isinstance(part, Mapping):
+        return {name: value.clone() for name, value in part.items()}
+    return part.state_dict()
+
+
+def _restore(part: Any, state: Any) -> None:
+    if isinstance(part, Tensor):
+        part.copy_(state)
+    elif isinstance(part, Mapping):
+        for name, value in part.items():
+            value.copy_(state[name])
+    else:
+        part.load_state_dict(state)
 
 
 class RewardTerms:
@@ -174,8 +200,3 @@ class RewardTerms:
     def ordered(self, weights: Mapping[str, float]) -> list[float]:
         """Weights in the order of the K terms."""
         return [weights[name] for name in self.names]
-
-
-def clocks_of(task: Task) -> dict[str, ClockSpec]:
-    """The clocks among a task's goals."""
-    return dict(task.clocks)

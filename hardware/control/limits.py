@@ -9,6 +9,7 @@ soft limiter's own rule.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -275,25 +276,40 @@ class JointLimiter:
         return JointCommand(**rows, gripper=gripper), replaced
 
 
-class RotorLimiter:
-    """Rotor speeds in [0, 1]; an entry that is no number stays as it was."""
+class BoxLimiter:
+    """Each entry of a command in its range; one that is no number stays as it was."""
 
-    def __init__(self, num_rotors: int) -> None:
-        """Limit commands (1, num_rotors)."""
-        self._last = np.zeros((1, num_rotors))
+    def __init__(
+        self, kind: type[RobotCommand], ranges: Mapping[str, tuple[Vector, Vector]]
+    ) -> None:
+        """Limit commands of a kind by the lowest and highest values of its entries, (1, width)."""
+        self._kind, self._ranges = kind, ranges
+        self.start()
 
-    def start(self, state: RobotState) -> None:
-        """Rotors at rest."""
-        self._last = np.zeros_like(self._last)
+    def start(self, state: RobotState | None = None) -> None:
+        """Rotors at rest, no rates and no thrust."""
+        self._last = {name: np.zeros_like(high) for name, (_, high) in self._ranges.items()}
 
     def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
         """The nearest allowed command."""
-        if not isinstance(command, RotorCommand):
-            raise ShapeError(f"a rotor limiter takes RotorCommand, got {type(command).__name__}")
-        asked, replaced = _finite(command.speed, self._last, "speed")
-        self._last = np.clip(asked, 0.0, 1.0)
-        clamped = not np.array_equal(self._last, asked)
-        return Limited(RotorCommand(speed=self._last), clamped, replaced)
+        if not isinstance(command, self._kind):
+            raise ShapeError(
+                f"this limiter takes {self._kind.__name__}, got {type(command).__name__}"
+            )
+        clamped = replaced = False
+        asked = {n: _finite(getattr(command, n), last, n) for n, last in self._last.items()}
+        for name, (low, high) in self._ranges.items():
+            values, absent = asked[name]
+            self._last[name] = np.clip(values, low, high)
+            clamped |= not np.array_equal(self._last[name], values)
+            replaced |= absent
+        return Limited(self._kind(**self._last), clamped, replaced)
+
+
+def rotor_limiter(num_rotors: int) -> BoxLimiter:
+    """Rotor speeds in [0, 1]."""
+    full = np.ones((1, num_rotors))
+    return BoxLimiter(RotorCommand, {"speed": (0 * full, full)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,32 +322,11 @@ class BodyRateLimits:
     """Largest collective thrust, in (0, 1]."""
 
 
-class BodyRateLimiter:
-    """Body rates and thrust within limits; an entry that is no number stays as it was."""
-
-    def __init__(self, limits: BodyRateLimits | None = None) -> None:
-        """Limit by `limits`."""
-        limits = limits or BodyRateLimits()
-        self._high = np.array([[*limits.rates, limits.thrust]], float)
-        self._low = np.array([[*(-rate for rate in limits.rates), 0.0]])
-        self._last = np.zeros((1, 4))
-
-    def start(self, state: RobotState) -> None:
-        """No rates and no thrust."""
-        self._last = np.zeros((1, 4))
-
-    def limit(self, command: RobotCommand, state: RobotState, dt: float) -> Limited:
-        """The nearest allowed command."""
-        if not isinstance(command, BodyRateCommand):
-            raise ShapeError(
-                f"a body-rate limiter takes BodyRateCommand, got {type(command).__name__}"
-            )
-        rates, no_rates = _finite(command.rates_b, self._last[:, :3], "rates_b")
-        thrust, no_thrust = _finite(command.thrust, self._last[:, 3:], "thrust")
-        asked = np.concatenate([rates, thrust], axis=1)  # 3 rates, 1 thrust
-        self._last = np.clip(asked, self._low, self._high)
-        sent = BodyRateCommand(rates_b=self._last[:, :3], thrust=self._last[:, 3:])
-        return Limited(sent, not np.array_equal(self._last, asked), no_rates or no_thrust)
+def body_rate_limiter(limits: BodyRateLimits | None = None) -> BoxLimiter:
+    """Body rates and thrust within limits."""
+    limits = limits or BodyRateLimits()
+    rates, thrust = np.array([limits.rates], float), np.array([[limits.thrust]], float)
+    return BoxLimiter(BodyRateCommand, {"rates_b": (-rates, rates), "thrust": (0 * thrust, thrust)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,9 +382,9 @@ def make_limiter(
     if spec.command is CommandKind.joint:
         return JointLimiter(joints or JointLimits.of(spec))
     if spec.command is CommandKind.rotors:
-        return RotorLimiter(len(spec.rotors))
+        return rotor_limiter(len(spec.rotors))
     if spec.command is CommandKind.body_rates:
-        return BodyRateLimiter(rates)
+        return body_rate_limiter(rates)
     raise ConfigError(
         f"robot '{spec.name}' accepts '{spec.command.value}' commands, which nothing limits yet; "
         "known: joint, rotors, body_rates"

@@ -106,6 +106,50 @@ class SafetyLimits:
         return cls(command_late=0.1, command_lost=0.5)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StampedCommand:
+    """A command as it arrives."""
+
+    command: RobotCommand
+    """The setpoint."""
+    stamp: float
+    """Measurement time of the state that it was made from, clock of the loop [s]."""
+    gains: str = ""
+    """Name of the set of gains that it was made for."""
+
+
+class CommandSource(Protocol):
+    """Source of commands: a channel, a topic, a test."""
+
+    def newest(self) -> StampedCommand | None:
+        """The newest command; None where there was none. Real-time: never blocks."""
+        ...
+
+
+@dataclass(kw_only=True)
+class TickInputs:
+    """Knowledge of a tick before it decides."""
+
+    now: float
+    """Time of the tick [s]."""
+    safety: SafetyState
+    """State of the machine."""
+    state: RobotState | None = None
+    """Sample of the driver; None where it gave none."""
+    stamp: float = -math.inf
+    """Its measurement time [s]."""
+    commands: Mapping[SafetyState, StampedCommand | None] = field(default_factory=dict)
+    """Newest command of each source, `POLICY` and `HUMAN`."""
+    heartbeat: float = -math.inf
+    """Time at which the person was heard last [s]."""
+    followed: RobotCommand | None = None
+    """Setpoint that was followed last."""
+    missed: int = 0
+    """Periods that the loop missed before this tick."""
+    publishers: int = 1
+    """Number of senders of commands to this robot."""
+
+
 class Debounced:
     """A flag that must have been true for some time without a break."""
 
@@ -144,35 +188,24 @@ class StateMonitor:
         """Newest good sample."""
         self.stamp = -math.inf
         """Its measurement time [s]."""
-        self.details: dict[Condition, str] = {}
-        """Details of the conditions of the last tick."""
 
-    def update(
-        self, now: float, state: RobotState | None, stamp: float, followed: RobotCommand | None
-    ) -> set[Condition]:
-        """Conditions that hold now. Real-time: never blocks.
-
-        Args:
-            now: Time of the tick [s].
-            state: What the driver gave; None where it gave nothing.
-            stamp: When that was measured [s].
-            followed: Setpoint that was followed last.
-        """
-        self.details = {}
-        found: set[Condition] = set()
+    def update(self, seen: TickInputs) -> dict[Condition, str]:
+        """Conditions that hold now, with details. Real-time: never blocks."""
+        now, state, stamp = seen.now, seen.state, seen.stamp
+        found: dict[Condition, str] = {}
         if state is not None and stamp > self.stamp:
             fault = self._fault(state)
             if fault is None:
                 self.state, self.stamp = state, stamp
             else:
-                self._say(found, Condition.STATE_INVALID, fault)
+                found[Condition.STATE_INVALID] = fault
         age = now - self.stamp
         if age > self._late + ROUNDING:
-            self._say(found, Condition.STATE_LATE, f"newest sample is {1e3 * age:.0f} ms old")
+            found[Condition.STATE_LATE] = f"newest sample is {1e3 * age:.0f} ms old"
         if age > self._lost + ROUNDING:
-            self._say(found, Condition.STATE_LOST, f"newest sample is {1e3 * age:.0f} ms old")
+            found[Condition.STATE_LOST] = f"newest sample is {1e3 * age:.0f} ms old"
         if self.state is not None:
-            self._joints(found, now, self.state, followed)
+            self._joints(found, now, self.state, seen.followed)
             self._base(found, now, self.state)
             self._reach(found, self.state)
         return found
@@ -190,32 +223,36 @@ class StateMonitor:
         return None
 
     def _joints(
-        self, found: set[Condition], now: float, state: RobotState, followed: RobotCommand | None
+        self,
+        found: dict[Condition, str],
+        now: float,
+        state: RobotState,
+        followed: RobotCommand | None,
     ) -> None:
         limits, fields = self._limits, state.fields
         if "joint_position" in fields:
             q, slack = fields["joint_position"][0], limits.range_tolerance
             outside = (q < self._lower - slack) | (q > self._upper + slack)
             if outside.any():
-                self._say(found, Condition.OUTSIDE_RANGE, self._named(outside, q))
+                found[Condition.OUTSIDE_RANGE] = self._named(outside, q)
             far = np.zeros(len(q), bool)
             if isinstance(followed, JointCommand):
                 distance = abs(np.asarray(followed.q)[0] - q)
                 far = (np.asarray(followed.kp)[0] > 0) & (distance > limits.tracking_error)
             if self._tracking(bool(far.any()), now):
-                self._say(found, Condition.TRACKING_ERROR, self._named(far, q))
+                found[Condition.TRACKING_ERROR] = self._named(far, q)
         if "joint_velocity" in fields:
             dq = fields["joint_velocity"][0]
             fast = abs(dq) > limits.velocity_factor * self._speed
             if self._overspeed(bool(fast.any()), now):
-                self._say(found, Condition.OVERSPEED, self._named(fast, dq))
+                found[Condition.OVERSPEED] = self._named(fast, dq)
         if "joint_effort" in fields:
             tau = fields["joint_effort"][0]
             strong = abs(tau) > limits.effort_factor * self._effort
             if self._overtorque(bool(strong.any()), now):
-                self._say(found, Condition.OVERTORQUE, self._named(strong, tau))
+                found[Condition.OVERTORQUE] = self._named(strong, tau)
 
-    def _base(self, found: set[Condition], now: float, state: RobotState) -> None:
+    def _base(self, found: dict[Condition, str], now: float, state: RobotState) -> None:
         if "orientation_w" not in state.fields:
             return
         flies = bool(self._spec.rotors)
@@ -223,9 +260,9 @@ class StateMonitor:
         lean = math.acos(min(max(upright, -1.0), 1.0))
         if self._leaning(lean > (self._limits.tumble if flies else self._limits.tilt), now):
             condition = Condition.TUMBLE if flies else Condition.TILT
-            self._say(found, condition, f"leans {math.degrees(lean):.0f} deg")
+            found[condition] = f"leans {math.degrees(lean):.0f} deg"
 
-    def _reach(self, found: set[Condition], state: RobotState) -> None:
+    def _reach(self, found: dict[Condition, str], state: RobotState) -> None:
         limits, name = self._limits, "end_effector_position_b"
         if self._spec.rotors:
             name = "position_w"
@@ -233,56 +270,25 @@ class StateMonitor:
             place = state.field(name)[0]
             inside = (place >= limits.workspace_lower) & (place <= limits.workspace_upper)
             if not inside.all():
-                self._say(found, Condition.OUTSIDE_WORKSPACE, f"{name} is {np.round(place, 3)}")
+                found[Condition.OUTSIDE_WORKSPACE] = f"{name} is {np.round(place, 3)}"
         if "wrench_ee" in state.fields:
             force = float(np.linalg.norm(state.wrench_ee[0, :3]))
             if force > limits.external_force:
-                self._say(found, Condition.EXTERNAL_FORCE, f"{force:.1f} N at the end effector")
+                found[Condition.EXTERNAL_FORCE] = f"{force:.1f} N at the end effector"
 
     def _named(self, which: np.ndarray, values: np.ndarray) -> str:
         pairs = zip(self._spec.joint_names, which, values, strict=True)
         return ", ".join(f"{name} {value:.3g}" for name, true, value in pairs if true)
-
-    def _say(self, found: set[Condition], condition: Condition, detail: str) -> None:
-        found.add(condition)
-        self.details[condition] = detail
-
-
-@dataclass(frozen=True, kw_only=True)
-class StampedCommand:
-    """A command as it arrives."""
-
-    command: RobotCommand
-    """The setpoint."""
-    stamp: float
-    """Measurement time of the state that it was made from, clock of the loop [s]."""
-    gains: str = ""
-    """Name of the set of gains that it was made for."""
-
-
-class CommandSource(Protocol):
-    """Source of commands: a channel, a topic, a test."""
-
-    def newest(self) -> StampedCommand | None:
-        """The newest command; None where there was none. Real-time: never blocks."""
-        ...
 
 
 class CommandMonitor:
     """Keeps the newest good command of each source and says what is wrong with it."""
 
     def __init__(
-        self, spec: RobotSpec, limits: SafetyLimits, *, kinds: Collection[CommandKind] = (),
-        gain_sets: Collection[str] = ("",),
+        self, spec: RobotSpec, limits: SafetyLimits, kinds: Collection[CommandKind],
+        gain_sets: Collection[str],
     ) -> None:  # fmt: skip
-        """Monitor commands to a robot.
-
-        Args:
-            spec: The robot.
-            limits: Thresholds.
-            kinds: Kinds of command that are taken; the robot's own if empty.
-            gain_sets: Names of the sets of gains that are known.
-        """
+        """Monitor commands to a robot; see `SafetyMonitor`."""
         self._limits = limits
         self._kinds = tuple(kinds) or (spec.command,)
         self._gain_sets = frozenset(gain_sets)
@@ -292,34 +298,24 @@ class CommandMonitor:
         self._awaiting = False
         self.good: dict[SafetyState, StampedCommand | None] = dict.fromkeys(COMMANDED_STATES)
         """Newest good command of each source."""
-        self.details: dict[Condition, str] = {}
-        """Details of the conditions of the last tick."""
 
     def forget(self) -> None:
         """Let no command from before a reset count."""
         self.good = dict.fromkeys(COMMANDED_STATES)
 
-    def update(
-        self, now: float, safety: SafetyState, state: RobotState | None,
-        commands: Mapping[SafetyState, StampedCommand | None], heartbeat: float,
-    ) -> set[Condition]:  # fmt: skip
-        """Conditions that hold now. Real-time: never blocks.
+    def update(self, seen: TickInputs, state: RobotState | None) -> dict[Condition, str]:
+        """Conditions that hold now, with details; `state` is the newest good sample.
 
-        Args:
-            now: Time of the tick [s].
-            safety: State of the machine: says whose commands are followed.
-            state: Newest good sample.
-            commands: Newest command of each source.
-            heartbeat: When the person was heard last [s].
+        Real-time: never blocks.
         """
-        self.details = {}
-        found: set[Condition] = set()
+        now, safety = seen.now, seen.safety
+        found: dict[Condition, str] = {}
         for source in COMMANDED_STATES:
-            self._take(source, commands.get(source), now)
+            self._take(source, seen.commands.get(source), now)
             if source is safety and (fault := self._faults[source]):
-                self._say(found, Condition.COMMAND_INVALID, fault)
+                found[Condition.COMMAND_INVALID] = fault
         self._policy(found, now, safety)
-        self._person(found, now, heartbeat)
+        self._person(found, now, seen.heartbeat)
         for source, jump in zip(COMMANDED_STATES, (Condition.POLICY_JUMP, Condition.HUMAN_JUMP),
                                 strict=True):  # fmt: skip
             good = self.good[source]
@@ -335,44 +331,48 @@ class CommandMonitor:
         if command is not None and fault is None:
             self.good[source] = command
 
-    def _policy(self, found: set[Condition], now: float, safety: SafetyState) -> None:
+    def _policy(self, found: dict[Condition, str], now: float, safety: SafetyState) -> None:
         """A policy is waited for while it is in charge, and in the pause that its silence made."""
         age = self._age(SafetyState.POLICY, now)
         late = age > self._limits.command_late + ROUNDING
         if late or self._faults[SafetyState.POLICY]:
             said = self._faults[SafetyState.POLICY] or f"newest command is {1e3 * age:.0f} ms old"
-            self._say(found, Condition.POLICY_SILENT, said)
+            found[Condition.POLICY_SILENT] = said
         pausing = self._awaiting and late and safety is SafetyState.HOLD
         self._awaiting = safety is SafetyState.POLICY or pausing
         if self._awaiting and late:
             said = f"newest command is {1e3 * age:.0f} ms old"
-            self._say(found, Condition.COMMAND_LATE, said)
+            found[Condition.COMMAND_LATE] = said
             if age > self._limits.command_lost + ROUNDING:
-                self._say(found, Condition.COMMAND_LOST, said)
+                found[Condition.COMMAND_LOST] = said
 
-    def _person(self, found: set[Condition], now: float, heartbeat: float) -> None:
+    def _person(self, found: dict[Condition, str], now: float, heartbeat: float) -> None:
         """A person is as old as the older of heartbeat and command: neither may be latched."""
         age = max(now - heartbeat, self._age(SafetyState.HUMAN, now))
         said = f"the person was heard {1e3 * age:.0f} ms ago"
         if age > self._limits.lease_late + ROUNDING:
-            self._say(found, Condition.LEASE_LATE, said)
+            found[Condition.LEASE_LATE] = said
         if age > self._limits.lease_lost + ROUNDING:
-            self._say(found, Condition.LEASE_LOST, said)
+            found[Condition.LEASE_LOST] = said
 
     def _jump(
-        self, found: set[Condition], condition: Condition, command: RobotCommand, state: RobotState
+        self,
+        found: dict[Condition, str],
+        condition: Condition,
+        command: RobotCommand,
+        state: RobotState,
     ) -> None:
         limits, measured = self._limits, state.fields
         if isinstance(command, JointCommand) and "joint_position" in measured:
             far = float(np.max(abs(command.q - measured["joint_position"]), initial=0.0))
             if far > limits.first_command_jump:
-                self._say(found, condition, f"first command is {far:.2f} rad from the pose")
+                found[condition] = f"first command is {far:.2f} rad from the pose"
         # The end effector is measured in base axes, which are the world's where the base is fixed.
         fixed = "position_w" not in measured and "end_effector_position_b" in measured
         if isinstance(command, PoseCommand) and fixed:
             far = float(np.linalg.norm(command.position_w - measured["end_effector_position_b"]))
             if far > limits.first_position_jump:
-                self._say(found, condition, f"first command is {far:.2f} m from the end effector")
+                found[condition] = f"first command is {far:.2f} m from the end effector"
 
     def _age(self, source: SafetyState, now: float) -> float:
         good = self.good[source]
@@ -400,41 +400,6 @@ class CommandMonitor:
                 return f"{entry.name} is {np.asarray(value)}"
         return None
 
-    def _say(self, found: set[Condition], condition: Condition, detail: str) -> None:
-        found.add(condition)
-        self.details[condition] = detail
-
-
-def command_widths(spec: RobotSpec) -> dict[str, int]:
-    """Width of every entry of every kind of command."""
-    widths = dict.fromkeys(("q", "dq", "tau", "kp", "kd"), spec.num_joints)
-    widths |= {"speed": len(spec.rotors), "thrust": 1, "gripper": 1, "orientation_w": 4}
-    return widths | dict.fromkeys(("rates_b", "position_w", "linear_b", "angular_b"), 3)
-
-
-@dataclass(kw_only=True)
-class TickInputs:
-    """Knowledge of a tick before it decides."""
-
-    now: float
-    """Time of the tick [s]."""
-    safety: SafetyState
-    """State of the machine."""
-    state: RobotState | None = None
-    """Sample of the driver; None where it gave none."""
-    stamp: float = -math.inf
-    """Its measurement time [s]."""
-    commands: Mapping[SafetyState, StampedCommand | None] = field(default_factory=dict)
-    """Newest command of each source, `POLICY` and `HUMAN`."""
-    heartbeat: float = -math.inf
-    """Time at which the person was heard last [s]."""
-    followed: RobotCommand | None = None
-    """Setpoint that was followed last."""
-    missed: int = 0
-    """Periods that the loop missed before this tick."""
-    publishers: int = 1
-    """Number of senders of commands to this robot."""
-
 
 class SafetyMonitor:
     """From what a tick knows to the conditions that hold in it."""
@@ -454,30 +419,23 @@ class SafetyMonitor:
         """
         self._limits = limits
         self.measured = StateMonitor(spec, limits, period)
-        self.commanded = CommandMonitor(spec, limits, kinds=kinds, gain_sets=gain_sets)
+        self.commanded = CommandMonitor(spec, limits, kinds, gain_sets)
         self._late_ticks = [False] * max(1, round(1.0 / period))
         self._tick = self._late = 0
-        self._details: dict[Condition, str] = {}
-
-    @property
-    def details(self) -> Mapping[Condition, str]:
-        """A few words on the conditions of the last tick, where there is more than their name."""
-        return {**self.measured.details, **self.commanded.details, **self._details}
+        self.details: Mapping[Condition, str] = {}
+        """Conditions of the last tick, each with a few words."""
 
     def update(self, seen: TickInputs) -> frozenset[Condition]:
         """Every condition that holds now. Real-time: never blocks."""
-        found = self.measured.update(seen.now, seen.state, seen.stamp, seen.followed)
-        found |= self.commanded.update(
-            seen.now, seen.safety, self.measured.state, seen.commands, seen.heartbeat
-        )
-        self._details = {}
+        found = self.measured.update(seen)
+        found |= self.commanded.update(seen, self.measured.state)
         self._loop(found, seen.missed)
         if seen.publishers > 1:
-            found.add(Condition.SECOND_PUBLISHER)
-            self._details[Condition.SECOND_PUBLISHER] = f"{seen.publishers} send commands"
+            found[Condition.SECOND_PUBLISHER] = f"{seen.publishers} send commands"
+        self.details = found
         return frozenset(found)
 
-    def _loop(self, found: set[Condition], missed: int) -> None:
+    def _loop(self, found: dict[Condition, str], missed: int) -> None:
         """One flag per tick of the last second; a tick after a miss is a late one."""
         ticks = len(self._late_ticks)
         place, self._tick = self._tick % ticks, self._tick + 1
@@ -487,7 +445,13 @@ class SafetyMonitor:
         # A single late tick of a slow loop is no share of anything.
         often = late > max(1.0, self._limits.overrun_share * ticks)
         if often or missed > self._limits.overrun_ticks:
-            found.add(Condition.OVERRUN)
-            self._details[Condition.OVERRUN] = (
+            found[Condition.OVERRUN] = (
                 f"{late} of {ticks} ticks came late, this one by {missed} periods"
             )
+
+
+def command_widths(spec: RobotSpec) -> dict[str, int]:
+    """Width of every entry of every kind of command."""
+    widths = dict.fromkeys(("q", "dq", "tau", "kp", "kd"), spec.num_joints)
+    widths |= {"speed": len(spec.rotors), "thrust": 1, "gripper": 1, "orientation_w": 4}
+    return widths | dict.fromkeys(("rates_b", "position_w", "linear_b", "angular_b"), 3)

@@ -1,8 +1,8 @@
 """The robot process: the loop, and its channels to other processes.
 
-    policy, people --- command mail, acts mail ---> loop --- state mail, status mail ---> whoever
+    policy, people --- commands, requests ---> loop --- states, status ---> whoever
 
-Neighbours (ROS 2, pages, recorders) are processes of their own: whatever happens to them, the loop
+ROS 2, pages and recorders are processes of their own: whatever happens to them, the loop
 ticks on, and what they leave unsaid for too long stops the robot.
 """
 
@@ -69,8 +69,8 @@ class RobotProcess:
             name: Of the channels.
             clock: Of the loop.
             period: Of the loop [s].
-            gain_sets: Names of the sets of gains that commands may be made for; neighbours have
-                the same in the same order.
+            gain_sets: Names of the sets of gains that commands may be made for; in the other
+                processes the same in the same order.
             limits: Thresholds; by the kind of robot if None.
             stop: How it stands up and stops.
             controllers: Controllers between setpoints and the driver's commands.
@@ -128,7 +128,7 @@ class RobotProcess:
             box.close()
 
     def between_ticks(self) -> bool:
-        """Hear of acts and tell the status; `run` does it after every tick. Never asks to end."""
+        """Take requests and send the status; `run` does it after every tick. Never asks to end."""
         self._requests.poll()
         now = self._clock.now()
         if now >= self._sum_up_at:
@@ -139,7 +139,7 @@ class RobotProcess:
 
 
 class _Told:
-    """A driver whose readings go to the neighbours too."""
+    """A driver whose readings are published to other processes too."""
 
     def __init__(self, driver: StampedDriver, states: ArrayPublisher) -> None:
         self._driver, self._states = driver, states

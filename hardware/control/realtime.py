@@ -50,7 +50,7 @@ def request_realtime(priority: int = LOOP_PRIORITY) -> list[Privilege]:
 
 
 def request_priority(priority: int) -> Privilege:
-    """Ask for SCHED_FIFO alone, for a neighbour of the loop.
+    """Ask for SCHED_FIFO alone, for a process beside the loop.
 
     Call it before anything is built: threads inherit it, those of DDS that receive messages too.
 

@@ -54,12 +54,12 @@ class OperatorRequests:
         self.estop_down = False
         """An emergency button is held down."""
 
-    def ask(self, act: Condition) -> None:
-        """Ask for an act in the next tick."""
-        if act not in OPERATOR_REQUESTS:
+    def ask(self, request: Condition) -> None:
+        """Ask for something in the next tick."""
+        if request not in OPERATOR_REQUESTS:
             known = ", ".join(sorted(known.value for known in OPERATOR_REQUESTS))
-            raise ConfigError(f"'{act.value}' cannot be asked for; known: {known}")
-        self._asked.append(act)
+            raise ConfigError(f"'{request.value}' cannot be asked for; known: {known}")
+        self._asked.append(request)
 
     def take(self) -> set[Condition]:
         """Requests of this tick."""
@@ -346,10 +346,10 @@ class RobotLoop:
         if changed[1]:
             self._faults[Condition.CONTROLLER_FAULT] = "the command had entries that are no numbers"
 
-    def _tried(self, act: Callable[[], _Result], fault: Condition, otherwise: _Result) -> _Result:
+    def _tried(self, call: Callable[[], _Result], fault: Condition, otherwise: _Result) -> _Result:
         """Result of a call; an exception becomes a fault of the next decision."""
         try:
-            return act()
+            return call()
         except Exception as error:  # noqa: BLE001 - the loop stops the robot, never the process
             self._faults[fault] = f"{type(error).__name__}: {error}"
             return otherwise

@@ -18,7 +18,7 @@ class SafetyState(Enum):
     ARMING = "arming"
     """On its way from the measured pose to the one to arm in: the default pose, or the policy's."""
     HOLD = "hold"
-    """Stands at the pose commanded last; goes on by a person's act only."""
+    """Stands at the pose commanded last; goes on by a person's request only."""
     READY = "ready"
     """Stands like HOLD, and may be handed to a policy or a person."""
     POLICY = "policy"
@@ -42,7 +42,7 @@ class Condition(Enum):
     HOLD = "hold"
     RESET = "reset"
     ESTOP_PRESSED = "estop_pressed"
-    """The only act that may last: a button that is still down."""
+    """The only request that may last: a button that is still down."""
     # Emergencies.
     STATE_LOST = "state_lost"
     """The newest sample is too old to act on."""
@@ -79,7 +79,7 @@ class Condition(Enum):
     """Somebody else sends commands too."""
     OUTSIDE_WORKSPACE = "outside_workspace"
     EXTERNAL_FORCE = "external_force"
-    # Reasons to refuse an act; they stop nothing by themselves.
+    # Reasons to refuse a request; they stop nothing by themselves.
     LEASE_LATE = "lease_late"
     """The person in charge was not heard in time: their velocity becomes zero."""
     POLICY_SILENT = "policy_silent"
@@ -108,7 +108,7 @@ PAUSES = frozenset({_C.STATE_LATE, _C.STATE_INVALID, _C.COMMAND_LATE, _C.OVERRUN
 MOVING = frozenset({_S.ARMING, _S.READY, _S.POLICY, _S.HUMAN})
 """States that a pause ends."""
 DRIVEN = MOVING | {_S.HOLD}
-"""States in which the robot is armed: motion is possible, or one act away."""
+"""States in which the robot is armed: motion is possible, or one request away."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _in(*states: SafetyState) -> frozenset[SafetyState]:
 
 
 TABLE = (
-    # The first row that fits decides: the most severe stand first, acts of a person last.
+    # The first row that fits decides: the most severe stand first, requests of a person last.
     # when                   in                        leads to        unless
     Rule(_on(_C.ESTOP_PRESSED), _in(*_S),               _S.ESTOP),
     Rule(EMERGENCIES,        DRIVEN | {_S.SAFE_STOP},   _S.ESTOP),
@@ -184,13 +184,15 @@ def refusals(
 ) -> dict[Condition, frozenset[Condition]]:
     """Requests of this tick that were not done, each with the conditions that forbid it.
 
-    An act that the state does not know at all, such as `RESET` in `POLICY`, has none.
+    A request that the state does not know at all, such as `RESET` in `POLICY`, has none.
     """
     decided = deciding_rule(state, conditions)
     refused: dict[Condition, frozenset[Condition]] = {}
-    for act in OPERATOR_REQUESTS & conditions:
-        rows = [rule for rule in TABLE if act in rule.when and state in rule.states]
-        if decided is not None and (act in decided.when or any(r.to is decided.to for r in rows)):
+    for request in OPERATOR_REQUESTS & conditions:
+        rows = [rule for rule in TABLE if request in rule.when and state in rule.states]
+        if decided is not None and (
+            request in decided.when or any(row.to is decided.to for row in rows)
+        ):
             continue
-        refused[act] = frozenset().union(*(row.unless & conditions for row in rows))
+        refused[request] = frozenset().union(*(row.unless & conditions for row in rows))
     return refused

@@ -1,9 +1,9 @@
-"""A robot that a neighbour process talks to: samples and commands pass through two channels.
+"""A robot that another process talks to: samples and commands pass through two channels.
 
-Whatever the neighbour speaks (ROS 2, a vendor's SDK) can stall for seconds. The control loop never
+Whatever that process speaks (ROS 2, a vendor's SDK) can stall for seconds. The control loop never
 waits for it: it reads the newest sample that lies there, and leaves its command.
 
-    neighbour --- measured ---> driver --- sent ---> neighbour
+    process --- measured ---> driver --- sent ---> process
 """
 
 import math
@@ -31,7 +31,7 @@ def measured_widths(spec: RobotSpec) -> dict[str, int]:
 
 
 class IpcDriver:
-    """A `StampedDriver` on this side of the channels; the neighbour may come later."""
+    """A `StampedDriver` on this side of the channels; the other process may come later."""
 
     def __init__(
         self, spec: RobotSpec, clock: Clock, *, measured: str, sent: str, max_age: float = 0.2,
@@ -41,8 +41,8 @@ class IpcDriver:
 
         Args:
             spec: The robot.
-            clock: Of the loop; the neighbour stamps samples in its time.
-            measured: Name of the neighbour's channel.
+            clock: Of the loop; the other process stamps samples in its time.
+            measured: Name of the other process's channel.
             sent: Name of ours.
             max_age: Of the newest sample, beyond which reading raises [s].
             patience: How long `connect` waits for the first sample [s].
@@ -93,12 +93,12 @@ class IpcDriver:
         return self._state
 
     def write(self, command: RobotCommand) -> RobotCommand:
-        """Leave a command for the neighbour."""
+        """Leave a command for the other process."""
         self._commands.send(StampedCommand(command=command, stamp=self._clock.now()))
         return command
 
     def stop(self) -> None:
-        """Leave the safe command: joints damped, rotors still; see the neighbour for the rest."""
+        """Leave the safe command: joints damped, rotors still; the other process does the rest."""
         if not self._closed:
             self.write(self._safe)
 

@@ -144,7 +144,7 @@ class CommandMessages:
     def unpack(self, message: Any) -> tuple[RobotCommand, int]:
         """A message's command, and the time of the state that it answers [ns].
 
-        Values that are not finite come through: the safety layer judges them.
+        Values that are not finite come through: the safety layer checks them.
 
         Raises:
             SpecMismatchError: Names do not fit, a list is missing, or the gain set is unknown.

@@ -1,4 +1,4 @@
-"""The neighbour of a robot process that speaks ROS 2: channels on one side, topics on the other.
+"""The bridge of a robot process to ROS 2: channels on one side, topics on the other.
 
 | topic or service | type | what |
 |---|---|---|
@@ -8,7 +8,7 @@
 | `safety/state` | diagnostic_msgs/DiagnosticStatus, latched | state, conditions, last trip |
 | `safety/estop` | std_msgs/Bool, latched | whether the emergency stop is latched |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | lateness and stages of the loop |
-| `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | acts of people |
+| `~/estop`, `~/reset_estop`, `~/hold`, `~/policy` | std_srvs/Trigger | requests of people |
 | `~/arm` | std_srvs/SetBool | arm, or stop softly |
 
 It may be killed at any time: the robot then hears no commands any more and stops by itself.
@@ -261,19 +261,19 @@ class RobotBridge:
             "estop": Condition.ESTOP_PRESSED, "reset_estop": Condition.RESET,
             "hold": Condition.HOLD, "policy": Condition.ENABLE_POLICY,
         }  # fmt: skip
-        for name, act in requests.items():
-            self._session.trigger(f"~/{name}", lambda act=act: self._ask(act))
+        for name, request in requests.items():
+            self._session.trigger(f"~/{name}", lambda request=request: self._ask(request))
         self._session.switch(
             "~/arm", lambda wanted: self._ask(Condition.ARM if wanted else Condition.DISARM)
         )
 
-    def _ask(self, act: Condition) -> tuple[bool, str]:
-        """Hand an act to the loop; whether it is done is told on `safety/state`."""
+    def _ask(self, request: Condition) -> tuple[bool, str]:
+        """Pass a request to the loop; `safety/state` says whether it is done."""
         status = self._status.newest()
         if status is None:
             return False, "no robot process answers"
-        self._requests.ask(act)
-        return True, f"asked for '{act.value}' in '{status.safety.value}'; see safety/state"
+        self._requests.ask(request)
+        return True, f"asked for '{request.value}' in '{status.safety.value}'; see safety/state"
 
 
 class _WorldTopic:

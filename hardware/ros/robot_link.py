@@ -1,4 +1,4 @@
-"""The neighbour of a robot process that talks to somebody else's node: topics <-> channels.
+"""The link of a robot process to somebody else's node: topics <-> channels.
 
     their joint_states, imu/data, ... ---> measured channel ---> `IpcDriver` of the loop
     their command topic               <--- sent channel     <---

@@ -8,19 +8,11 @@ by tens of milliseconds, the second hangs (rclpy 9.1.2).
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from hardware.ros.compat import RosError, message, rclpy
 from hardware.ros.state_messages import StateTopic
 from hardware.ros.streams import StateReader
-
-
-class Waits(Protocol):
-    """A session, as far as a subscription needs it."""
-
-    def wait_until(self, ready: Callable[[], bool], what: str, *, timeout: float) -> None:
-        """Wait for other nodes; raises where it does not come true in time."""
-        ...
 
 
 class Newest:
@@ -45,7 +37,7 @@ class Newest:
         self.count += 1
         return taken[0]
 
-    def wait(self, session: Waits, what: str, *, timeout: float = 10.0) -> Any:
+    def wait(self, session: "RosSession", what: str, *, timeout: float = 10.0) -> Any:
         """The next message, whenever it comes.
 
         Raises:

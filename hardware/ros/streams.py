@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -153,67 +153,51 @@ def _cleared(kind: type, raw: bytes) -> bytes:
     return bytes(parts[:at]) if known else b""
 
 
-class Raw(Protocol):
-    """A topic of which only the newest message counts, as the bytes that came."""
+class _StateStream:
+    """One topic of measurements and the template of its messages."""
 
-    def take(self) -> bytes | None:
-        """The newest message that came since the last call; None if none did."""
-        ...
-
-
-class StateReader:
-    """Hears one topic of measurements."""
-
-    def __init__(self, heard: Raw, topic: StateTopic, widths: Mapping[str, int]) -> None:
-        """Learn what messages of this project look like; others are read, too.
+    def __init__(self, end: Any, topic: StateTopic, widths: Mapping[str, int]) -> None:
+        """Learn what messages of this project look like.
 
         Args:
-            heard: The topic.
+            end: Publisher or subscription of the topic.
             topic: What it carries.
             widths: Of all fields of the robot's state.
         """
-        self._heard, self._topic = heard, topic
+        self._end, self._topic = end, topic
         self._kind = message(topic.package, topic.message)
-        self._stencil = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)
+        self._template = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)
+
+
+class StateReader(_StateStream):
+    """Hears one topic of measurements, those of other senders too."""
 
     def read(self, fields: Fields) -> int | None:
         """Put what came since the last call into fields; see `Measurements`.
 
         Bytes that are no message are as nothing.
         """
-        raw = self._heard.take()
+        raw = self._end.take()
         if raw is None:
             return None
-        stamp = self._stencil.read(raw, fields) if self._stencil is not None else None
+        stamp = self._template.read(raw, fields) if self._template is not None else None
         if stamp is not None:
             return stamp
         packed = parsed(raw, self._kind)
         return None if packed is None else self._topic.unpack(packed, fields)
 
 
-class StateWriter:
+class StateWriter(_StateStream):
     """Sends one topic of measurements."""
-
-    def __init__(self, publisher: Any, topic: StateTopic, widths: Mapping[str, int]) -> None:
-        """Learn what its messages look like.
-
-        Args:
-            publisher: Of the topic.
-            topic: What it carries.
-            widths: Of all fields of the robot's state.
-        """
-        self._publisher, self._topic = publisher, topic
-        self._kind = message(topic.package, topic.message)
-        self._stencil = MessageTemplate.learn(self._kind, topic.pack, widths, topic.fields)
 
     def publish(self, fields: Fields, stamp: int) -> None:
         """Send fields that were measured at a time [ns]."""
-        if self._stencil is not None:
-            self._publisher.publish(self._stencil.write(fields, stamp))
+        if self._template is not None:
+            self._end.publish(self._template.write(fields, stamp))
             return
         packed = self._kind()
         self._topic.pack(fields, packed, stamp)
-        self._publisher.publish(packed)
+        self._end.publish(packed)
 
 
 def parsed(raw: bytes, kind: type) -> Any | None:
@@ -228,7 +212,7 @@ _GAINS = ("kp", "kd")
 """Fields of a command that travel as a name."""
 
 
-class _Form:
+class _CommandTemplate:
     """Commands with the same fields and gains: they differ in numbers only."""
 
     def __init__(self, messages: CommandMessages, example: RobotCommand, gains: str) -> None:
@@ -257,7 +241,9 @@ class CommandWriter:
         """
         self._publisher, self._messages, self._gains = publisher, messages, gains
         self._kind = message(messages.package, messages.message)
-        self._forms = [_Form(messages, one, gains) for one in messages.examples(gains)]
+        self._templates = [
+            _CommandTemplate(messages, one, gains) for one in messages.examples(gains)
+        ]
 
     def prepare(self, command: RobotCommand, stamp: int) -> Any:
         """The message that `publish` would send.
@@ -272,9 +258,9 @@ class CommandWriter:
         self._messages.check(command, self._gains)
         numbers = numbers_of(command)
         shapes = {name: value.shape for name, value in numbers.items()}
-        for form in self._forms:
-            if form.template is not None and form.shapes == shapes:
-                return form.template.write(numbers, stamp)
+        for one in self._templates:
+            if one.template is not None and one.shapes == shapes:
+                return one.template.write(numbers, stamp)
         packed = self._kind()
         self._messages.pack(command, packed, stamp=stamp, gains=self._gains)
         return packed
@@ -287,7 +273,7 @@ class CommandWriter:
 class CommandReader:
     """Hears commands, of policies of this project and of anybody."""
 
-    def __init__(self, heard: Raw, messages: CommandMessages) -> None:
+    def __init__(self, heard: Any, messages: CommandMessages) -> None:
         """Learn what messages look like.
 
         Args:
@@ -296,8 +282,8 @@ class CommandReader:
         """
         self._heard, self._messages = heard, messages
         self._kind = message(messages.package, messages.message)
-        self._forms = [
-            _Form(messages, example, gains)
+        self._templates = [
+            _CommandTemplate(messages, example, gains)
             for gains in messages.gain_names
             for example in messages.examples(gains)
         ]
@@ -313,11 +299,11 @@ class CommandReader:
         raw = self._heard.take()
         if raw is None:
             return None
-        for form in self._forms:
-            if form.template is not None:
-                numbers = {name: np.empty(shape) for name, shape in form.shapes.items()}
-                if (stamp := form.template.read(raw, numbers)) is not None:
-                    return replace(form.example, **numbers), stamp, form.gains
+        for one in self._templates:
+            if one.template is not None:
+                numbers = {name: np.empty(shape) for name, shape in one.shapes.items()}
+                if (stamp := one.template.read(raw, numbers)) is not None:
+                    return replace(one.example, **numbers), stamp, one.gains
         packed = parsed(raw, self._kind)
         if packed is None:
             return None

@@ -17,7 +17,7 @@ from policies.c99.literals import INDENT, array, number
 from robot_rl.core.errors import ConfigError
 
 Places = Mapping[str, str]
-"""Where the entries of a value are: an array in C."""
+"""Arrays in C that hold the entries of values."""
 
 
 def constant(node: Node, graph: Graph, position: int) -> np.ndarray:
@@ -32,7 +32,7 @@ def constant(node: Node, graph: Graph, position: int) -> np.ndarray:
 
 
 def shape_error(node: Node, graph: Graph) -> ConfigError:
-    """What to say where an operation is not on rows."""
+    """Error about an operation that is not on rows."""
     known: dict[str, Any] = {**graph.shapes, **{k: v.shape for k, v in graph.constants.items()}}
     shapes = ", ".join(str(known[name]) for name in [*node.inputs, *node.outputs] if name)
     return ConfigError(
@@ -124,7 +124,7 @@ Run = tuple[str, int, int, int]
 
 
 def moved(node: Node, graph: Graph) -> dict[str, list[Run]]:
-    """What an operation that only moves entries does, found by moving numbered ones.
+    """Runs of entries that an operation moves, found by moving numbered ones.
 
     Returns:
         By output, the runs that it consists of, in order.
@@ -320,7 +320,7 @@ def _layer_norm(node: Node, graph: Graph, places: Places) -> list[str]:
 
 
 INPUT_PLACES = {"actor": "s->observation", "state": "s->recurrent"}
-"""Where the inputs of a network are in C; `s` is the state of an instance."""
+"""Inputs of a network in C; `s` is the state of an instance."""
 _OUTPUT_PLACES = {"action": "action", "next_state": "s->recurrent"}
 
 

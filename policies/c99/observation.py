@@ -119,7 +119,7 @@ class Input:
 
 
 def inputs_of(spec: PolicySpec) -> list[Input]:
-    """What the terms of a policy read, in the order of the bundle; other sensors are not asked for.
+    """Inputs of the terms of a policy, in the order of the bundle; other sensors are not asked for.
 
     Raises:
         ConfigError: A term has no form in C99, a name cannot stand in C, or nothing is read.
@@ -213,7 +213,7 @@ class CommandField:
     size: int
     """Number of entries."""
     meaning: str
-    """What it is, with unit."""
+    """Meaning, with unit."""
     start: int | None = None
     """First of its entries in the mapped action; None where it is constant."""
     values: list[float] = field(default_factory=list[float])

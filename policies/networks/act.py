@@ -90,7 +90,7 @@ class ACTPolicy(nn.Module):
 
     @property
     def has_style(self) -> bool:
-        """Whether it encodes demonstrations."""
+        """True if it encodes demonstrations."""
         return self.config.latent > 0
 
     def forward(self, obs: Obs) -> Tensor:

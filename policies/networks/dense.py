@@ -19,7 +19,7 @@ from robot_rl.core.onednn import OneDnnMatmul
 
 
 def usable(x: Tensor) -> bool:
-    """Whether `chain` can take an input, (B, in) or (E, B, in).
+    """True if `chain` can take an input, (B, in) or (E, B, in).
 
     Not on other devices nor in other number formats, and not while the network is traced for
     export or for a compiler, which need operations they know.
@@ -93,7 +93,7 @@ class _Chain(torch.autograd.Function):
 
 
 def _weights_are_wanted(ctx: Any) -> bool:
-    """Whether this backward pass goes on to the weights: `backward(inputs=...)` may not.
+    """True if this backward pass goes on to the weights: `backward(inputs=...)` may not.
 
     torch tells its own layers and not the functions of others, which therefore have to ask. The
     question is refused under `torch.autograd.grad`, where the answer is yes.

@@ -35,7 +35,7 @@ class DeterministicActorConfig:
     """Observation groups that are seen, side by side; with one that a robot does not have, such as
     `critic`, the policy is a teacher in simulation only."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """What stands between past frames and the network."""
+    """Encoder between past frames and the network."""
     kind: NetworkKind = NetworkKind.mlp
     """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
     blocks)."""
@@ -105,11 +105,11 @@ class DeterministicActor(nn.Module):
         return torch.tanh(output.float())  # bf16 would leave 256 actions between 0 and 1
 
     def normalized(self, obs: Obs) -> Tensor:
-        """What the network sees, (N, D)."""
+        """Input of the network, (N, D)."""
         return self.normalizer(read_groups(obs, self.groups))
 
     def latent(self, obs: Obs) -> Tensor:
-        """What the encoder makes of the past, (N, L), its estimates first.
+        """Latent of the past, (N, L), its estimates first.
 
         Raises:
             ConfigError: The actor has no encoder.

@@ -58,7 +58,7 @@ class FlowPolicyConfig:
     steps: int = 10
     """Steps of Euler from noise to a chunk."""
     start: FlowStart = FlowStart.zero
-    """Where the policy starts that is evaluated and deployed: zero noise, or drawn."""
+    """Start of the policy that is evaluated and deployed: zero noise, or drawn."""
     start_seed: int = 0
     """Of the drawn noise."""
     normalize: bool = True
@@ -123,7 +123,7 @@ class FlowPolicy(nn.Module):
         return self.chunk_length, self.action_size
 
     def flow(self, obs: Obs, noise: Tensor) -> Tensor:
-        """Where noise (N, H, A) flows to: chunks (N, H, A), clipped to [-1, 1]."""
+        """Chunks (N, H, A) that noise (N, H, A) flows to, clipped to [-1, 1]."""
         seen = self.normalizer(obs["actor"])
         steps, x = self.config.steps, noise
         for k in range(steps):
@@ -193,7 +193,7 @@ class BestChunk(nn.Module):
         return _picked(chunks, value.argmax(0)).unflatten(1, self.actor.chunk_shape)
 
     def decided(self, obs: Obs) -> Tensor:
-        """Where rounding cannot change which one is the best, (N,) bool."""
+        """True where rounding cannot change which one is the best, (N,) bool."""
         chunks, value = self._proposals(obs, self._noise(obs))
         best = value.amax(0)  # (N,)
         near = value > best - _ROUNDING * (1 + best.abs())

@@ -29,7 +29,7 @@ _FLOATS = "tensor(float)"
 
 @dataclass(kw_only=True)
 class FrozenBaseConfig:
-    """Which policies, and how they are mixed."""
+    """Policies, and their mixture."""
 
     paths: list[str] = field(default_factory=list[str])
     """Folders of bundles, or ONNX files: `actor (N, D)` -> `action (N, A)`, or chunks (N, H, A)."""

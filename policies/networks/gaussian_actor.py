@@ -31,7 +31,7 @@ from robot_rl.core.errors import ConfigError
 
 
 class LogStdBound(Enum):
-    """How the log standard deviation is kept within its bounds."""
+    """Function that keeps the log standard deviation within its bounds."""
 
     clamp = "clamp"
     tanh = "tanh"
@@ -45,7 +45,7 @@ class GaussianActorConfig:
     """Observation groups that are seen, side by side; with one that a robot does not have, such as
     `critic`, the policy is a teacher in simulation only."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """What stands between past frames and the network."""
+    """Encoder between past frames and the network."""
     kind: NetworkKind = NetworkKind.mlp
     """Shape of the network: mlp (hidden, activation, layer_norm), or simba, bro, flash (width,
     blocks)."""
@@ -144,11 +144,11 @@ class GaussianActor(nn.Module):
         return torch.addcmul(mean, noise, log_std.exp()).tanh_()
 
     def normalized(self, obs: Obs) -> Tensor:
-        """What the network sees, (N, D)."""
+        """Input of the network, (N, D)."""
         return self.normalizer(read_groups(obs, self.groups))
 
     def latent(self, obs: Obs) -> Tensor:
-        """What the encoder makes of the past, (N, L), its estimates first.
+        """Latent of the past, (N, L), its estimates first.
 
         Raises:
             ConfigError: The actor has no encoder.

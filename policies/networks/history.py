@@ -110,7 +110,7 @@ class EncoderKind(Enum):
 
 @dataclass(kw_only=True)
 class EncoderConfig:
-    """What stands between past frames and the actor's network (docs/history.md)."""
+    """Encoder between past frames and the actor's network (docs/history.md)."""
 
     kind: EncoderKind = EncoderKind.none
     """none, mlp, or conv: convolutions over time."""
@@ -203,7 +203,7 @@ class FrameConvolutions(nn.Module):
 
 
 class SeeingShape(NetworkShape, Protocol):
-    """What the config of an actor says about its network and about what stands before it."""
+    """Fields of an actor's config about its network and the encoder before it."""
 
     groups: list[str]
     encoder: EncoderConfig
@@ -290,7 +290,7 @@ class EncodedNetwork(nn.Module):
 
 
 def latent_of(network: nn.Module, x: Tensor) -> Tensor:
-    """What the encoder of an actor's network makes of (B, D): (B, latent).
+    """Latent of an actor's network, (B, D) -> (B, latent).
 
     Raises:
         ConfigError: There is no encoder.

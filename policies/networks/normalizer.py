@@ -66,5 +66,5 @@ class IdentityNormalizer(nn.Module):
 
 
 def make_normalizer(size: int, *, wanted: bool) -> RunningNormalizer | IdentityNormalizer:
-    """What a config's `normalize` asks for, for observations of `size` entries."""
+    """Normaliser of observations of `size` entries, or the identity."""
     return RunningNormalizer(size) if wanted else IdentityNormalizer()

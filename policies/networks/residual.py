@@ -74,7 +74,7 @@ class ResidualActor(nn.Module):
     """Reads the groups `actor` and `base_action`; in the beginning its mode is the base."""
 
     groups = ("actor", BASE_ACTION)
-    """What it reads."""
+    """Groups that are read."""
 
     def __init__(self, config: ResidualActorConfig, obs_size: int, action_size: int) -> None:
         """Build the network.

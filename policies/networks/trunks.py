@@ -201,7 +201,7 @@ class NetworkKind(Enum):
 
 
 class NetworkShape(Protocol):
-    """What the config of an actor or a critic says about its network."""
+    """Fields of an actor's or a critic's config about its network."""
 
     kind: NetworkKind
     hidden: list[int]

@@ -100,6 +100,7 @@ class Minibatches:
                 half.
         """
         self._replay, self._size = replay, size
+        self._prioritized = replay.prioritized
         self._prior, self._images = prior, images
         self._drawn = size if images is None else size // 2
         self._before = 0 if prior is None else round(share * self._drawn)
@@ -124,7 +125,7 @@ class Minibatches:
             count: How many.
             progress: Part of the training that is over, in [0, 1].
         """
-        if self._replay.prioritized:
+        if self._prioritized:
             for _ in range(count):
                 yield self._joined(1, progress)
             return
@@ -142,7 +143,7 @@ class Minibatches:
         Raises:
             ConfigError: Rows are drawn by priority, and the learner sets none.
         """
-        if not self._replay.prioritized:
+        if not self._prioritized:
             return
         if error is None:
             raise ConfigError(
@@ -161,7 +162,7 @@ class Minibatches:
         """`count` minibatches in one."""
         batch = self._replay.sample(count * (self._drawn - self._before), progress=progress)
         if self._prior is not None:
-            if self._replay.prioritized:
+            if self._prioritized:
                 batch = _of_mean_one(batch)
             batch = self._mixed(batch, self._prior.sample(count * self._before), count)
         return batch if self._images is None else self._images.beside(batch)

@@ -42,7 +42,7 @@ def without_base(env: BatchEnv) -> BatchEnv:
 
 
 def observation_augmenter(config: RunConfig, spec: EnvSpec) -> "ObservationAugmenter | None":
-    """What adds the base's actions to episodes of before."""
+    """Adds the base's actions to stored episodes; None without a base."""
     if not isinstance(config.learner, ResidualConfig):
         return None
     from robot_rl.training.prior_episodes import BaseActions  # pyarrow is an extra

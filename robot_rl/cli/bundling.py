@@ -24,7 +24,6 @@ from robot_rl.core.robot_state import RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv
-from sim.task import clocks_of
 
 _TRIAL_WORLDS, _TRIAL_STEPS = 16, 100
 
@@ -39,7 +38,7 @@ class Exported:
 
     @property
     def sentence(self) -> str:
-        """How well it agrees."""
+        """Agreement with PyTorch, in one line."""
         return (
             f"read back and flown {_TRIAL_STEPS} steps in {_TRIAL_WORLDS} worlds: actions differ "
             f"from torch by at most {self.difference:.1e}"
@@ -93,7 +92,7 @@ def export_run(run: RunFolder, config: RunConfig, which: str, path: Path) -> Exp
         control_dt=env.spec.control_dt,
         sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
-        clocks=clocks_of(env.task),
+        clocks=dict(env.task.clocks),
         initial_action=[env.initial_action] * env.spec.action_size,
         provenance={
             "run": {**origin.get("run", {}), "folder": run.path.name},

@@ -25,7 +25,7 @@ example:
 
 @dataclass(kw_only=True)
 class CriticsOptions:
-    """What the command takes."""
+    """Options of the command."""
 
     run: str = ""
     """Folder of the run, or `latest`."""

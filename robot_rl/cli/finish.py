@@ -1,4 +1,4 @@
-"""What follows training: curve, flight, bundle, and where to look. A step that fails says so."""
+"""Steps after training: curve, flight, bundle, and where to look. A step that fails says so."""
 
 import logging
 import shlex
@@ -79,7 +79,7 @@ def _attempt(what: str, step: Callable[[], dict[str, str]]) -> dict[str, str]:
 
 
 def _best(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str, str]:
-    """What the best checkpoint reached: success, or return where nothing says what success is."""
+    """Result of the best checkpoint: success, or return where nothing says what success is."""
     judged = env.spec.judges_success
     store = CheckpointStore(run.checkpoints, read_only=True)
     best = store.best()

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the command line names.
 
     Raises:
-        SystemExit: With the command's exit code, where it has one.
+        SystemExit: With the command's exit code, where it is not 0.
     """
     line = list(sys.argv[1:] if arguments is None else arguments)
     name, rest = (line[0], line[1:]) if line else ("--help", [])
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Before torch is imported: threads that spin while they wait are slow on shared cores.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         code = command.run(words, flags) if allowed else command.run(words)
-        if code is not None:
+        if code:
             raise SystemExit(code)
 
 

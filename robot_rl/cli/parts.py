@@ -95,7 +95,7 @@ def load_teacher(config: RunConfig, spec: EnvSpec) -> nn.Module:
 
 
 def run_name(config: RunConfig, chosen: Mapping[str, str]) -> RunName:
-    """What a run is called after: its task and robot, or the id of its foreign environment.
+    """Name of a run: its task and robot, or the id of its foreign environment.
 
     Args:
         config: The run.

@@ -152,7 +152,7 @@ def resumed_config(run: RunFolder, overrides: Sequence[str]) -> RunConfig:
 
 
 def is_free(path: str) -> bool:
-    """Whether a field may change on a run's way."""
+    """True if a field may change on resume."""
     return path.startswith(_FREE) or (path.startswith("learner.") and path.endswith("_lr"))
 
 

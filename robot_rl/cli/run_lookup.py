@@ -1,4 +1,4 @@
-"""Which run came of a configuration, so that the same words again find it."""
+"""Lookup of the run that came of a configuration, so that the same command finds it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

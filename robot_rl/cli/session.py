@@ -15,8 +15,9 @@ from robot_rl.cli.build import Run, build_run
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
 from robot_rl.cli.parts import run_name, train_command
+from robot_rl.cli.run_logging import log_to_stdout, show_and_keep_logs
 from robot_rl.cli.run_lookup import asked_hash
-from robot_rl.cli.signals import log_to_stdout, show_and_keep_logs, stop_on_signals
+from robot_rl.cli.signals import stop_on_signals
 from robot_rl.cli.worker_rank import call, follow
 from robot_rl.core.errors import StorageError
 from robot_rl.training.ranks import Ranks, join_ranks

@@ -1,4 +1,4 @@
-"""Whether a run's policy can teach in the worlds of another run; what does not fit is refused."""
+"""Teachers: the policy of a run that teaches in another run; what does not fit is refused."""
 
 import math
 from pathlib import Path

@@ -142,7 +142,7 @@ def configure(agent: str, overrides: Sequence[str]) -> Shown:
     if agent in SIMPLE or named or not Path(agent).is_dir():
         config = compose(overrides).config
     else:
-        config = from_plain(_config_of(Path(agent)), overrides)
+        config = config_of_bundle(Path(agent), overrides)
     kind = component_of(config.env).name
     if kind != "sim":
         raise ConfigError(
@@ -192,17 +192,22 @@ def show(player: Player, title: str, port: int) -> None:
         viewer.close()
 
 
-def _config_of(bundle: Path) -> dict[str, object]:
-    """Configuration of the run that a bundle was exported from."""
+def config_of_bundle(bundle: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Configuration of the run that a bundle was exported from, with overrides.
+
+    Raises:
+        BundleError: The folder is no bundle, or does not say it.
+    """
     if not (bundle / "spec.json").is_file():
         raise BundleError(
             f"{bundle} is not a policy bundle: it has no spec.json; give the folder that export "
             "wrote"
         )
     try:
-        return json.loads((bundle / "provenance.json").read_text())["config"]
+        plain = json.loads((bundle / "provenance.json").read_text())["config"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BundleError(
             f"{bundle} does not say which task it was trained for (provenance.json); name them: "
             "task=... robot=..."
         ) from error
+    return from_plain(plain, overrides)

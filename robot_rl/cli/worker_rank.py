@@ -1,4 +1,4 @@
-"""What the ranks beside rank 0 do: they train their share in silence, in the run that rank 0 names.
+"""Ranks beside rank 0: they train their share in silence, in the run that rank 0 names.
 
 Rank 0 chooses and makes the run's folder, reads the command line's wishes into it, and calls the
 others; they build the same parts meanwhile.

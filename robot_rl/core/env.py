@@ -17,7 +17,7 @@ Obs: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class TermSpec:
-    """Where a term lies in its group: `width * history` consecutive entries, oldest frame first."""
+    """Place of a term in its group: `width * history` consecutive entries, oldest frame first."""
 
     name: str
     """Of the term."""
@@ -43,17 +43,17 @@ class GroupSpec:
     stack: int = 1
     """Frames on an axis of their own (images); 1 for vectors, whose history is inside."""
     terms: tuple[TermSpec, ...] = ()
-    """What a vector consists of, in order; empty where the environment does not say it."""
+    """Parts of a vector, in order; empty where the environment does not say them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvSpec:
-    """What a learner, a buffer and a collector must know about an environment."""
+    """Constants of an environment that learners, buffers and collectors need."""
 
     num_envs: int
     """N."""
     device: torch.device
-    """Where every tensor of the environment lives."""
+    """Device of every tensor of the environment."""
     groups: Mapping[str, GroupSpec]
     """Observation groups by name."""
     action_size: int
@@ -104,7 +104,7 @@ class EnvStep:
     """One step of N worlds. Tensors may be overwritten by the next step: keep copies."""
 
     obs: Obs
-    """What to act on next: already reset where an episode ended."""
+    """Observation to act on next: already reset where an episode ended."""
     next_obs: Obs
     """The true successor, before any reset: what a critic bootstraps from."""
     reward: Tensor
@@ -196,7 +196,7 @@ class BatchEnv(Protocol):
 
 
 class ResetStateSource(Protocol):
-    """Where an environment takes states from that episodes begin in."""
+    """Source of states that episodes begin in."""
 
     @property
     def until(self) -> int:

@@ -12,7 +12,7 @@ from robot_rl.core.transition import Batch
 
 
 class Phase(Enum):
-    """Where a run stands."""
+    """Phase of a run."""
 
     offline = "offline"
     """Updates from stored experience alone, before any step in the worlds."""

@@ -1,4 +1,4 @@
-"""What a learner eats: sampled transitions whose seams and discounts are already resolved."""
+"""Batches of a learner: sampled transitions whose seams and discounts are already resolved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Batch:
     weight: Tensor
     """(B,): importance weight, 1 for uniform sampling."""
     extra: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
-    """What a learner asked for beyond: chunks, Monte-Carlo returns, source, index."""
+    """Further tensors that a learner asked for: chunks, Monte-Carlo returns, source, index."""
 
     def take(self, start: int, stop: int) -> "Batch":
         """Rows start to stop: one of several minibatches drawn at once."""

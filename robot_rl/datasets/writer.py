@@ -7,9 +7,8 @@ and last the files that LeRobot reads and that follow from all others. It counts
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 from robot_rl.core.errors import DatasetError
 from robot_rl.datasets.episode import Columns, Episode, to_columns
@@ -39,29 +38,18 @@ from robot_rl.training.storage.durable import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncodedEpisodes:
-    """Episodes that come together."""
+class _Encoded(NamedTuple):
+    """Episodes that come together, as the content of files."""
 
     data: bytes
-    """File of their frames."""
     table: bytes
-    """File with what LeRobot keeps of each."""
-    lengths: list[int]
-    """Steps of each."""
-    tasks: list[str]
-    """Of each."""
-    sources: list[str]
-    """Of each."""
-    digests: list[str]
-    """Of each."""
-    statistics: list[Statistics]
-    """Of each."""
     videos: dict[str, bytes]
-    """Camera -> file with the images of all."""
+    statistics: list[Statistics]
+    facts: dict[str, Any]
+    """Fields of `Addition` about each episode."""
 
 
-def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedEpisodes:
+def _encode(episodes: Sequence[Episode], manifest: Manifest) -> _Encoded:
     """Check episodes and encode them as the next addition.
 
     Args:
@@ -80,25 +68,20 @@ def encode_episodes(episodes: Sequence[Episode], manifest: Manifest) -> EncodedE
         index = all_tasks.index(one.task)
         tables.append(to_columns(one, spec, number=first + i, first=frame, task_index=index))
         frame += one.num_steps + 1
-    lengths, tasks = [one.num_steps for one in checked], [one.task for one in checked]
-    sources = [one.source for one in checked]
-    digests = [one.digest() for one in checked]
-    statistics = [statistics_of(one) for one in checked]
-    videos = _videos(checked, spec)
-    note = {
-        "spec": spec.to_dict(), "tasks": tasks, "sources": sources, "digests": digests,
-        "videos": {name: sha256(content) for name, content in videos.items()},
-    }  # fmt: skip
-    return EncodedEpisodes(
-        data=encode(tables, note=note),
-        table=meta.episodes_table(
-            spec, file_number=len(manifest.additions), first_episode=first,
-            first_frame=manifest.num_frames, lengths=lengths, tasks=tasks, sources=sources,
-            digests=digests, statistics=statistics,
-        ),
-        lengths=lengths, tasks=tasks, sources=sources, digests=digests, statistics=statistics,
-        videos=videos,
+    facts: dict[str, Any] = {
+        "tasks": [one.task for one in checked],
+        "sources": [one.source for one in checked],
+        "digests": [one.digest() for one in checked],
+    }
+    statistics, videos = [statistics_of(one) for one in checked], _videos(checked, spec)
+    digests = {name: sha256(content) for name, content in videos.items()}
+    data = encode(tables, note={"spec": spec.to_dict(), **facts, "videos": digests})
+    facts["lengths"] = [one.num_steps for one in checked]
+    table = meta.episodes_table(
+        spec, file_number=len(manifest.additions), first_episode=first,
+        first_frame=manifest.num_frames, statistics=statistics, **facts,
     )  # fmt: skip
+    return _Encoded(data, table, videos, statistics, facts)
 
 
 def _videos(episodes: Sequence[Episode], spec: DatasetSpec) -> dict[str, bytes]:
@@ -206,15 +189,14 @@ class DatasetWriter:
         """
         if not episodes:
             return
-        found = encode_episodes(episodes, self._manifest)
+        found = _encode(episodes, self._manifest)
         statistics = joined([self._statistics, *found.statistics])
-        derived = self._derived(statistics, found.lengths, found.tasks)
+        derived = self._derived(statistics, found.facts["lengths"], found.facts["tasks"])
         number = len(self._manifest.additions)
         addition = Addition(
             data=self._place(meta.data_path(number), found.data),
             episodes=self._place(meta.episodes_path(number), found.table),
-            lengths=found.lengths, tasks=found.tasks, sources=found.sources,
-            digests=found.digests, derived=_digests(derived),
+            derived=_digests(derived), **found.facts,
             videos={
                 camera: self._place(meta.video_path(camera, number), content)
                 for camera, content in found.videos.items()

@@ -52,7 +52,7 @@ class CloningLoss(Enum):
 
 @dataclass(kw_only=True)
 class CloningConfig(DescentConfig):
-    """How demonstrations are learned from."""
+    """Settings of learning from demonstrations."""
 
     batch_size: int = 256
     """Chunks per update."""
@@ -176,7 +176,7 @@ class Cloning:
         return self._loss(self._average, batch.obs, *self._demonstrated(batch), generator)
 
     def policy(self) -> nn.Module:
-        """What acts."""
+        """The network that acts, or the queue around it."""
         return self._policy
 
     def state_dict(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class ACTConfig(CloningConfig):
     """Run in every step, and do the mean of all that was planned for it; for a replan_interval of
     1."""
     ensemble_decay: float = 0.01
-    """How much less a plan weighs that is a step younger; 0 weighs all alike."""
+    """Decay of a plan's weight for each step that it is younger; 0 weighs all alike."""
 
     def __post_init__(self) -> None:
         """Refuse ensembles that are none."""
@@ -326,7 +326,7 @@ class StylePolicy(Protocol):
 
     @property
     def has_style(self) -> bool:
-        """Whether it encodes."""
+        """True if it encodes."""
         ...
 
     def encode(self, obs: Obs, chunk: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

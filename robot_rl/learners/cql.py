@@ -32,7 +32,7 @@ MONTE_CARLO = "monte_carlo_return"
 
 @dataclass(kw_only=True)
 class CQLPenaltyConfig:
-    """How low values of actions that nobody has tried are kept."""
+    """Penalty on values of actions that nobody has tried."""
 
     weight: float = 0.0
     """Weight of the gap in the critics' loss, or where it begins with `wanted_gap`; 0 is plain
@@ -94,7 +94,7 @@ class CQLConfig(SACConfig):
     """SAC with a conservative penalty."""
 
     conservatism: CQLPenaltyConfig = field(default_factory=CQLPenaltyConfig)
-    """How low values of actions are kept that nobody has tried: CQL, Cal-QL."""
+    """Penalty on values of actions that nobody has tried: CQL, Cal-QL."""
 
     def __post_init__(self) -> None:
         """Refuse penalties on what is no mean, and returns that nothing asks for."""

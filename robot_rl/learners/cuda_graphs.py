@@ -45,7 +45,7 @@ class UpdateResult(NamedTuple):
 Step = Callable[..., UpdateResult]
 """Of a batch and static arguments."""
 Replay = Callable[[Batch], UpdateResult]
-"""What was captured, with another batch of the same shapes; its result is the caller's to keep."""
+"""Replays a capture with another batch of the same shapes; its result is the caller's to keep."""
 
 
 class Recorder(Protocol):

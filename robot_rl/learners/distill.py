@@ -39,7 +39,7 @@ from robot_rl.learners.optimization import DescentConfig, Optimizer, Reduce, aut
 
 
 class ImitationLoss(Enum):
-    """What is regressed."""
+    """Quantity that is regressed."""
 
     mse = "mse"
     """Squared difference of the deterministic actions, within [-1, 1]."""
@@ -68,7 +68,7 @@ class DistillConfig(DescentConfig):
     actor: GaussianActorConfig = field(default_factory=GaussianActorConfig)
     """Policy network of the student."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the imitation."""
+    """Loss of an encoder beside the imitation."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -210,8 +210,9 @@ class Distill:
                 with torch.no_grad():
                     label = self.teacher(obs)
                 return (self.actor(obs) - label).square().mean(-1)
+            assert isinstance(self.teacher, GaussianActor)  # `_check_teacher`
             with torch.no_grad():
-                label, label_log_std = self.teacher.moments(obs)  # pyright: ignore[reportAttributeAccessIssue] - `_check_teacher`
+                label, label_log_std = self.teacher.moments(obs)
             mean, log_std = self.actor.moments(obs)
         return normal_divergence(label, label_log_std, mean, log_std)
 

@@ -37,7 +37,7 @@ from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
 class DSACTLoss(Enum):
-    """Which of the two published losses the critics follow."""
+    """The two published losses."""
 
     paper = "paper"
     """Gradients weighted by the variance (paper; first release c69f7eb of the authors' code; GOPS):
@@ -72,7 +72,7 @@ class DSACTConfig(MaximumEntropyConfig):
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Networks of the return's mean, and of its deviation before softplus."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the actor's loss."""
+    """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

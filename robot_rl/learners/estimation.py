@@ -120,7 +120,7 @@ class Estimator:
 
     @property
     def estimates(self) -> bool:
-        """Whether privileged quantities are estimated."""
+        """True if privileged quantities are estimated."""
         return self._network.estimated > 0
 
     def parameters(self) -> list[nn.Parameter]:

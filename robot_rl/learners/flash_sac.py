@@ -72,9 +72,9 @@ class FlashSACConfig(MaximumEntropyConfig):
     """The target entropy is that of a normal of this deviation per action entry, before squashing;
     0 takes `target_entropy_per_action` instead."""
     values: ValueConfig = field(default_factory=lambda: ValueConfig(atoms=101, low=-5.0, high=5.0))
-    """What the critics' outputs mean."""
+    """Meaning of the critics' outputs."""
     reward_scale: RewardScaling = RewardScaling.running
-    """What sampled rewards are divided by."""
+    """Divisor of sampled rewards."""
     noise_exponent: float = 2.0
     """Exploration noise is held for k steps with probability k to the minus this power."""
     noise_longest: int = 16
@@ -84,7 +84,7 @@ class FlashSACConfig(MaximumEntropyConfig):
     critic: QEnsembleConfig = field(default_factory=_flash_critic)
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the actor's loss."""
+    """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

@@ -33,7 +33,7 @@ _LARGEST_PENALTY = 1000.0
 
 @dataclass(kw_only=True)
 class H2OPenaltyConfig:
-    """How simulated transitions are weighed."""
+    """Weights of simulated transitions."""
 
     weight: float = 0.0
     """beta: weight of the penalty on simulated actions; 0 is plain SAC. The paper: 0.01."""
@@ -60,7 +60,7 @@ class H2OConfig(SACConfig):
     """SAC on real and simulated transitions."""
 
     dynamics_gap: H2OPenaltyConfig = field(default_factory=H2OPenaltyConfig)
-    """How simulated rows are weighed beside real ones."""
+    """Weights of simulated rows beside real ones."""
 
     def __post_init__(self) -> None:
         """Refuse what the discriminators cannot judge."""
@@ -205,7 +205,7 @@ class H2OPenalty:
 
     @torch.no_grad()
     def _gap(self, batch: Batch, real: Tensor) -> Tensor:
-        """How much rather a row's successor and those around it are simulated, (B,), above 0."""
+        """Log ratio, simulated to real, of a row's successor and those around it, (B,), above 0."""
         successor = batch.next_obs[self.of_action.group]
         # Spread of real states; the authors' code takes it over empty rows of its buffer as well.
         spread = batch.obs[self.of_action.group][real].std(0, correction=0)  # (D,)
@@ -215,7 +215,7 @@ class H2OPenalty:
         return (total / self.config.successors).clamp(_SMALLEST_GAP, _LARGEST_GAP)
 
     def _surplus(self, batch: Batch, successor: Tensor) -> Tensor:
-        """How much rather successors are simulated than real, log P_simulated / P_real, (B,).
+        """Log ratio of successors, log P_simulated / P_real, (B,).
 
         What the discriminator of actions adds to both logits cancels: it shapes training alone.
         """

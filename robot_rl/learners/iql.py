@@ -15,7 +15,6 @@ from policies.networks.deterministic_actor import NormalActorConfig
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.networks import (
@@ -42,7 +41,7 @@ class IQLConfig(OffPolicyConfig):
     """Hyperparameters; the defaults are the paper's for locomotion."""
 
     expectile: float = 0.7
-    """Which expectile of Q the value of a state is: 0.5 is the mean, 1 the maximum; AntMaze 0.9."""
+    """Expectile of Q that the value of a state is: 0.5 is the mean, 1 the maximum; AntMaze 0.9."""
     advantage_scale: float = 3.0
     """beta: how much more an action weighs that is better by one. AntMaze: 10, kitchen: 0.5."""
     weight_limit: float = 100.0
@@ -77,8 +76,6 @@ class IQLConfig(OffPolicyConfig):
 class IQL(OffPolicyLearner):
     """Three networks: actor, critics of actions, value of states."""
 
-    monte_carlo_returns: MonteCarloReturns | None = None
-    """Nothing beside the transitions."""
     learns_offline = True
     """Values of actions that nobody has tried are never asked for."""
 
@@ -121,9 +118,6 @@ class IQL(OffPolicyLearner):
         """Actions, (N, A), in [-1, 1]."""
         return self.actor.explore(obs, self.generator) if explore else self.actor(obs)
 
-    def begin_phase(self, phase: Phase) -> None:
-        """Nothing changes: the losses are the same online."""
-
     def observe_stored(self, obs: Obs) -> None:
         """Take observations, groups (B, ...), into the normalisers."""
         super().observe_stored(obs)
@@ -152,33 +146,32 @@ class IQL(OffPolicyLearner):
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch, self.value) as batch:
-            return self._losses(batch, update_actor)
+            weight = batch.weight
+            with torch.no_grad():
+                best = self._least(batch)  # (B,): of the stored action
+                reward = self.reward_scale.scale(batch.reward)
+                target = reward + batch.discount * self._v(batch.next_obs)
+            value = self._v(batch.obs)  # (B,)
+            advantage = best - value
+            # |tau - 1(u < 0)| u^2: shortfalls weigh more, so that the value lies high among the Qs.
+            side = torch.where(
+                advantage.detach() < 0, 1 - self.config.expectile, self.config.expectile
+            )
+            value_loss = (weight * side * advantage * advantage).mean()
+            advantage = advantage.detach()
 
-    def _losses(self, batch: Batch, update_actor: bool) -> UpdateResult:
-        weight = batch.weight
-        with torch.no_grad():
-            best = self._least(batch)  # (B,): of the stored action
-            reward = self.reward_scale.scale(batch.reward)
-            target = reward + batch.discount * self._v(batch.next_obs)
-        value = self._v(batch.obs)  # (B,)
-        advantage = best - value
-        # |tau - 1(u < 0)| u^2: shortfalls weigh more, so that the value lies high among the Qs.
-        side = torch.where(advantage.detach() < 0, 1 - self.config.expectile, self.config.expectile)
-        value_loss = (weight * side * advantage * advantage).mean()
-        advantage = advantage.detach()
-
-        q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
-        error = q - target
-        critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        actor_metrics = self._update_actor(batch, advantage) if update_actor else {}
-        self.value_optimizer.step(value_loss)
-        self.critic_optimizer.step(critic_loss)
-        soft_update(self._targets, self._sources, self.config.tau)
-        metrics = {
-            "critic_loss": critic_loss.detach(), "value_loss": value_loss.detach(),
-            "q_mean": q.detach().mean(), "advantage": advantage.mean(),
-        }  # fmt: skip
-        return UpdateResult(metrics, actor_metrics, error.detach().abs().mean(0))
+            q = self._q(self.critic, batch.obs, batch.action)  # (E, B)
+            error = q - target
+            critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+            actor_metrics = self._update_actor(batch, advantage) if update_actor else {}
+            self.value_optimizer.step(value_loss)
+            self.critic_optimizer.step(critic_loss)
+            soft_update(self._targets, self._sources, self.config.tau)
+            metrics = {
+                "critic_loss": critic_loss.detach(), "value_loss": value_loss.detach(),
+                "q_mean": q.detach().mean(), "advantage": advantage.mean(),
+            }  # fmt: skip
+            return UpdateResult(metrics, actor_metrics, error.detach().abs().mean(0))
 
     def _update_actor(self, batch: Batch, advantage: Tensor) -> dict[str, Tensor]:
         """Likelihood of stored actions, weighed by how good they turned out."""

@@ -190,7 +190,7 @@ def _columns(
 
 
 def uses_batch_norm(*networks: Network) -> bool:
-    """Whether rows of a batch change what the others are worth."""
+    """True if rows of a batch change what the others are worth."""
     return any(
         getattr(module, "uses_batch_norm", False)
         for network in networks
@@ -238,7 +238,7 @@ def without_invalid(batch: Batch) -> Batch:
 
 
 def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Tensor:
-    """What `critic(obs, action)[index]` is, at the price of these members alone.
+    """Equal to `critic(obs, action)[index]`, at the price of these members alone.
 
     Args:
         critic: The ensemble.

@@ -70,7 +70,7 @@ class OffPolicyConfig(DescentConfig):
     actor_interval: int = 1
     """The actor steps in the last of every so many updates."""
     reward_scale: RewardScaling = RewardScaling.none
-    """What sampled rewards are divided by."""
+    """Divisor of sampled rewards."""
     reward_limit: float = 5.0
     """Size of the largest return after scaling; with categories, the edge of their support."""
     capture: bool = True

@@ -1,4 +1,4 @@
-"""How weights move, shared by all learners: a step of Adam, moving targets, number formats.
+"""Movement of weights in all learners: a step of Adam, moving targets, number formats.
 
 A step is: gradients of these parameters alone, joined over the processes, scaled down to their
 largest norm, Adam or AdamW, projection of the weights.
@@ -25,7 +25,7 @@ AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 _logger = logging.getLogger(__name__)
 
 BF16_UNITS = ("avx512_bf16", "amx_bf16", "avx10_2")
-"""What x86 processors have for products in bf16, as torch names it."""
+"""Units of x86 processors for products in bf16, as torch names them."""
 
 Reduce = Callable[[Sequence[nn.Parameter]], None]
 """Joins the gradients of several processes in place: their mean."""
@@ -40,7 +40,7 @@ class Precision(Enum):
 
 @dataclass(kw_only=True)
 class DescentConfig:
-    """How weights step down a gradient."""
+    """Settings of steps down a gradient."""
 
     learning_rate_warmup: int = 0
     """Updates over which step sizes rise from 0 in the beginning, all but the temperature's."""

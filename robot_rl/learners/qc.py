@@ -19,7 +19,6 @@ from policies.networks.queued import QueuedPolicy
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.episodic import ChunkQueue, begin_episodes
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import MonteCarloReturns, Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cloning import flow_matching
 from robot_rl.learners.cuda_graphs import UpdateResult
@@ -64,10 +63,8 @@ class QCConfig(OffPolicyConfig):
 class QC(OffPolicyLearner):
     """Two networks: a flow of chunks, and critics of chunks."""
 
-    monte_carlo_returns: MonteCarloReturns | None = None
-    """Nothing beside the transitions."""
     learns_offline = True
-    """What nobody has done is not proposed, and so not valued."""
+    """Untried actions are not proposed, and so not valued."""
 
     def __init__(
         self, config: QCConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
@@ -127,9 +124,6 @@ class QC(OffPolicyLearner):
         else:
             self._queue = None
 
-    def begin_phase(self, phase: Phase) -> None:
-        """Nothing changes: the losses are the same online."""
-
     @torch.no_grad()
     def inspect(self, batch: Batch) -> dict[str, Tensor]:
         """Values of stored, random and proposed chunks, and the error of the critics' target.
@@ -170,31 +164,28 @@ class QC(OffPolicyLearner):
 
     def _step(self, batch: Batch, update_actor: bool) -> UpdateResult:
         with self.train_mode(batch) as batch:
-            return self._losses(batch, update_actor)
-
-    def _losses(self, batch: Batch, update_actor: bool) -> UpdateResult:
-        whole = batch.extra["valid"][:, -1]
-        weight = batch.weight * whole
-        with torch.no_grad():
-            after = self._best(batch.next_obs, self.config.next_candidates).flatten(1)
-            value = self._q(self.target_critic, batch.next_obs, after).mean(0)
-            target = self.reward_scale.scale(batch.reward) + batch.discount * value
-        judged = replace(batch, weight=weight)
-        if self.uses_batch_norm:  # nor may rows of cut chunks meet the others
-            judged = without_invalid(judged)
-        q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
-        error = q - target
-        critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
-        actor_metrics = self._update_actor(batch) if update_actor else {}
-        self.critic_optimizer.step(critic_loss)
-        soft_update(self._targets, self._sources, self.config.tau)
-        metrics = {
-            "critic_loss": critic_loss.detach(), "q_mean": q.detach().mean(),
-            "whole_chunks": whole.float().mean(),
-        }  # fmt: skip
-        missed = error.detach().abs().mean(0)  # (B,)
-        usual = (missed * whole).sum() / whole.sum().clamp_min(1)
-        return UpdateResult(metrics, actor_metrics, torch.where(whole, missed, usual))
+            whole = batch.extra["valid"][:, -1]
+            weight = batch.weight * whole
+            with torch.no_grad():
+                after = self._best(batch.next_obs, self.config.next_candidates).flatten(1)
+                value = self._q(self.target_critic, batch.next_obs, after).mean(0)
+                target = self.reward_scale.scale(batch.reward) + batch.discount * value
+            judged = replace(batch, weight=weight)
+            if self.uses_batch_norm:  # nor may rows of cut chunks meet the others
+                judged = without_invalid(judged)
+            q = self._q(self.critic, judged.obs, judged.extra["chunk"].flatten(1))  # (E, B)
+            error = q - target
+            critic_loss = (weight * error * error).mean(-1).sum()  # each critic as if it were alone
+            actor_metrics = self._update_actor(batch) if update_actor else {}
+            self.critic_optimizer.step(critic_loss)
+            soft_update(self._targets, self._sources, self.config.tau)
+            metrics = {
+                "critic_loss": critic_loss.detach(), "q_mean": q.detach().mean(),
+                "whole_chunks": whole.float().mean(),
+            }  # fmt: skip
+            missed = error.detach().abs().mean(0)  # (B,)
+            usual = (missed * whole).sum() / whole.sum().clamp_min(1)
+            return UpdateResult(metrics, actor_metrics, torch.where(whole, missed, usual))
 
     def policy(self) -> nn.Module:
         """The best of proposals from the same noises, and a queue around it."""

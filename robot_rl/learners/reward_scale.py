@@ -18,7 +18,7 @@ from robot_rl.core.env import EnvStep
 
 
 class RewardScaling(Enum):
-    """What sampled rewards are divided by."""
+    """Divisor of sampled rewards."""
 
     none = "none"
     """One."""

@@ -23,7 +23,7 @@ from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.learner import MonteCarloReturns, Phase
+from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cuda_graphs import UpdateResult
 from robot_rl.learners.estimation import EstimationConfig, make_estimation
@@ -45,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 
 class EntropyAt(Enum):
-    """Where the temperature measures the entropy of the policy."""
+    """Observations at which the temperature measures the entropy of the policy."""
 
     obs = "obs"
     """At observations, with the actions of the actor's loss: the paper, RLPD."""
@@ -58,9 +58,9 @@ class SACConfig(MaximumEntropyConfig):
     """Hyperparameters; the defaults are those of the paper."""
 
     values: ValueConfig = field(default_factory=ValueConfig)
-    """Whether critics predict a mean or a distribution."""
+    """Mean, or distribution, that the critics predict."""
     target_rule: TargetRule = TargetRule.min
-    """Which members of the target critic the next value is taken from."""
+    """Members of the target critic that the next value is taken from."""
     target_members: int = 0
     """Members drawn anew for the target of each update (REDQ); 0 takes all of them."""
     target_replacement: bool = False
@@ -73,7 +73,7 @@ class SACConfig(MaximumEntropyConfig):
     """Actor and temperature step on all minibatches since their last step, joined (SERL, WSRL), not
     on the newest (RLPD)."""
     entropy_at: EntropyAt = EntropyAt.obs
-    """Where the temperature measures entropy."""
+    """Observations at which the temperature measures entropy."""
     critic_updates: int = 0
     """Updates in the beginning, or after an offline phase, in which the critics learn alone: of a
     policy that is worth keeping, which critics that do not know yet what it is worth, or have just
@@ -87,7 +87,7 @@ class SACConfig(MaximumEntropyConfig):
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the actor's loss."""
+    """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other."""
@@ -132,13 +132,13 @@ class CriticPenalty(Protocol):
     """Weighs the rows of a batch, and adds a loss to the critics'."""
 
     offline: bool
-    """Whether with it a learner may begin with stored experience alone."""
+    """True if a learner may begin with stored experience alone with it."""
 
     next_actions: int
     """Actions drawn at every next observation, of which the largest value is the target's."""
 
     capturable: bool
-    """Whether an update with it keeps the rules of `learners/cuda_graphs.py`."""
+    """True if an update with it keeps the rules of `learners/cuda_graphs.py`."""
 
     def coef(self, online_updates: int) -> float:
         """Share of it that is left, in [0, 1], so many updates after the run went online."""
@@ -169,9 +169,6 @@ class CriticPenalty(Protocol):
 
 class SAC(OffPolicyLearner):
     """Soft actor-critic over any stochastic actor and any critic ensemble."""
-
-    monte_carlo_returns: MonteCarloReturns | None = None
-    """Returns that a penalty needs of the buffer."""
 
     def __init__(
         self, config: SACConfig, spec: EnvSpec, *, seed: int, stream_seed: int | None = None,
@@ -339,7 +336,7 @@ class SAC(OffPolicyLearner):
 
     @property
     def learns_offline(self) -> bool:
-        """Whether a penalty keeps values of untried actions in check."""
+        """True if a penalty keeps values of untried actions in check."""
         return self.penalty is not None and self.penalty.offline
 
     def begin_phase(self, phase: Phase) -> None:

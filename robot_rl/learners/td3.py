@@ -53,7 +53,7 @@ class TD3Config(OffPolicyConfig):
     delay_targets: bool = True
     """Targets move only where the actor steps (paper), or else in every update."""
     target_rule: TargetRule = TargetRule.min
-    """Which target critic counts: the smallest (paper), their mean, or each its own."""
+    """Target critic that counts: the smallest (paper), their mean, or each its own."""
     actor_value: ActorObjective = ActorObjective.first
     """The actor ascends the first critic (paper), the smallest or their mean."""
     values: ValueConfig = field(default_factory=ValueConfig)
@@ -63,7 +63,7 @@ class TD3Config(OffPolicyConfig):
     critic: QEnsembleConfig = field(default_factory=QEnsembleConfig)
     """Action-value networks."""
     estimation: EstimationConfig = field(default_factory=EstimationConfig)
-    """How an encoder learns beside the actor's loss."""
+    """Loss of an encoder beside the actor's."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""

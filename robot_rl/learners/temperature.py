@@ -17,7 +17,7 @@ from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
 
 
 class TemperatureLoss(Enum):
-    """How the temperature follows the surplus of entropy."""
+    """Loss by which the temperature follows the surplus of entropy."""
 
     alpha = "alpha"
     """alpha * surplus with alpha = exp(x): the paper, RLPD, FastSAC."""
@@ -38,7 +38,7 @@ class MaximumEntropyConfig(OffPolicyConfig):
     temperature_lr: float = 3e-4
     """Step size of the temperature's parameter."""
     temperature_loss: TemperatureLoss = TemperatureLoss.alpha
-    """What the gradient goes through, or `fixed`."""
+    """Quantity that the gradient goes through, or `fixed`."""
     target_entropy_per_action: float = -1.0
     """Target entropy divided by the number of action entries [nat]."""
 

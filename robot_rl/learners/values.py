@@ -1,4 +1,4 @@
-"""What the outputs of a critic mean: an expected return, or a distribution over fixed returns.
+"""Meaning of a critic's outputs: an expected return, or a distribution over fixed returns.
 
 The distribution is categorical (C51, Bellemare et al. 2017, arXiv:1707.06887): K atoms at equal
 distances from `low` to `high`, one logit for each. A learner asks here for expectations, targets
@@ -27,7 +27,7 @@ _INSPECTION_SEED = 20_211
 
 
 class TargetRule(Enum):
-    """Which of the target critic's members the next value is taken from."""
+    """Members of the target critic that the next value is taken from."""
 
     min = "min"
     """The member with the smallest mean; of categories, its whole distribution."""
@@ -73,7 +73,7 @@ class Values(Protocol):
     def target(
         self, output: Tensor, reward: Tensor, discount: Tensor, bonus: Tensor, rule: TargetRule
     ) -> Tensor:
-        """What `loss` moves the critics to, without gradient.
+        """Target that `loss` moves the critics to, without gradient.
 
         Args:
             output: Of the target critic at the next observations, (M, B, W).

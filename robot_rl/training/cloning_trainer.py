@@ -47,7 +47,7 @@ class Cloner(Protocol):
         ...
 
     def policy(self) -> nn.Module:
-        """What acts."""
+        """The policy that acts."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class CloningTrainer:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said before it begins."""
+        """Lines to show before it begins."""
         return [self.demonstrations.sentence]
 
     lost_its_replay = False

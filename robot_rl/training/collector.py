@@ -61,7 +61,7 @@ class Collector:
         self.world_steps = 0
         """Steps taken, of all worlds of all ranks together."""
         self.policy_version = 0
-        """Which policy acts, counted by whoever updates it; stored with every step."""
+        """Version of the policy that acts, counted by the trainer; stored with every step."""
 
     def start(self) -> None:
         """Begin the first episodes."""
@@ -133,7 +133,9 @@ class Collector:
         first, now = self._spec.reward_weights, self._reward_weights
         if not first or now is None:
             return {}
-        moved = sum(abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist()))
+        moved = sum(
+            abs(a - b) for a, b in zip(now.tolist(), torch.tensor(first).tolist(), strict=True)
+        )
         return {WEIGHT_CHANGE: moved / max(sum(map(abs, first)), 1e-9)} if moved else {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from robot_rl.core.errors import ConfigError
 
 
 class Weighting(Enum):
-    """Which episodes of before are drawn how often (Hong et al. 2023, arXiv:2306.13085)."""
+    """Sampling weights of stored episodes (Hong et al. 2023, arXiv:2306.13085)."""
 
     none = "none"
     """All transitions equally often."""
@@ -20,7 +20,7 @@ class Weighting(Enum):
 
 @dataclass(kw_only=True)
 class PriorConfig:
-    """What earlier experience is learned from beside the run's own (Ball et al. 2023, RLPD)."""
+    """Stored experience that is learned from beside the run's own (Ball et al. 2023, RLPD)."""
 
     run: str = ""
     """Folder of a run whose replay was saved, or of a data set (docs/data.md); empty for none."""
@@ -28,10 +28,10 @@ class PriorConfig:
     """Part of every minibatch that is drawn from it online; 0, after an offline phase, leaves it
     behind (WSRL)."""
     weighting: Weighting = Weighting.none
-    """Which of its episodes are drawn more often."""
+    """Episodes that are drawn more often."""
     weighting_temperature: float = 0.1
-    """How much: at 0.1 the best episode's transitions are drawn exp(10) times as often as the
-    worst's."""
+    """Strength of the weighting: at 0.1 the best episode's transitions are drawn exp(10) times as
+    often as the worst's."""
 
     def __post_init__(self) -> None:
         """Refuse shares that leave nothing of the run's own."""
@@ -45,7 +45,7 @@ class PriorConfig:
 
 
 class SnapshotValue(Enum):
-    """What states of a data set are told apart by."""
+    """Number by which states of a data set are clustered."""
 
     return_to_go = "return_to_go"
     """Reward from the state to the episode's end."""
@@ -54,7 +54,7 @@ class SnapshotValue(Enum):
 
 
 class StartCheckpoint(Enum):
-    """Which checkpoint of another run."""
+    """Checkpoint of another run."""
 
     latest = "latest"
     best = "best"
@@ -65,7 +65,7 @@ class OfflineConfig:
     """Updates from the transitions of `training.prior.run` alone."""
 
     updates: int = 0
-    """How many; 0 leaves the phase out. They count as steps of the run's length."""
+    """Number of updates; 0 leaves the phase out. They count as steps of the run's length."""
     evaluation_interval: int = 10_000
     """Updates between two evaluations; each is followed by a checkpoint."""
     held_out: float = 0.05
@@ -93,7 +93,7 @@ class StartConfig:
     """Folder of that run, or of runs, of which the newest with a checkpoint is taken; empty begins
     with weights drawn anew."""
     checkpoint: StartCheckpoint = StartCheckpoint.latest
-    """Which of its checkpoints."""
+    """Checkpoint of that run."""
     acts: bool = False
     """The policy is worth following before anything is learned, as a residual on its base is."""
 
@@ -111,7 +111,7 @@ class SnapshotConfig:
     clusters: int = 4
     """Clusters of states, drawn from alike."""
     value: SnapshotValue = SnapshotValue.return_to_go
-    """What they are clustered by."""
+    """Number that they are clustered by."""
 
     def __post_init__(self) -> None:
         """Refuse values outside their range."""
@@ -124,7 +124,7 @@ class SnapshotConfig:
 
 @dataclass(kw_only=True)
 class DemonstrationConfig:
-    """What is learned from, and when it has been learned."""
+    """Demonstrations to learn from, and when to stop."""
 
     data: str = ""
     """Folder of a data set of episodes (docs/data.md)."""
@@ -157,7 +157,7 @@ class DemonstrationConfig:
 
 
 class Symmetry(Enum):
-    """What is made of a robot that has a left and a right."""
+    """Use of a robot's left and right."""
 
     none = "none"
     """Nothing."""
@@ -167,7 +167,7 @@ class Symmetry(Enum):
 
 @dataclass(kw_only=True)
 class TrainerConfig:
-    """How long to train, how much to learn from what is collected, how often to look and save."""
+    """Length of a training, updates per step, intervals of evaluation and saving."""
 
     total_steps: int = 5_000_000
     """Length of the run in world-steps (steps of all worlds together)."""
@@ -182,11 +182,11 @@ class TrainerConfig:
     replay_capacity: int = 250_000
     """Transitions kept."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
-    """Which of them are drawn how often."""
+    """Sampling of these transitions."""
     prior: PriorConfig = field(default_factory=PriorConfig)
-    """What is mixed into them."""
+    """Stored experience that is mixed into them."""
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
-    """What a learner that needs no experience of its own learns from: bc, flow, act. Steps and
+    """Data of learners that need no experience of their own: bc, flow, act. Steps and
     intervals of such a run are updates."""
     offline: OfflineConfig = field(default_factory=OfflineConfig)
     """Updates from `prior` alone, before the first step."""
@@ -195,7 +195,7 @@ class TrainerConfig:
     snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
     """States that episodes begin in at first."""
     symmetry: Symmetry = Symmetry.none
-    """Whether mirror images are learned from too."""
+    """Learn from mirror images too."""
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
@@ -263,7 +263,7 @@ class TrainerConfig:
 
     @property
     def begins_trained(self) -> bool:
-        """Whether there is a policy before the first step in the worlds."""
+        """True if there is a policy before the first step in the envs."""
         return self.offline.updates > 0 or bool(self.start.run) or self.start.acts
 
 
@@ -273,7 +273,7 @@ SMALLEST_BLOCK = 32
 
 @dataclass(kw_only=True)
 class ClusterConfig:
-    """How many processes collect for one learner, and where (docs/parallel.md)."""
+    """Processes that collect for one learner, and their place (docs/parallel.md)."""
 
     collectors: int = 0
     """Processes with an equal share of the worlds each; 0 collects in the learner's own process."""
@@ -282,13 +282,13 @@ class ClusterConfig:
     rows: int = 256
     """Transitions that a collector sends at once, at least: whole steps of its worlds."""
     device: str = "cpu"
-    """Where its worlds live: cpu, or cuda, which takes a GPU of the cluster for each."""
+    """Device of its envs: cpu, or cuda, which takes a GPU of the cluster for each."""
     cpus: float = 1.0
     """Cores that the cluster sets aside for each."""
     start_seconds: float = 120.0
-    """How long they may take to come up [s]."""
+    """Time that they may take to come up [s]."""
     answer_seconds: float = 60.0
-    """How long one may take for a block before another takes its place [s]."""
+    """Time that one may take for a block before another takes its place [s]."""
 
     def __post_init__(self) -> None:
         """Refuse clusters that cannot work."""

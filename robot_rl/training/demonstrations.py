@@ -95,7 +95,7 @@ class Demonstrations:
         return self.learned.take(which.to(self.learned.obs["actor"].device))
 
     def state_dict(self) -> dict[str, object]:
-        """Which demonstrations these are, and where their random stream stands."""
+        """Digest of the demonstrations, and their random stream."""
         return {"digest": self.digest, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor | str]) -> None:

@@ -29,7 +29,7 @@ class Evaluation:
     metrics: Mapping[str, Tensor]
     """The environment's metrics in each world's last step, (N,)."""
     judged: bool = True
-    """Whether the environment judges success; else none is in the summary."""
+    """True if the environment judges success; else none is in the summary."""
 
     @property
     def success_rate(self) -> float:

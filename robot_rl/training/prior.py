@@ -82,7 +82,7 @@ class Prior:
 
     @property
     def sentence(self) -> str:
-        """What is mixed in, and the memory it takes."""
+        """The transitions that are mixed in, and their memory."""
         size = self.replay.num_bytes / 1e6
         held = f"{len(self.replay):,} transitions, {size:,.0f} MB"
         if self.held_out is not None:
@@ -90,7 +90,7 @@ class Prior:
         return f"prior: {held}, from {self.path}{self._note}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Which transitions these are, and where their random stream stands."""
+        """Digest of the transitions, and their random stream."""
         return {"digest": self._digest, "generator": self.replay.generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -215,7 +215,7 @@ def write_dataset(folder: Path | str, replay: ReplayBuffer) -> Path:
 
 
 def read_saved(path: Path) -> tuple[list[Mapping[str, Any]], SegmentStore]:
-    """What is saved in a folder, as `ReplayBuffer.export` tells it, and where its segments are.
+    """Replays saved in a folder, as `ReplayBuffer.export` tells them, and their segments.
 
     Args:
         path: Folder of a run, or of saved rows.

@@ -41,14 +41,14 @@ class ObservationAugmenter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """What was read of a data set of episodes."""
+    """Replay made of a data set of episodes."""
 
     replay: ReplayBuffer
     digest: str
     note: str
-    """What is to be said about its rewards."""
+    """Remark about its rewards."""
     succeeded: Tensor | None
-    """Whether every row's episode did, (T, 1) bool, where the data set knows."""
+    """True where a row's episode did, (T, 1) bool, where the data set knows."""
     held_out: ReplayBuffer | None
     """Episodes that are not learned from."""
 
@@ -134,7 +134,7 @@ def read_episodes(
 
 
 def row_description(spec: DatasetSpec) -> dict[str, Any]:
-    """What rows of all that a data set has would hold, as `describe_rows` tells it."""
+    """Description of rows of all that a data set has, as `describe_rows` tells it."""
     columns = [
         *([f"obs/{name}", width] for name, width in spec.groups.items()),
         ["action", spec.action_size],

@@ -38,25 +38,25 @@ from robot_rl.training.storage.state_tree import flatten, restore
 
 Result = TypeVar("Result")
 _SEARCH_SECONDS = 5.0
-"""How long a rank looks for who is missing before it says so [s]."""
+"""Time that a rank looks for who is missing before it says so [s]."""
 
 
 class Ranks:
     """A process that trains alone: rank 0 of 1. What the others override does nothing here."""
 
     rank = 0
-    """Which one this process is."""
+    """Number of this process."""
     count = 1
-    """How many there are."""
+    """Number of processes."""
     local = 0
     """Its number on its machine."""
     local_count = 1
-    """How many are on its machine."""
+    """Number of processes on its machine."""
     reduce: Callable[[Sequence[nn.Parameter]], None] | None = None
     """Averages the gradients of parameters over all ranks, in place; None where there is one."""
 
     def any(self, flag: bool) -> bool:
-        """Whether a flag is set on any rank."""
+        """True if a flag is set on any rank."""
         return flag
 
     def total(self, values: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Ranks:
         return values
 
     def words(self, text: str) -> list[str]:
-        """What each rank said."""
+        """The text of every rank."""
         return [text]
 
     def join_step(self, step: EnvStep) -> EnvStep:
@@ -76,7 +76,7 @@ class Ranks:
         return work()
 
     def problem(self, text: str, when: float) -> str:
-        """What went wrong first on any rank, and on which; empty where all is well.
+        """The first problem on any rank, and its rank; empty where all is well.
 
         Args:
             text: What went wrong on this rank; empty where all is well.

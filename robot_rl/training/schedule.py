@@ -1,4 +1,4 @@
-"""Where a run stands - offline, warming up, online - and what its offline phase has shown.
+"""Phases of a run - offline, warm-up, online - and diagnostics of the offline one.
 
 The phases of WSRL (Zhou et al. 2024, arXiv:2412.07762), each of which may be left out: updates from
 stored experience alone; steps of the policy that came of it, never random ones, in which nothing is
@@ -76,7 +76,7 @@ class PhaseSchedule:
                 self._learner.observe_stored(rows)
 
     def advance(self, world_steps: int) -> Phase:
-        """Where the run stands after so many steps; the learner hears of it when it changes."""
+        """Phase after so many steps; the learner hears of it when it changes."""
         if self.updates < self._config.updates:
             phase = Phase.offline
         else:
@@ -98,12 +98,12 @@ class PhaseSchedule:
 
     @property
     def evaluation_is_due(self) -> bool:
-        """Whether the last block ended at an interval or at the phase's end."""
+        """True if the last block ended at an interval or at the phase's end."""
         done = self.updates
         return done % self._config.evaluation_interval == 0 or done == self._config.updates
 
     def inspected(self) -> dict[str, float]:
-        """What the critics think of stored experience, while it is all there is."""
+        """Metrics of the critics on stored experience, while it is all there is."""
         if self.phase is not Phase.offline or self._prior is None:
             return {}
         seen = self._learner.inspect(self._prior.replay.strided_sample(_LOOKED_AT))
@@ -145,7 +145,7 @@ ERROR_SHARE = 0.25
 
 
 def hints(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """What the curves say, in words.
+    """Hints about conspicuous curves.
 
     Args:
         history: One record per evaluation, oldest first: `updates`, `q_data`, `q_random`,

@@ -42,7 +42,7 @@ class Snapshots:
         self.episode_steps = episode_steps
         """Control steps of an episode that began so."""
         self.sentence = sentence
-        """What there is to begin in."""
+        """The states, in one line."""
         self._digest = digest
 
     def draw(self, count: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -58,7 +58,7 @@ class Snapshots:
         return {name: part[row] for name, part in self._states.items()}
 
     def state_dict(self) -> dict[str, str]:
-        """Which states these are; what is drawn of them follows from the environment's state."""
+        """Digest of the states; what is drawn of them follows from the environment's state."""
         return {"digest": self._digest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

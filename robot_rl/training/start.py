@@ -19,7 +19,7 @@ _FIELDS = {
     "penalty": "learner.conservatism and learner.dynamics_gap",
     "return": "learner.reward_scale",
 }
-"""What asks for parts that not every learner keeps."""
+"""Settings that ask for parts that not every learner keeps."""
 _logger = logging.getLogger(__name__)
 
 

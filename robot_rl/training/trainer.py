@@ -86,7 +86,7 @@ class Trainer:
         self._minibatches, self._checkpoints, self._record = minibatches, checkpoints, record
         self._interval_seconds, self._ranks, self._warm_start = interval_seconds, ranks, warm_start
         self._any = ranks.any if ranks.count > 1 else bool
-        self._begun = False
+        self._begun = self._ready = False
         self._learn_metrics: dict[str, Tensor] = {}
         self._watch = FiniteWatch()
         self._kind: type[NonFiniteError] | type[LimitError] = NonFiniteError  # as the worlds say
@@ -148,12 +148,14 @@ class Trainer:
         """The updates after a step; none while the replay fills, anew after a resume without it."""
         done = self.collector.world_steps
         self._advance()  # the last warm-up step is learned from already
-        start, updates = self.schedule.start_steps, self.config.updates_per_step
-        enough = min(start // self._ranks.count, self.replay.capacity)
-        if done < start or len(self.replay) < enough or not updates:
-            return
-        with self._clock.learning():
-            self._update(self._minibatches, updates, min(1.0, done / self.config.total_steps))
+        if not self._ready:
+            start = self.schedule.start_steps
+            enough = min(start // self._ranks.count, self.replay.capacity)
+            self._ready = done >= start and len(self.replay) >= enough
+        if self._ready and self.config.updates_per_step:
+            with self._clock.learning():
+                progress = min(1.0, done / self.config.total_steps)
+                self._update(self._minibatches, self.config.updates_per_step, progress)
 
     def _learn_offline(self) -> bool:
         """Some updates from stored experience; returns whether an evaluation is due."""
@@ -189,12 +191,12 @@ class Trainer:
 
     @property
     def lost_its_replay(self) -> bool:
-        """Whether there are no transitions although the worlds have been stepped."""
+        """True if there are no transitions although the envs have been stepped."""
         return self.collector.world_steps > 0 and len(self.replay) == 0
 
     @property
     def step(self) -> int:
-        """How far the run is: updates of the offline phase and world-steps."""
+        """Steps done: updates of the offline phase and world-steps."""
         return self.schedule.updates + self.collector.world_steps
 
     def stop(self) -> None:
@@ -210,7 +212,7 @@ class Trainer:
         self._save(score)
 
     def _evaluate(self) -> tuple[dict[str, float], float]:
-        """What the policy reaches, and the score that the best is chosen by."""
+        """Metrics of the policy, and the score that the best is chosen by."""
         result = evaluate(self.evaluation_env, self.learner.policy(), seed=VALIDATION_SEED)
         score = result.success_rate if result.judged else float(result.returns.mean())
         return result.summary(), score
@@ -369,7 +371,7 @@ class Clock:
 
 
 class CheckpointSchedule:
-    """When the next checkpoint is due, beside those that follow evaluations."""
+    """Times of checkpoints beside those that follow evaluations."""
 
     def __init__(self, interval: int, seconds: float) -> None:
         """Count from now.
@@ -388,7 +390,7 @@ class CheckpointSchedule:
         self.step, self._saved_at = step, time.monotonic()
 
     def is_due(self, step: int) -> bool:
-        """Whether one is due at a step. Ranks decide together: their clocks differ."""
+        """True if one is due at a step. Ranks decide together: their clocks differ."""
         if self._interval and step // self._interval > max(0, self.step) // self._interval:
             return True
         return 0 < self._seconds <= time.monotonic() - self._saved_at

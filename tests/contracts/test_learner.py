@@ -29,8 +29,8 @@ from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
 from tests.equality import assert_same
 from tests.fakes import small_dsac_t, small_sac
-from tests.robot_rl.learners.offline.small import small_cql, small_h2o, small_iql, small_qc
 from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.robot_rl.learners.small_offline import small_cql, small_h2o, small_iql, small_qc
 from tests.small_flash_sac import small_flash_sac
 
 
@@ -223,7 +223,7 @@ class TestResidual(LearnerContract):
         LearnerCase("residual with a few of its critics at a time", residual_of_some_critics),
     )
 
-    # Exported with its base: tests/policies/bases/test_corrected.py.
+    # Exported with its base: tests/policies/networks/test_frozen.py.
     test_the_policy_is_exported_as_it_acts = None  # pyright: ignore[reportAssignmentType]
 
     def env(self, case: LearnerCase) -> Any:

@@ -136,7 +136,9 @@ def test_older_bundle_is_replaced(bundle: Path, arguments: Arguments) -> None:
     assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
 
 
-@pytest.mark.parametrize("kill_at", [0, 1, 3, 4])
+@pytest.mark.parametrize(
+    "kill_at", [3, *(pytest.param(step, marks=pytest.mark.full) for step in (0, 1, 4))]
+)
 def test_killed_export_leaves_the_older_bundle_and_no_false_one(
     bundle: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:

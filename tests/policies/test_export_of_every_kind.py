@@ -42,7 +42,17 @@ def trained_actor(kind: NetworkKind) -> GaussianActor:
     return actor
 
 
-@pytest.mark.parametrize("kind", list(NetworkKind))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        NetworkKind.bro,  # simba and flash are exported in c99/test_every_actor.py
+        *(
+            pytest.param(kind, marks=pytest.mark.full)
+            for kind in NetworkKind
+            if kind is not NetworkKind.bro
+        ),
+    ],
+)
 def test_a_bundle_acts_as_torch_does(
     kind: NetworkKind, tmp_path: Path, arguments: Arguments
 ) -> None:

@@ -32,7 +32,7 @@ def test_it_leaves_a_run_with_curves(command, here):
 @pytest.mark.slow
 def test_its_curves_are_drawn_beside_those_of_others(command, here):
     assert command("scripts.baselines.train_ppo", "task=hover", *TINY).code == 0
-    answer = command("runs", "compare", "--metric", "eval/success")
+    answer = command("runs", "compare", "metric=eval/success")
     assert answer.code == 0, answer.err
     assert "rsl_ppo" in answer.out
 

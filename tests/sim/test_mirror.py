@@ -1,6 +1,7 @@
 """Left and right exchanged, in physics: who does the mirrored action is the mirror image."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,10 +157,11 @@ def test_a_term_without_a_mirror_is_named_with_its_group(term: str, width: int, 
     layout = [{"term": "last_action", "width": 12, "history": 3},
               {"term": term, "width": width, "history": 1}]  # fmt: skip
     action_map = ActionMap.joint_positions(robot, 0.5)
+    plain: Any = SimpleNamespace(goal_mirrors=lambda robot: {})  # a task whose goals have none
     with pytest.raises(
         ConfigError, match=f"'critic' cannot be mirrored, as its term '{term}' has no .*{told}"
     ):
-        mirror_worlds(robot, object(), object(), action_map, {"critic": layout})
+        mirror_worlds(robot, object(), plain, action_map, {"critic": layout})
 
 
 def test_every_drawn_parameter_goes_to_the_other_side() -> None:

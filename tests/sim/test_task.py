@@ -101,12 +101,6 @@ class ClimbTask(Task):
             metrics={"climb": climb.clone()},
         )
 
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
 
 def smoothness(action: Tensor, last_action: Tensor) -> Tensor:
     """Squared change of the action, summed, (N,)."""

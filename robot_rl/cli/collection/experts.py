@@ -1,7 +1,6 @@
 """Experts that act in collected episodes, and the episodes that each of them plays."""
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,13 @@ from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
 from robot_rl.cli.parts import load_policy, seen_groups
-from robot_rl.cli.viewing import policy_agent, random_agent, scripted_agent, zero_agent
+from robot_rl.cli.viewing import (
+    config_of_bundle,
+    policy_agent,
+    random_agent,
+    scripted_agent,
+    zero_agent,
+)
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.training.runs.run_folder import RunFolder
@@ -72,20 +77,14 @@ def config_of(name: str) -> RunConfig | None:
 
     Raises:
         ConfigError: The folder is of no run.
+        BundleError: The bundle does not say it.
     """
     path = Path(name)
     if name in SIMPLE or not path.is_dir():
         return None
-    if not (path / "spec.json").is_file():
-        return from_plain(RunFolder.open(_run_of(path)).config())
-    try:
-        origin = json.loads((path / "provenance.json").read_text())
-        return from_plain(origin["config"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"the bundle {path} does not say which task it was trained for (provenance.json); name "
-            "them: task=... robot=..."
-        ) from None
+    if (path / "spec.json").is_file():
+        return config_of_bundle(path)
+    return from_plain(RunFolder.open(_run_of(path)).config())
 
 
 class Casting:

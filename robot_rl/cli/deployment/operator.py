@@ -1,4 +1,4 @@
-"""The person's part: start the processes, arm, hand over, watch, stop softly."""
+"""The operator: start the processes, arm, hand over, watch, stop softly."""
 
 import multiprocessing
 import signal
@@ -20,7 +20,7 @@ from robot_rl.core.errors import RobotRLError
 
 _START_SECONDS, _ACT_SECONDS, _STOP_SECONDS = 60.0, 15.0, 15.0
 _MOST_PATIENCE = 4.0
-"""Beyond this factor a person does not wait longer for a process or an act."""
+"""Beyond this factor a person does not wait longer for a process or a request."""
 _LINE_SECONDS, _ASK_SECONDS = 0.5, 0.2
 _LONG_WAY = 0.05
 """Distance of two poses that is worth a word [rad]."""
@@ -30,7 +30,7 @@ _STOPPED = (SafetyState.SAFE_STOP, SafetyState.ESTOP)
 
 
 class DeploymentError(RobotRLError):
-    """A robot, its neighbour or a policy did not do what was asked."""
+    """A robot, its node or a policy did not do what was asked."""
 
 
 class Operator:
@@ -182,8 +182,8 @@ class Operator:
     def _act(self, service: str, goal: SafetyState) -> None:
         """Ask for something again and again until the robot is in a state.
 
-        What forbade it may pass, and one act may take several steps: a robot that had to hold
-        before anybody moved it is made ready again. Asked once too often an act does nothing.
+        What forbade it may pass, and one request may take several steps: a robot that had to hold
+        before anybody moved it is made ready again. Asked once too often a request does nothing.
         """
         end: float | None = None
         while (status := self.status) is None or status.safety is not goal:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.limits import BodyRateLimiter
+from hardware.control.limits import body_rate_limiter
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.process import RobotChannels
@@ -315,5 +315,5 @@ class DeploymentParts:
         )
         if self.setpoint is not self.robot.command:
             controllers.by_kind = {self.setpoint: BodyRates(rotors, gains)}
-            controllers.limiters = {self.setpoint: BodyRateLimiter()}
+            controllers.limiters = {self.setpoint: body_rate_limiter()}
         return controllers

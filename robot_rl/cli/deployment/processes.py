@@ -193,7 +193,7 @@ class DrivenRobot:
         self._still |= {name: value for name, value in given.items() if name in widths}
 
     def between_ticks(self, requests: OperatorRequests) -> None:
-        """Tell the neighbours of the world, and the loop of who else commands the robot."""
+        """Publish the goals of the world; tell the loop who else commands the robot."""
         if isinstance(self.robot, IpcDriver):
             requests.publishers = max(requests.publishers, self.robot.publishers)
         if self._world is not None:

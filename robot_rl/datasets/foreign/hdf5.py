@@ -145,6 +145,12 @@ class Hdf5Writer:
         self._file.create_dataset(path, data=value, chunks=some or None, fletcher32=some)
         self._check()
 
+    def write_all(self, path: str, values: Mapping[str, NDArray[Any] | None]) -> None:
+        """Add arrays to a group; None is left out."""
+        for name, value in values.items():
+            if value is not None:
+                self.write(f"{path}/{name}", value)
+
     def note(self, path: str, values: Mapping[str, Any]) -> None:
         """Note numbers and strings at a group, which is made if it is missing.
 

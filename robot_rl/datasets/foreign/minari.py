@@ -108,15 +108,13 @@ def write_minari(path: Path, spec: DatasetSpec, episodes: Iterable[Episode], nam
             about = {"id": number, "total_steps": one.num_steps, "task": one.task,
                      DIGEST: one.digest()}  # fmt: skip
             file.note(group, about)
-            for key, value in one.obs.items():
-                file.write(f"{group}/observations/{key}", value)
-            file.write(f"{group}/actions", one.action)
-            file.write(f"{group}/rewards", one.reward)
-            file.write(f"{group}/terminations", one.terminated)
-            file.write(f"{group}/truncations", one.truncated)
-            for key in _OWN_FIELDS:
-                if getattr(one, key) is not None:
-                    file.write(f"{group}/{_OWN_GROUP}/{key}", getattr(one, key))
+            file.write_all(f"{group}/observations", one.obs)
+            file.write_all(group, {
+                "actions": one.action, "rewards": one.reward,
+                "terminations": one.terminated, "truncations": one.truncated,
+            })  # fmt: skip
+            own = {key: getattr(one, key) for key in _OWN_FIELDS}
+            file.write_all(f"{group}/{_OWN_GROUP}", own)
             count, steps = number + 1, steps + one.num_steps
         file.note("/", {"robot_rl_episodes": count})
     spaces = {key: _box(width, -np.inf, np.inf) for key, width in sorted(spec.groups.items())}

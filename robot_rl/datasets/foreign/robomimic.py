@@ -148,15 +148,13 @@ def write_robomimic(path: Path, spec: DatasetSpec, episodes: Iterable[Episode]) 
             group = f"data/demo_{number}"
             about = {"num_samples": one.num_steps, "task": one.task, DIGEST: one.digest()}
             file.note(group, about)
-            for key, value in one.obs.items():
-                file.write(f"{group}/obs/{key}", value[:-1])
-                file.write(f"{group}/next_obs/{key}", value[1:])
-            file.write(f"{group}/actions", one.action)
-            file.write(f"{group}/rewards", one.reward)
-            file.write(f"{group}/dones", (one.terminated | one.truncated).astype(np.int64))
-            for key in _OWN_FIELDS:
-                if getattr(one, key) is not None:
-                    file.write(f"{group}/{key}", getattr(one, key))
+            file.write_all(f"{group}/obs", {k: value[:-1] for k, value in one.obs.items()})
+            file.write_all(f"{group}/next_obs", {k: value[1:] for k, value in one.obs.items()})
+            done = (one.terminated | one.truncated).astype(np.int64)
+            own = {key: getattr(one, key) for key in _OWN_FIELDS}
+            file.write_all(
+                group, {"actions": one.action, "rewards": one.reward, "dones": done, **own}
+            )
             count, total = number + 1, total + one.num_steps
         env = {"env_name": "robot_rl", "type": 2, "env_kwargs": {"control_freq": spec.rate}}
         about = {"total": total, "env_args": json.dumps(env), "robot_rl_episodes": count}

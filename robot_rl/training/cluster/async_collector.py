@@ -1,7 +1,7 @@
 """Puts steps of all worlds together from the blocks of collectors elsewhere.
 
 To the training loop it is a collector like the one that steps worlds itself, and `collect` adds
-rows of N worlds. Each collector has `ORDERS` orders at most, given as blocks are taken: who learns
+rows of N worlds. Each collector has `MAX_REQUESTS` at most, given as blocks are taken: who learns
 slowly is not flooded, who collects slowly is waited for, and updates per step are what was asked.
 A collector that is away leaves invalid rows, which are not counted as steps and keep its old
 episodes apart from the new ones; normalisers see the others' observations in their place.
@@ -28,13 +28,13 @@ from robot_rl.training.cluster.remote_collector import (
 from robot_rl.training.collector import Collector, missing_step
 from robot_rl.training.ranks import Ranks
 
-ORDERS = 2
+MAX_REQUESTS = 2
 """Blocks that each collector is ahead, at most: one to work on while the other travels."""
 
 
 @dataclass
 class _Part:
-    """What is at hand of one collector."""
+    """Steps at hand of one collector."""
 
     seen: Obs | None = None
     """Observation of its worlds, the newest that was taken."""
@@ -68,7 +68,7 @@ class AsyncCollector(Collector):
         self._groups = (*learner.actor_groups, *learner.critic_groups)
         self._parts: list[_Part] = []
         self._published = -1
-        self._ordered = 0  # world-steps, counted as if no order were ever lost
+        self._requested = 0  # world-steps, counted as if no request were ever lost
         self._surplus = 0  # rows taken beyond whole steps of all worlds
         self._states: list[Mapping[str, Any] | None] = [None] * self._fleet.count
         self._lag, self._lag_rows = 0, 0
@@ -116,7 +116,7 @@ class AsyncCollector(Collector):
 
     def _begin(self) -> None:
         self._parts = [_Part() for _ in range(self._fleet.count)]
-        self._ordered = self.world_steps
+        self._requested = self.world_steps
         self._fleet.begin(derive_seed(self._seed, f"step {self.world_steps}"), self._states)
 
     def _gather(self) -> int:
@@ -147,7 +147,7 @@ class AsyncCollector(Collector):
             return part.block
         there, part.block, part.at = part.block is not None, None, 0
         if self._fleet.up(number):
-            self._give_orders(number)
+            self._send_requests(number)
             part.block = self._fleet.take(number)
         if part.block is None and there:  # its episodes will never end
             worlds = slice(number * self._share, (number + 1) * self._share)
@@ -155,21 +155,21 @@ class AsyncCollector(Collector):
             self._length[worlds] = 0
         return part.block
 
-    def _give_orders(self, number: int) -> None:
-        if self._fleet.waiting(number) == ORDERS:
+    def _send_requests(self, number: int) -> None:
+        if self._fleet.waiting(number) == MAX_REQUESTS:
             return
         if self._published != self.policy_version:
             self._fleet.publish(weights_of(self._learner))
             self._published = self.policy_version
-        while self._fleet.waiting(number) < ORDERS:
-            order = CollectRequest(
+        while self._fleet.waiting(number) < MAX_REQUESTS:
+            request = CollectRequest(
                 steps=self._block_steps,
                 version=self.policy_version,
-                at_random=self._ordered < self._random_steps,
+                at_random=self._requested < self._random_steps,
                 world_steps=self.world_steps,
             )
-            self._fleet.order(number, order)
-            self._ordered += self._block_steps * self._share
+            self._fleet.request(number, request)
+            self._requested += self._block_steps * self._share
 
     def _joined(self, blocks: list[Block | None]) -> tuple[Obs, EnvStep]:
         """The step of all worlds, and what was acted on; moves on by it."""

@@ -1,4 +1,4 @@
-"""The collectors as the learner sees them; what carries orders and blocks is behind this."""
+"""The collectors as the learner sees them; what carries requests and blocks is behind this."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from robot_rl.training.cluster.remote_collector import Block, CollectRequest, We
 
 
 class Fleet(Protocol):
-    """K collectors, each with orders that wait for it."""
+    """K collectors, each with requests that wait for it."""
 
     @property
     def count(self) -> int:
@@ -22,7 +22,7 @@ class Fleet(Protocol):
 
     @property
     def lost(self) -> int:
-        """How many were lost and replaced so far."""
+        """Number of those that were lost and replaced so far."""
         ...
 
     def begin(self, seed: int, states: Sequence[Mapping[str, Any] | None]) -> None:
@@ -35,11 +35,11 @@ class Fleet(Protocol):
         ...
 
     def publish(self, weights: Weights) -> None:
-        """Weights that go with every order from now on."""
+        """Weights that go with every request from now on."""
         ...
 
-    def order(self, collector: int, order: CollectRequest) -> None:
-        """Give one an order; it works off its orders one after another."""
+    def request(self, collector: int, request: CollectRequest) -> None:
+        """Give one a request; it works off its requests one after another."""
         ...
 
     def waiting(self, collector: int) -> int:
@@ -47,7 +47,7 @@ class Fleet(Protocol):
         ...
 
     def up(self, collector: int) -> bool:
-        """Whether it works; false while the one in the place of a lost one is coming up.
+        """True if it works; false while the one in the place of a lost one is coming up.
 
         Raises:
             RankError: It is lost again and again before it has a block.
@@ -58,7 +58,7 @@ class Fleet(Protocol):
         """Its oldest block; waits for it.
 
         Returns:
-            None where it was lost just now, and its orders with it.
+            None where it was lost just now, and its requests with it.
 
         Raises:
             RankError: It ended by an error, or is lost again and again.
@@ -75,7 +75,7 @@ class Fleet(Protocol):
         ...
 
     def states(self) -> list[Mapping[str, Any] | None]:
-        """What the worlds of each go on from; of one that is away, what it told last."""
+        """State that the envs of each go on from; of one that is away, its last."""
         ...
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class MirroredRemoteEnv(RemoteEnv):
     """The same of worlds that know left and right."""
 
     def mirror(self) -> EnvMirror:
-        """How observations and actions look with left and right exchanged."""
+        """Observations and actions with left and right exchanged."""
         assert isinstance(self.template, Mirrorable)
         return self.template.mirror()
 

@@ -79,7 +79,7 @@ def check_room(config: ClusterConfig) -> None:
 
 
 def last_line(error: BaseException) -> str:
-    """What an error of Ray ends with: the cause, below the traceback of another process."""
+    """Last line of an error of Ray: the cause, below the traceback of another process."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
@@ -90,7 +90,7 @@ _TRIES = 3
 
 
 class _Station:
-    """What runs in a collector's process."""
+    """Actor in a collector's process."""
 
     def __init__(self, build: Callable[[int], RemoteCollector], number: int) -> None:
         self._collector = build(number)
@@ -105,10 +105,10 @@ class _Station:
         except Exception as error:  # noqa: BLE001 - nobody waits for this answer: the next does
             self._failed = error
 
-    def collect(self, order: CollectRequest, weights: Weights) -> Block:
+    def collect(self, request: CollectRequest, weights: Weights) -> Block:
         if self._failed is not None:
             raise self._failed
-        return self._collector.collect(order, weights)
+        return self._collector.collect(request, weights)
 
     def state(self) -> dict[str, Any]:
         return self._collector.state()
@@ -122,7 +122,7 @@ class _Slot:
     ready: Any
     """Its answer that it is up."""
     born: float
-    """When the one that is there was created [s]."""
+    """Time at which the present one was created [s]."""
     up: bool = False
     """It has answered."""
     late: bool = False
@@ -132,9 +132,9 @@ class _Slot:
     lives: int = 0
     """Collectors that have begun here."""
     pending: deque[Any] = field(default_factory=deque)
-    """Blocks that were ordered."""
+    """Blocks that were requested."""
     state: Mapping[str, Any] | None = None
-    """What it told last about its worlds."""
+    """Last state of its envs."""
     where: tuple[str, int] = ("", 0)
     """Machine and process."""
 
@@ -200,20 +200,20 @@ class RayFleet:
             self._begin(number)
 
     def publish(self, weights: Weights) -> None:
-        """Weights that go with every order from now on."""
+        """Weights that go with every request from now on."""
         self._weights = ray.put(dict(weights))
 
-    def order(self, collector: int, order: CollectRequest) -> None:
-        """Give one an order."""
+    def request(self, collector: int, request: CollectRequest) -> None:
+        """Give one a request."""
         slot = self._slots[collector]
-        slot.pending.append(slot.actor.collect.remote(order, self._weights))
+        slot.pending.append(slot.actor.collect.remote(request, self._weights))
 
     def waiting(self, collector: int) -> int:
         """Orders whose blocks have not been taken."""
         return len(self._slots[collector].pending)
 
     def up(self, collector: int) -> bool:
-        """Whether it works; false while one that takes the place of another is coming up."""
+        """True if it works; false while one that takes the place of another is coming up."""
         slot = self._slots[collector]
         if slot.up:
             return True
@@ -257,7 +257,7 @@ class RayFleet:
             )
 
     def states(self) -> list[Mapping[str, Any] | None]:
-        """What the worlds of each go on from."""
+        """State that the envs of each go on from."""
         asked = [slot.actor.state.remote() if slot.up else None for slot in self._slots]
         for slot, answer in zip(self._slots, asked, strict=True):
             if answer is not None:
@@ -326,7 +326,7 @@ class RayFleet:
 
 
 def _told(number: int, slot: _Slot, error: ray.exceptions.RayTaskError) -> Exception:
-    """What a collector ended by, with its place."""
+    """Error that ended a collector, with its place."""
     cause = error.cause
     name = f"collector {number} (process {slot.where[1]} on {slot.where[0]})"
     if isinstance(cause, NonFiniteError):

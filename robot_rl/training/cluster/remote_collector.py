@@ -25,7 +25,7 @@ class Block:
     """S steps of n worlds, in order of time."""
 
     obs: dict[str, np.ndarray]
-    """What was acted on, groups (S + 1, n, ...): the last is what is acted on next."""
+    """Observations that were acted on, (S + 1, n, ...): the last is acted on next."""
     next_obs: dict[str, np.ndarray]
     """True successors, groups (S, n, ...)."""
     fields: dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Block:
     weights: np.ndarray | None
     """Of the reward terms, (S, K), where there are terms."""
     version: int
-    """Which policy acted."""
+    """Version of the policy that acted."""
 
     @property
     def steps(self) -> int:
@@ -41,7 +41,7 @@ class Block:
         return len(self.fields["reward"])
 
     def step(self, t: int, device: torch.device) -> tuple[Obs, EnvStep]:
-        """What was acted on, and what came of it."""
+        """Observations that were acted on, and the step that followed."""
 
         def there(array: np.ndarray) -> Tensor:
             return torch.tensor(array[t], device=device)  # a copy: what was sent is read-only
@@ -137,7 +137,7 @@ class CollectRequest:
     at_random: bool
     """Draw actions uniformly instead of asking the policy."""
     world_steps: int
-    """How far the run is, all collectors together."""
+    """Steps of the run, all collectors together."""
 
 
 class RemoteCollector:
@@ -180,34 +180,34 @@ class RemoteCollector:
         everywhere = torch.ones(self._env.spec.num_envs, dtype=torch.bool)
         self._learner.begin(everywhere.to(self._env.spec.device))
 
-    def collect(self, order: CollectRequest, weights: Weights) -> Block:
+    def collect(self, request: CollectRequest, weights: Weights) -> Block:
         """Collect a block.
 
         Raises:
             NonFiniteError: The worlds report a value that is not a number.
         """
-        if order.version != self._version:
+        if request.version != self._version:
             self._take(weights)
-            self._version = order.version
+            self._version = request.version
         if self._set_global_step is not None:
-            self._set_global_step(order.world_steps)
+            self._set_global_step(request.world_steps)
         seen, steps = [self._obs], list[EnvStep]()
         with torch.no_grad():
-            for _ in range(order.steps):
-                step = self._env.step(self._act(order))
+            for _ in range(request.steps):
+                step = self._env.step(self._act(request))
                 steps.append(copied(step, self._groups))
                 self._obs = copied_obs(step.obs)
                 self._learner.begin(step.ended)
                 seen.append(self._obs)
         self._env.check()
-        return pack_block(seen, steps, self._groups, order.version)
+        return pack_block(seen, steps, self._groups, request.version)
 
     def state(self) -> dict[str, Any]:
-        """What its worlds go on from."""
+        """State that its envs go on from."""
         return self._env.state_dict()
 
-    def _act(self, order: CollectRequest) -> Tensor:
-        if not order.at_random:
+    def _act(self, request: CollectRequest) -> Tensor:
+        if not request.at_random:
             return self._learner.act(self._obs, explore=True)
         spec = self._env.spec
         shape = (spec.num_envs, spec.action_size)

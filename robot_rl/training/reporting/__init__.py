@@ -1,1 +1,1 @@
-"""What a run tells: metrics and their mirrors, the terminal, curves, statistics over runs."""
+"""Records of a run: metrics and their mirrors, the terminal, curves, statistics over runs."""

@@ -173,7 +173,7 @@ def comparison_table(
 
 
 def _panels(records: Sequence[Record]) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """What was recorded, as curves by legend word, by panel."""
+    """Recorded metrics as curves by legend word, by panel."""
     names = sorted({name for record in records for name in record})
     losses = [name for name in names if name.startswith("train/") and name.endswith("_loss")][:3]
     wanted = {

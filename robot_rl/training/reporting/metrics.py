@@ -186,7 +186,7 @@ _LOGIN_SECONDS = 20  # a forgotten login must not hold up a night's training at 
 
 
 class WandbMode(Enum):
-    """Where wandb writes. In YAML quote "off", which is a boolean there otherwise."""
+    """Mode of wandb. In YAML quote "off", which is a boolean there otherwise."""
 
     off = "off"
     """Not used."""
@@ -198,7 +198,7 @@ class WandbMode(Enum):
 
 @dataclass(kw_only=True)
 class LoggingConfig:
-    """What a run shows and where it is mirrored; metrics.jsonl is always written."""
+    """Console output of a run and mirrors of its metrics; metrics.jsonl is always written."""
 
     interval_seconds: float = 2.0
     """Wall time between two records and console lines [s]."""

@@ -1,4 +1,4 @@
-"""What makes a result arguable: code, packages, machine, command, seed and configuration."""
+"""Provenance of a result: code, packages, machine, command, seed and configuration."""
 
 import hashlib
 import importlib.metadata

@@ -72,7 +72,7 @@ def _episodes(
 
 
 def _goes_on(parts: Parts, spec: DatasetSpec) -> NDArray[np.bool_]:
-    """Whether row t + 1 goes on where row t ended, (T - 1,)."""
+    """True where row t + 1 goes on where row t ended, (T - 1,)."""
     going = (parts["terminated"] + parts["truncated"])[:-1, 0] == 0
     going &= (parts["valid"][:-1, 0] > 0) & (parts["valid"][1:, 0] > 0)
     for name in spec.groups:

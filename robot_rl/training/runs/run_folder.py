@@ -34,7 +34,7 @@ _DATE = re.compile(r"^[\d-]+_[\d-]+_")
 
 
 class RunState(Enum):
-    """How a run stands."""
+    """State of a run."""
 
     RUNNING = "running"
     """A process is writing it."""
@@ -64,12 +64,12 @@ class RunStatus:
     hostname: str = ""
     """Machine it ran on."""
     updated: str = ""
-    """When this was written, ISO 8601 with time zone."""
+    """Time of writing, ISO 8601 with time zone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunName:
-    """What a run is called after; recorded in provenance.json, so that runs can be grouped."""
+    """Parts of a run's name; recorded in provenance.json, so that runs can be grouped."""
 
     task: str
     robot: str
@@ -171,11 +171,11 @@ class RunFolder:
         return found
 
     def provenance(self) -> dict[str, Any]:
-        """What `collect_provenance` recorded, and `run`: task, robot, learner and seed."""
+        """Records of `collect_provenance`, and `run`: task, robot, learner and seed."""
         return _read_json(self.path / "provenance.json")
 
     def status(self) -> RunStatus:
-        """How the run stands; `INTERRUPTED` where it says running and no process writes it."""
+        """State of the run; `INTERRUPTED` where it says running and no process writes it."""
         found = _read_json(self.path / "status.json")
         known = {k: v for k, v in found.items() if k in RunStatus.__dataclass_fields__}
         state = RunState(known.pop("state", "interrupted"))

@@ -35,7 +35,7 @@ class RunSummary:
     best: float
     """Score of the best checkpoint; NaN if none has one."""
     checkpoints: int
-    """How many it could be resumed from."""
+    """Checkpoints that it could be resumed from."""
     age: timedelta
     """Since anything was last written."""
     num_bytes: int
@@ -63,7 +63,7 @@ def summarise(path: Path) -> RunSummary:
 
 
 def group_of(run: RunFolder, key: str) -> str:
-    """What a run belongs to when runs are compared.
+    """Group of a run when runs are compared.
 
     Args:
         run: The run.

@@ -1,1 +1,1 @@
-"""How bytes reach the disk: whole or not at all, hashed, and never pickled."""
+"""Files on the disk: whole or not at all, hashed, and never pickled."""

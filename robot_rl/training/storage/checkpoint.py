@@ -46,12 +46,12 @@ _MANIFEST = "checkpoint.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What `CheckpointStore.load` returns."""
+    """A checkpoint in memory."""
 
     step: int
     """Environment steps taken when it was saved."""
     score: float | None
-    """What the best is chosen by, larger is better; None where none was measured."""
+    """Score that the best is chosen by, larger is better; None where none was measured."""
     state: dict[str, Any]
     """As it was given to `save`; tensors on the CPU."""
     path: Path
@@ -169,7 +169,7 @@ class CheckpointStore:
 
     @property
     def segments(self) -> SegmentStore:
-        """Where states that hold segment entries have them."""
+        """Segments that entries in states name."""
         if self._segments is None:
             raise ValueError(f"the checkpoints in {self.folder} were opened without segments")
         return self._segments

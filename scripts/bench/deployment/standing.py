@@ -9,7 +9,6 @@ from configs.compose import compose, to_plain
 from policies.export import export_bundle
 from robot_rl.cli.parts import make_learner, make_sim_env
 from robot_rl.core.env import Obs
-from sim.task import clocks_of
 
 LOOP_HZ, POLICY_HZ, WIDTH = 500, 50, 256
 _SHARE = 0.02
@@ -46,7 +45,7 @@ def write_standing_bundle(folder: Path) -> Path:
         control_dt=env.spec.control_dt,
         sensed_widths={name: value.shape[-1] for name, value in env.sensed.items()},
         goal_widths={name: goal.shape[-1] for name, goal in env.task.goal.items()},
-        clocks=clocks_of(env.task),
+        clocks=dict(env.task.clocks),
         initial_action=[env.initial_action] * env.spec.action_size,
         provenance={"config": to_plain(config)},
     )  # fmt: skip

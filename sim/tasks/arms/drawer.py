@@ -87,10 +87,6 @@ class DrawerTask(Task):
             metrics={"opening": opening, "reach": reach},
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Running sums."""
-        return {"missing": self._missing.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._missing.load_state_dict(state["missing"])
+        return {"missing": self._missing}

@@ -116,16 +116,10 @@ class LiftTask(Task):
             metrics={"distance": distance, "height": height, "held": held, "mean_distance": mean},
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Goals and running sums."""
         return {
-            "goal": self.goal[GOAL].clone(),
-            "distance": self._distance.state_dict(),
-            "loose": self._loose.state_dict(),
+            "goal": self.goal[GOAL],
+            "distance": self._distance,
+            "loose": self._loose,
         }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.goal[GOAL].copy_(state["goal"])
-        self._distance.load_state_dict(state["distance"])
-        self._loose.load_state_dict(state["loose"])

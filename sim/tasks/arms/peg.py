@@ -118,10 +118,6 @@ class PegTask(Task):
             metrics={"depth": depth, "beside": beside, "inserted": inserted},
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Running sums."""
-        return {"outside": self._outside.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._outside.load_state_dict(state["outside"])
+        return {"outside": self._outside}

@@ -133,11 +133,6 @@ class ReachTask(Task):
             },
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Goals and running sums."""
-        return {"goal": self.goal[GOAL].clone(), "record": self._record.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.goal[GOAL].copy_(state["goal"])
-        self._record.load_state_dict(state["record"])
+        return {"goal": self.goal[GOAL], "record": self._record}

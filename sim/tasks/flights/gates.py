@@ -313,22 +313,14 @@ class GatesTask(Task):
             },
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Courses, and how far the robots are."""
         return {
-            "courses": self._courses.state_dict(),
-            "passed": self._passed.clone(),
-            "before": self._before.clone(),
-            "goal": {name: value.clone() for name, value in self.goal.items()},
+            "courses": self._courses,
+            "passed": self._passed,
+            "before": self._before,
+            "goal": self.goal,
         }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._courses.load_state_dict(state["courses"])
-        self._passed.copy_(state["passed"])
-        self._before.copy_(state["before"])
-        for name, value in state["goal"].items():
-            self.goal[name].copy_(value)
 
     def _look(self) -> dict[str, Tensor]:
         """Goals of the next two gates; behind the last, normals are zero."""

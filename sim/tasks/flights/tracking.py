@@ -214,21 +214,12 @@ class TrackingTask(Task):
             metrics={"distance": distance, "speed": speed, "rms_distance": rms_distance},
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Curves, goals and running sums."""
         return {
-            "curves": self._curves.state_dict(),
-            "record": self._record.state_dict(),
-            "goal": {name: value.clone() for name, value in self.goal.items()},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._curves.load_state_dict(state["curves"])
-        self._record.load_state_dict(state["record"])
-        self.goal = {
-            name: value.to(self.goal[name].device, copy=True)  # a checkpoint's lie on the CPU
-            for name, value in state["goal"].items()
+            "curves": self._curves,
+            "record": self._record,
+            "goal": self.goal,
         }
 
     def _goal_at(self, episode_step: Tensor) -> dict[str, Tensor]:

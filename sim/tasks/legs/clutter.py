@@ -236,28 +236,17 @@ class ClutterTask(Task):
             },
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Goals, clocks, levels and what is counted; the corridors are the engine's."""
         return {
-            "first_phase": self._first_phase.clone(),
-            "phase": self._phase.clone(),
-            "whole_way": self._whole_way.clone(),
-            "touches": self._touches.state_dict(),
-            "record": self._record.state_dict(),
-            "levels": self._corridors.levels.state_dict(),
-            "goal": {name: value.clone() for name, value in self.goal.items()},
+            "first_phase": self._first_phase,
+            "phase": self._phase,
+            "whole_way": self._whole_way,
+            "touches": self._touches,
+            "record": self._record,
+            "levels": self._corridors.levels,
+            "goal": self.goal,
         }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._first_phase.copy_(state["first_phase"])
-        self._phase.copy_(state["phase"])
-        self._whole_way.copy_(state["whole_way"])
-        self._touches.load_state_dict(state["touches"])
-        self._record.load_state_dict(state["record"])
-        self._corridors.levels.load_state_dict(state["levels"])
-        for name, value in state["goal"].items():
-            self.goal[name].copy_(value)
 
     @property
     def _moving(self) -> Tensor:

@@ -353,21 +353,18 @@ class MotionTask(Task):
         close = (-squared / self._widths**2).exp()
         return dict(zip(names, close.unbind(-1), strict=True))
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Frame of every motion, and the distribution of starts."""
         return {
-            "first": self._first.clone(),
-            "frame": self._frame.clone(),
-            "record": self._record.state_dict(),
-            "phases": self._phases.state_dict(),
+            "first": self._first,
+            "frame": self._frame,
+            "record": self._record,
+            "phases": self._phases,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._first.copy_(state["first"])
-        self._frame.copy_(state["frame"])
-        self._record.load_state_dict(state["record"])
-        self._phases.load_state_dict(state["phases"])
+        """Restore `state_dict`, and what follows from it."""
+        super().load_state_dict(state)
         for name, values in self._look().items():
             self.goal[name].copy_(values)
 

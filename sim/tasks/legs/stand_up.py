@@ -151,10 +151,6 @@ class StandUpTask(Task):
         calm = closeness(speed.sqrt(), config.calm)
         return nearly * (0.5 + 0.5 * calm)
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Time that each robot has stood."""
-        return {"stood": self._stood.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self._stood.copy_(state["stood"])
+        return {"stood": self._stood}

@@ -219,26 +219,21 @@ class VelocityTask(Task):
             },
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def parts(self) -> Mapping[str, Any]:
         """Goals, running sums and feet."""
         return {
-            "goal": self.goal[GOAL].clone(),
-            "goals": self._goals.clone(),
-            "first_phase": self._first_phase.clone(),
-            "phase": self._phase.clone(),
-            "record": self._record.state_dict(),
-            "ground": self.ground.state_dict(),
+            "goal": self.goal[GOAL],
+            "goals": self._goals,
+            "first_phase": self._first_phase,
+            "phase": self._phase,
+            "record": self._record,
+            "ground": self.ground,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore `state_dict`."""
-        self.goal[GOAL].copy_(state["goal"])
-        self._goals.copy_(state["goals"])
-        self._first_phase.copy_(state["first_phase"])
-        self._phase.copy_(state["phase"])
+        """Restore `state_dict`, and what follows from it."""
+        super().load_state_dict(state)
         self.goal[CLOCK].copy_(self._gait.clock(self._phase, self._moving))
-        self._record.load_state_dict(state["record"])
-        self.ground.load_state_dict(state["ground"])
 
     @property
     def _moving(self) -> Tensor:

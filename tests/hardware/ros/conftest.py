@@ -9,7 +9,7 @@ from hardware.ros import robot_inputs
 from hardware.ros.compat import inspect_environment
 from hardware.ros.session import RosSession
 
-if inspect_environment().rclpy is None:  # tests/hardware/test_ros_is_here.py says so
+if inspect_environment().rclpy is None:  # tests/hardware/ros/test_session.py says so
     collect_ignore_glob = ["test_*.py"]
 
 

@@ -1,12 +1,14 @@
 """Measurements and commands through real messages: exact both ways, by name, or refused."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hardware.ros.command_messages import CommandMessages, Gains
 from hardware.ros.compat import message
+from hardware.ros.message_parts import clock_offset, put_stamp, to_nanoseconds
 from hardware.ros.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import normalize
@@ -195,3 +197,39 @@ def test_absent_lists_mean_no_speed_and_no_torque_but_never_a_position():
     assert np.isnan(got.q).all()
     assert not got.dq.any()
     assert not got.tau.any()
+
+
+class TwoClocks:
+    """Clocks that are a known time apart; now and then whoever reads one has to wait."""
+
+    def __init__(self, offset: int, waits: list[float]) -> None:
+        self._offset, self._waits, self._time = offset, waits, 100.0
+
+    def ros(self) -> int:
+        self._pass()
+        return round(self._time * 1e9) + self._offset
+
+    def loop(self) -> float:
+        self._pass()
+        return self._time
+
+    def _pass(self) -> None:
+        self._time += 1e-6 + (self._waits.pop(0) if self._waits else 0.0)
+
+
+def test_waiting_between_the_clocks_does_not_move_them_apart():
+    for waits in ([], [0.1], [0.0, 0.1], [0.0, 0.0, 0.1], [0.1, 0.1, 0.1, 0.1]):
+        clocks = TwoClocks(7_000_000_000, waits)
+        assert abs(clock_offset(clocks.ros, clocks.loop) - 7_000_000_000) < 5_000
+
+
+def test_on_a_machine_that_never_lets_go_the_narrowest_try_counts():
+    clocks = TwoClocks(0, [0.0, 0.02, 0.0] * 2 + [0.0, 0.001, 0.0] + [0.0, 0.02, 0.0] * 2)
+    assert abs(clock_offset(clocks.ros, clocks.loop)) < 1_000_000
+
+
+def test_stamps_are_whole_nanoseconds():
+    header = SimpleNamespace(stamp=SimpleNamespace(sec=0, nanosec=0))
+    put_stamp(header, 3_000_000_007)
+    assert (header.stamp.sec, header.stamp.nanosec) == (3, 7)
+    assert to_nanoseconds(header.stamp) == 3_000_000_007

@@ -21,7 +21,6 @@ from policies.export import export_bundle
 from policies.runner import PolicyRunner
 from robot_rl.core.errors import ShapeError
 from robot_rl.core.observation import ObservationInputs, ObservationMap
-from sim.task import clocks_of
 from sim.twin import Twin
 from tests.compositions import composed
 
@@ -105,7 +104,7 @@ def make_bundle(task: str, folder: Path) -> tuple[Twin, PolicyRunner, PolicyRunn
     export_bundle(
         folder, policy=Untrained(size, action_map.size), terms=config.task.actor, robot=twin.spec,
         action_map=action_map, control_dt=control_dt, goal_widths=widths, sensed_widths=sensed,
-        clocks=clocks_of(twin.task),
+        clocks=dict(twin.task.clocks),
         initial_action=[config.robot.initial_action] * action_map.size, provenance={},
     )  # fmt: skip
     first, second = (

@@ -13,11 +13,19 @@ from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
 from policies.networks.history import EncoderKind
 from policies.networks.mlp import Activation
 from policies.networks.trunks import NetworkKind
-from tests.policies.history.test_export_of_encoders import TERMS, make_student
+from tests.policies.networks.test_export_of_encoders import TERMS, make_student
 
 OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
 
 pytestmark = pytest.mark.slow  # each export takes a second or more
+
+
+def matrix(*names):
+    """Of a kind, these alone run without `--full`; `test_operations.py` has all operations."""
+    return [
+        name if name in names else pytest.param(name, marks=pytest.mark.full)
+        for name in type(names[0])
+    ]
 
 
 def check(
@@ -34,7 +42,7 @@ def check(
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("kind", list(NetworkKind))
+@pytest.mark.parametrize("kind", matrix(NetworkKind.simba, NetworkKind.flash))
 def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
     torch.manual_seed(0)
     normalize = kind is not NetworkKind.flash  # which has a batch norm of its own
@@ -42,7 +50,9 @@ def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
     check(GaussianActor(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
 
 
-@pytest.mark.parametrize("kind", [EncoderKind.mlp, EncoderKind.conv])
+@pytest.mark.parametrize(
+    "kind", [EncoderKind.conv, pytest.param(EncoderKind.mlp, marks=pytest.mark.full)]
+)
 def test_encoder_of_a_history_passes(kind, tmp_path, arguments, self_test) -> None:
     values = arguments(policy=make_student(kind), terms=TERMS)
     _, source = write_c99(export_bundle(tmp_path / "bundle", **values), tmp_path / "c")
@@ -56,7 +66,7 @@ def test_flow_passes_from_its_noise_on(tmp_path, arguments, self_test) -> None:
     check(FlowPolicy(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
 
 
-@pytest.mark.parametrize("activation", list(Activation))
+@pytest.mark.parametrize("activation", matrix(Activation.silu))
 def test_activation_passes(activation, tmp_path, arguments, self_test) -> None:
     torch.manual_seed(0)
     config = DeterministicActorConfig(hidden=[9, 6], activation=activation, layer_norm=True)

@@ -40,6 +40,7 @@ def train(*arguments: str) -> int:
         return child
     try:
         import_module("robot_rl.cli.main").main(["train", *arguments])
+        os._exit(0)
     except SystemExit as ended:
         os._exit(int(ended.code or 0))
     finally:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from configs.compose import to_plain
 from configs.twin_builder import build_twin
 from policies.export import export_bundle
-from sim.task import clocks_of
 from tests.compositions import composed
 
 
@@ -34,7 +33,7 @@ def write_standing_policy(folder: Path, **provenance: str) -> Path:
         terms=config.task.actor, robot=twin.spec, action_map=action_map,
         control_dt=twin.control_dt,
         goal_widths={name: value.shape[1] for name, value in twin.goal.items()},
-        clocks=clocks_of(twin.task),
+        clocks=dict(twin.task.clocks),
         sensed_widths={}, initial_action=[0.0] * action_map.size,
         provenance={"config": to_plain(config), **provenance},
     )  # fmt: skip

@@ -15,7 +15,7 @@ from tests.robot_rl.cli.tiny_run import ROOT
 def test_a_logger_is_heard_meanwhile_and_as_before_after_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log_to_stdout = importlib.import_module("robot_rl.cli.signals").log_to_stdout
+    log_to_stdout = importlib.import_module("robot_rl.cli.run_logging").log_to_stdout
     logger = logging.getLogger("worlds.that.take.memory")
     with log_to_stdout(logger.name):
         logger.info("4096 worlds: 428 MB")

@@ -11,7 +11,6 @@ from configs.compose import compose
 from configs.twin_builder import build_twin
 from robot_rl.core.episodic import ChunkQueue, ClockSpec, GoalClock
 from robot_rl.core.errors import ConfigError, ShapeError
-from sim.task import clocks_of
 
 
 def chunk(kind: str, *rows: list[float]) -> Any:
@@ -94,7 +93,7 @@ def test_it_runs_as_the_task_of_training():
     twin = build_twin(compose(["task=velocity", "robot=go2"]).config, seed=0)
     twin.connect()
     task = twin.task
-    (name, spec), *others = clocks_of(task).items()
+    (name, spec), *others = task.clocks.items()
     assert (name, others) == ("clock", [])
     task.load_state_dict(  # an episode that begins with its cycle, and is asked to walk
         task.state_dict()

@@ -35,7 +35,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_episodes(tmp_path, kills):
             assert (done.folder, done.episodes, done.lost) == (folder, held, [])
             assert strays(folder, read_manifest(folder)) == []
             assert repair(folder).mended == []
-    assert held > kills
+    assert held >= kills  # each child added one at least
     assert torn > 0  # the last one at least was killed between the files and the manifest
 
 

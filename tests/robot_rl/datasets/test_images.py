@@ -183,8 +183,8 @@ def test_other_formats_take_the_episodes_without_their_images(command_convert, f
 
 
 @pytest.fixture
-def command_convert(monkeypatch, capsys):
-    """`data.py convert`."""
+def command_convert(capsys):
+    """`robot-rl data convert`."""
 
     def run(*paths: Path) -> str:
         main(["data", "convert", *map(str, paths)])

@@ -52,16 +52,15 @@ SIMBA, BRO, FLASH = (
      "critic": {"kind": kind, "width": 32, "blocks": 1}}
     for kind in (NetworkKind.simba, NetworkKind.bro, NetworkKind.flash)
 )  # fmt: skip
-# The default 101 values are 0.1 apart. With 21, half a unit apart, all returns near the goal fell
-# between two of them, and the critics could not tell the goal from a place 0.25 beside it.
-VALUES = ValueConfig(atoms=101, low=-5.0, high=5.0)
+# With 21 values, half a unit apart, all returns near the goal lie between two of them, and over one
+# step a difference there reaches the critics slowly: after 1,800 updates the mass rested as far as
+# 0.3 beside the goal, where the seed and the rounding had it.
+FLASH |= {"values": ValueConfig(atoms=101, low=-5.0, high=5.0), "n_step": 3}
 LEARNERS: dict[str, Callable[[EnvSpec, int], Learner]] = {
     "sac": lambda spec, seed: small_sac(spec, seed, **SAME, **ENTROPY),
     "td3": lambda spec, seed: small_td3(spec, seed, **SAME),
     "dsac_t": lambda spec, seed: small_dsac_t(spec, seed, **SAME, **ENTROPY),
-    "flash_sac": lambda spec, seed: small_flash_sac(
-        spec, 1 + seed, **{**SAME, **FLASH}, values=VALUES
-    ),
+    "flash_sac": lambda spec, seed: small_flash_sac(spec, 1 + seed, **{**SAME, **FLASH}),
 }
 VARIANTS: dict[str, Callable[[EnvSpec, int], Learner]] = {
     "sac over three steps": lambda spec, seed: small_sac(spec, seed, **SAME, **ENTROPY, n_step=3),
@@ -94,26 +93,21 @@ def learned(folder: Path, env: BatchEnv, evaluation_env: BatchEnv, learner: Lear
     return evaluate(evaluation_env, learner.policy(), seed=5)
 
 
-def assert_learns(train: Callable[[int], tuple[float, float]]) -> None:
+def assert_learns(train: Callable[[int], Evaluation]) -> None:
     """Ask one seed, and both of two others where it fails.
 
     Another instruction set rounds otherwise, which over thousands of updates is another seed: a
     proof by one seed fails somewhere though the learner is right.
 
     Args:
-        train: Takes a seed; gives the success rate and the mean return.
+        train: Takes a seed; returns what the policy reaches.
     """
-    found: list[tuple[float, float]] = []
-    for seed in range(3):
-        found.append(train(seed))
-        success, mean_return = found[-1]
-        # A good controller costs about 5 per episode and reaches 100 %.
-        if success >= 0.95 and mean_return > -10:
-            if len(found) in (1, 3):
-                return
-        elif len(found) > 1:
-            break
-    pytest.fail(f"success rates and returns by seed: {found}")
+    assert rests(train(0)) or (rests(train(1)) and rests(train(2)))
+
+
+def rests(result: Evaluation) -> bool:
+    """A good controller costs about 5 per episode and reaches 100 %."""
+    return result.success_rate >= 0.95 and float(result.returns.mean()) > -10
 
 
 @pytest.mark.slow
@@ -125,15 +119,16 @@ def assert_learns(train: Callable[[int], tuple[float, float]]) -> None:
 def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
     tmp_path: Path, make: Callable[[EnvSpec, int], Learner]
 ) -> None:
-    def train(seed: int) -> tuple[float, float]:
+    def train(seed: int) -> Evaluation:
         env, evaluation_env = worlds(16, seed=seed), worlds(100, seed=1)
         learner = make(env.spec, seed)
-        assert evaluate(evaluation_env, learner.policy(), seed=5).success_rate < 0.3
-        after = learned(
+        before = evaluate(evaluation_env, learner.policy(), seed=5)
+        assert before.success_rate < 0.3 or seed > 0
+        assert not rests(before)
+        return learned(
             tmp_path / str(seed), env, evaluation_env, learner,
             total_steps=16_000, random_steps=1600,
         )  # fmt: skip
-        return after.success_rate, float(after.returns.mean())
 
     assert_learns(train)
 
@@ -159,7 +154,7 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> N
     swings = evaluate(worlds(100, seed=1), WeakSpring().next, seed=5)
     assert swings.success_rate < 0.5
 
-    def train(seed: int) -> tuple[float, float]:
+    def train(seed: int) -> Evaluation:
         env, evaluation_env = (
             BaseActionEnv(worlds(count, seed=first), WeakSpring())
             for count, first in ((16, seed), (100, 1))
@@ -173,10 +168,9 @@ def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> N
         learner = Residual(config, env.spec, seed=seed)
         before = evaluate(evaluation_env, learner.policy(), seed=5)
         assert torch.equal(before.returns, swings.returns)  # it begins as its base
-        after = learned(
+        return learned(
             tmp_path / str(seed), env, evaluation_env, learner, total_steps=8_000,
             start=StartConfig(acts=True), warm_up_steps=800,
         )  # fmt: skip
-        return after.success_rate, float(after.returns.mean())
 
     assert_learns(train)

@@ -23,7 +23,7 @@ from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.schedule import hints
 from tests.equality import assert_same
 from tests.fakes import copied, small_sac
-from tests.robot_rl.learners.offline.small import small_cql, small_iql
+from tests.robot_rl.learners.small_offline import small_cql, small_iql
 from tests.robot_rl.training.loop import Loop
 from tests.robot_rl.training.test_prior_episodes import demonstrations
 from tests.robot_rl.training.test_sampling_resumes import ends_as_if_uninterrupted

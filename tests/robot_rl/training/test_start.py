@@ -15,7 +15,7 @@ from robot_rl.training.start import load_start, with_own_streams
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
-from tests.robot_rl.learners.offline.small import small_cql
+from tests.robot_rl.learners.small_offline import small_cql
 from tests.robot_rl.learners.test_distill import SPEC
 from tests.robot_rl.learners.test_distill import make as make_distilled
 from tests.robot_rl.training.loop import Loop

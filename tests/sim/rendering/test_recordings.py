@@ -246,8 +246,7 @@ def test_arms_and_quadrotors_do_not_walk() -> None:
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.parametrize("moving_goal", [False, True])
-@pytest.mark.parametrize("flights", [1, 4])
+@pytest.mark.parametrize(("flights", "moving_goal"), [(1, True), (4, False)])
 def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
     path = tmp_path / "plots" / "flight.png"
     recording = spiral(flights, moving_goal=moving_goal)

@@ -40,7 +40,7 @@ def passes(config: CorridorConfig, obstacles: torch.Tensor) -> torch.Tensor:
     return free.all(2)
 
 
-@pytest.mark.parametrize("robot", ["go2", "g1"])
+@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_every_corridor_of_every_level_has_a_passage_of_the_stated_size(robot: str) -> None:
     config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter
     assert config is not None
@@ -174,7 +174,9 @@ def followed(config: CorridorConfig, layout: Layout, way: torch.Tensor, height: 
     return (point[:, 0] - layout.way[:, -1])[:, :2].norm(dim=-1), clearance
 
 
-@pytest.mark.parametrize(("robot", "height"), [("go2", 0.2), ("g1", 0.9)])
+@pytest.mark.parametrize(
+    ("robot", "height"), [("go2", 0.2), pytest.param("g1", 0.9, marks=pytest.mark.full)]
+)
 def test_a_point_that_follows_the_field_arrives_and_touches_nothing(robot, height) -> None:
     """At the height of the hips: under the bars and over the hurdles of the last level."""
     config = composed(["task=clutter", f"robot={robot}"]).config.task.scene.clutter

@@ -14,12 +14,14 @@ from robot_rl.training.cluster.remote_collector import (
 
 
 class LocalFleet:
-    """Works off an order when its block is taken; loses a collector when it is told to."""
+    """Works off a request when its block is taken; loses a collector when it is told to."""
 
     def __init__(self, build: Callable[[int], RemoteCollector], count: int) -> None:
         self._build = build
         self._collectors = [build(number) for number in range(count)]
-        self._orders: list[deque[tuple[CollectRequest, Weights]]] = [deque() for _ in range(count)]
+        self._requests: list[deque[tuple[CollectRequest, Weights]]] = [
+            deque() for _ in range(count)
+        ]
         self._states: list[Mapping[str, Any] | None] = [None] * count
         self._away = [0] * count
         self._seed = 0
@@ -34,7 +36,7 @@ class LocalFleet:
     def lose(self, collector: int, looks: int) -> None:
         """The next `looks` for a collector find none: it died, and another one comes up."""
         self._away[collector] = looks
-        self._orders[collector].clear()
+        self._requests[collector].clear()
         self.lost += 1
         self._collectors[collector] = self._build(collector)
         purpose = f"again {self.lost}"
@@ -48,20 +50,20 @@ class LocalFleet:
     def publish(self, weights: Weights) -> None:
         self._weights = weights
 
-    def order(self, collector: int, order: CollectRequest) -> None:
-        self._orders[collector].append((order, self._weights))
-        self.given.append((collector, order))
-        self.most_waiting = max(self.most_waiting, len(self._orders[collector]))
+    def request(self, collector: int, request: CollectRequest) -> None:
+        self._requests[collector].append((request, self._weights))
+        self.given.append((collector, request))
+        self.most_waiting = max(self.most_waiting, len(self._requests[collector]))
 
     def waiting(self, collector: int) -> int:
-        return len(self._orders[collector])
+        return len(self._requests[collector])
 
     def up(self, collector: int) -> bool:
         self._away[collector] -= 1
         return self._away[collector] < 0
 
     def take(self, collector: int) -> Block | None:
-        block = self._collectors[collector].collect(*self._orders[collector].popleft())
+        block = self._collectors[collector].collect(*self._requests[collector].popleft())
         self.taken.append((collector, block))
         return block
 

@@ -9,7 +9,7 @@ import torch
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.assembly import assemble_trainer
-from robot_rl.training.cluster.async_collector import ORDERS, AsyncCollector
+from robot_rl.training.cluster.async_collector import MAX_REQUESTS, AsyncCollector
 from robot_rl.training.cluster.fleet import remote_env
 from robot_rl.training.cluster.remote_collector import CollectRequest, RemoteCollector, weights_of
 from robot_rl.training.config import ClusterConfig, TrainerConfig
@@ -78,8 +78,8 @@ def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
     for steps in range(1, 20):
         collector.collect()
         ahead = len(fleet.given) * STEPS * SHARE - collector.world_steps
-        assert ahead <= COLLECTORS * (ORDERS * STEPS * SHARE + STEPS * SHARE), steps
-    assert fleet.most_waiting == ORDERS
+        assert ahead <= COLLECTORS * (MAX_REQUESTS * STEPS * SHARE + STEPS * SHARE), steps
+    assert fleet.most_waiting == MAX_REQUESTS
 
 
 def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
@@ -87,7 +87,7 @@ def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
     collector.start()
     for _ in range(4 * STEPS):
         collector.collect()
-    at_random = [order.at_random for _, order in fleet.given]
+    at_random = [request.at_random for _, request in fleet.given]
     assert at_random == [True] * 4 + [False] * (len(at_random) - 4)
     assert len(at_random) > 6
 
@@ -126,13 +126,13 @@ def test_newer_weights_act_and_are_named(fleet, learner):
     versions = replay._stamps[:12, 1].tolist()
     assert versions == sorted(versions)
     assert 0 < versions[-1] <= 11
-    assert versions[-1] >= 11 - (ORDERS + 1) * STEPS
+    assert versions[-1] >= 11 - (MAX_REQUESTS + 1) * STEPS
     newest = fleet._collectors[0]
     used = fleet.taken[-1][1].version
     acting = next(newest._learner.policy().parameters())
     assert torch.allclose(acting, torch.full_like(acting, 0.01 * used))
     lag = collector.statistics()["rollout/updates_behind"]
-    assert 0 < lag <= (ORDERS + 1) * STEPS
+    assert 0 < lag <= (MAX_REQUESTS + 1) * STEPS
 
 
 def test_weights_that_are_sent_do_not_change_with_the_learner(learner):
@@ -173,12 +173,12 @@ def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
 def test_a_collector_that_begins_anew_explores_in_another_way(learner):
     """What took the place of a lost one drew the same noise again, from its beginning."""
     worlds, acted = remote_collector(0), []
-    order = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
+    request = CollectRequest(steps=STEPS, version=0, at_random=False, world_steps=0)
     for seed in (5, 6, 5):
         worlds.begin(5, None)
         worlds.begin(seed, None)
         worlds._obs = {n: torch.zeros(SHARE, *WORLD.groups[n].shape) for n in worlds._groups}
-        acted.append(torch.tensor(worlds.collect(order, weights_of(learner)).fields["action"][0]))
+        acted.append(torch.tensor(worlds.collect(request, weights_of(learner)).fields["action"][0]))
     assert torch.equal(acted[0], acted[2])
     assert not torch.isclose(acted[0], acted[1]).any()
 

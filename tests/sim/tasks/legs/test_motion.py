@@ -195,7 +195,7 @@ def test_following_all_bodies_on_the_spot_is_no_success(env):
     assert not verdict.success.any()
 
 
-@pytest.mark.parametrize("robot", ["go2", "g1"])
+@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_doing_nothing_is_no_success(robot):
     env = worlds("motion", 4, f"robot={robot}", "task.episode_length=2.0")
     outcome = evaluate(env, lambda obs: torch.zeros(4, env.spec.action_size), seed=2)
@@ -235,7 +235,7 @@ def test_starts_are_drawn_where_robots_failed_in_training_only():
     assert float(counts.sum()) == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize("robot", ["go2", "g1"])
+@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
     """Both robots know their bodies, and nothing of a motion is missing to actor or critic."""
     env = worlds("motion", 2, f"robot={robot}", "task.episode_length=0.2")
@@ -248,7 +248,7 @@ def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
     assert bool((step.reward_terms[:, :6] > 0.1).all())
 
 
-@pytest.mark.parametrize("robot", ["go2", "g1"])
+@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
 def test_what_is_seen_of_a_motion_has_a_mirror(robot):
     """Data for symmetric training: joints that are asked for go to the other side too."""
     env = worlds("motion", 1, f"robot={robot}")

@@ -6,19 +6,22 @@ from typing import Any
 import pytest
 import torch
 
+from policies.networks.history import EncoderConfig, EncoderKind
+from robot_rl.core.env import GroupSpec, TermSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
+from robot_rl.learners.estimation import EstimationConfig
 from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, EntropyAt
 from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import ValueConfig
 from tests.equality import assert_same
-from tests.fakes import copied, small_sac
-from tests.robot_rl.learners.offline.reference import gap, largest_backup, named
-from tests.robot_rl.learners.offline.small import small_cql, stored, warmed
+from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
+from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
 from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
 from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
@@ -327,3 +330,26 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told:
 
 def test_the_default_config_of_conservatism_adds_nothing() -> None:
     assert CQLPenaltyConfig().weight == 0
+
+
+PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
+"""Estimates the next observation."""
+
+
+def test_calibrated_values_get_their_returns_and_normalisers_see_the_data() -> None:
+    terms = (TermSpec(name="gyro", width=1, history=4),)
+    world = LinearWorld(groups={"actor": GroupSpec(shape=(4,))})
+    spec = ToyEnv(world, 2).spec
+    spec = replace(spec, groups={"actor": replace(spec.groups["actor"], terms=terms)})
+    learner = small_cql(
+        spec, conservatism={"calibrated": True}, actor={"encoder": PAST},
+        estimation=EstimationConfig(next_obs=True),
+    )  # fmt: skip
+    assert learner.learns_offline
+    assert learner.monte_carlo_returns is not None
+    learner.begin_phase(Phase.offline)
+    batch = random_batch(spec, ROWS)
+    learner.observe_stored(batch.obs)
+    found = learner.inspect(batch)
+    assert all(torch.isfinite(value) for value in found.values())
+    assert "q_data" in found

@@ -13,8 +13,8 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied
-from tests.robot_rl.learners.offline.small import chunked, small_qc, warmed
 from tests.robot_rl.learners.reference_sac import forward, member_outputs, normalized
+from tests.robot_rl.learners.small_offline import chunked, small_qc, warmed
 from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from robot_rl.learners.cuda_graphs import CUDAGraphRecorder, CUDAGraphs, Replay,
 from robot_rl.learners.sac import SAC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
-from tests.robot_rl.learners.offline.small import small_cql
+from tests.robot_rl.learners.small_offline import small_cql
 from tests.robot_rl.learners.tape import TapeRecorder
 
 

@@ -1,0 +1,131 @@
+"""Values that are known in closed form: a time limit is no end, whatever the learner."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from policies.networks.trunks import NetworkKind
+from robot_rl.buffers.replay import ReplayBuffer
+from robot_rl.core.env import EnvSpec
+from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.temperature import TemperatureLoss
+from robot_rl.learners.values import TargetRule, ValueConfig
+from tests.fakes import Chain, ToyEnv, small_sac
+from tests.robot_rl.learners.reference_td3 import small_td3
+from tests.small_flash_sac import small_flash_sac
+
+GAMMA = 0.8
+PLAIN = {"normalize": False}
+FULL = pytest.mark.full
+
+
+def learned_values(
+    make: Callable[[EnvSpec, int], Any], n_step: int, updates: int, *,
+    truncation_is_termination: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """Q of every state of the chain, (L,), learned from episodes that are cut off at random."""
+    env = ToyEnv(Chain(), 32, limit=1000, truncation_rate=0.3)
+    replay = ReplayBuffer(env.spec, ("actor",), capacity=3200, gamma=GAMMA, n_step=n_step)
+    obs, generator = env.reset(seed=0), torch.Generator().manual_seed(0)
+    for _ in range(60):
+        # Of no effect, but critics must have seen the actions that they are asked about later.
+        step = env.step(2 * torch.rand(32, 1, generator=generator) - 1)
+        if truncation_is_termination:
+            step = replace(
+                step, terminated=step.truncated, truncated=torch.zeros_like(step.truncated)
+            )
+        replay.add(obs, step)
+        obs = step.obs
+    learner = make(env.spec, n_step)
+    for _ in range(updates):
+        learner.update(replay.sample(64))
+    with torch.no_grad():
+        output = learner.critic({"actor": torch.eye(4)}, torch.zeros(4, 1))
+        return learner.values.expectation(output).mean(0)
+
+
+def error(values: torch.Tensor) -> float:
+    return float((values - Chain().values(GAMMA)).abs().max())
+
+
+def sac(critic: dict[str, Any] | None = None, **settings: Any) -> Callable[[EnvSpec, int], Any]:
+    return lambda spec, n_step: small_sac(
+        spec, batch_size=64, gamma=GAMMA, n_step=n_step, tau=0.1, critic_lr=3e-3,
+        entropy_in_target=False, actor_interval=10, actor=PLAIN,
+        critic={**PLAIN, **(critic or {})}, **settings,
+    )  # fmt: skip
+
+
+def td3(**settings: Any) -> Callable[[EnvSpec, int], Any]:
+    return lambda spec, n_step: small_td3(
+        spec, batch_size=64, gamma=GAMMA, n_step=n_step, tau=0.1, critic_lr=3e-3,
+        delay_targets=False, actor=PLAIN, critic=PLAIN, **settings,
+    )  # fmt: skip
+
+
+def flash_sac(kind: NetworkKind) -> Callable[[EnvSpec, int], Any]:
+    return lambda spec, n_step: small_flash_sac(
+        spec, batch_size=64, gamma=GAMMA, n_step=n_step, tau=0.05, critic_lr=3e-3,
+        actor_interval=10, temperature_loss=TemperatureLoss.fixed, init_temperature=1e-6,
+        values=ValueConfig(atoms=31, low=0.0, high=6.0), reward_scale=RewardScaling.none,
+        actor={"kind": kind}, critic={"kind": kind},
+    )  # fmt: skip
+
+
+FEW_ATOMS = ValueConfig(atoms=31, low=0.0, high=6.0)
+MANY_ATOMS = ValueConfig(atoms=51, low=-2.0, high=8.0)
+OWN = {"values": ValueConfig(atoms=21, low=0.0, high=6.0), "target_rule": TargetRule.own}
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_truncated_step_still_bootstraps(n_step: int) -> None:
+    # Of values between 4 and 5: what 1,000 updates leave; mistaken limits miss by more than 1.
+    assert error(learned_values(sac(), n_step, 1000)) < 0.05
+
+
+def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends() -> None:
+    assert error(learned_values(sac(), 1, 1000, truncation_is_termination=True)) > 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(sac({"members": 5}, target_members=2), id="redq"),
+        pytest.param(
+            sac({"members": 5}, target_members=2, target_replacement=True),
+            id="with replacement", marks=FULL,
+        ),
+        pytest.param(sac(target_rule=TargetRule.own), id="own", marks=FULL),
+        pytest.param(sac(target_rule=TargetRule.own, values=FEW_ATOMS), id="own categories"),
+        pytest.param(sac(values=FEW_ATOMS), id="smaller categories", marks=FULL),
+    ],
+)  # fmt: skip
+def test_every_kind_of_target_finds_the_values(make: Callable[[EnvSpec, int], Any]) -> None:
+    assert error(learned_values(make, 1, 1000)) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "n_step", "updates"),
+    [
+        pytest.param(td3(values=MANY_ATOMS), 3, 2000, id="td3 categories"),
+        pytest.param(td3(), 1, 2000, id="td3", marks=FULL),
+        pytest.param(td3(), 3, 2000, id="td3 n-step", marks=FULL),
+        pytest.param(td3(values=MANY_ATOMS), 1, 2000, id="td3 categories 1-step", marks=FULL),
+        pytest.param(td3(**OWN), 1, 2000, id="td3 own", marks=FULL),
+        pytest.param(td3(**OWN), 3, 2000, id="td3 own n-step", marks=FULL),
+        pytest.param(flash_sac(NetworkKind.flash), 3, 900, id="flash_sac"),
+        pytest.param(flash_sac(NetworkKind.flash), 1, 900, id="flash_sac 1-step", marks=FULL),
+        pytest.param(flash_sac(NetworkKind.simba), 1, 900, id="flash_sac simba", marks=FULL),
+        pytest.param(flash_sac(NetworkKind.bro), 3, 900, id="flash_sac bro", marks=FULL),
+    ],
+)
+def test_other_learners_bootstrap_too(
+    make: Callable[[EnvSpec, int], Any], n_step: int, updates: int
+) -> None:
+    # Of values between 4 and 5: what so many updates leave; mistaken limits miss by more than 1.
+    assert error(learned_values(make, n_step, updates)) < 0.25

@@ -9,12 +9,7 @@ import pytest
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.stopping import (
-    FlightStopping,
-    JointStopping,
-    StopConfig,
-    make_stopping,
-)
+from hardware.control.stopping import FlightStopping, JointStopping, StopConfig, make_stopping
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.quaternion import from_rotation_vector, tilt

@@ -13,12 +13,7 @@ from hardware.ros.state_messages import state_topics
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.quaternion import normalize
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_command import (
-    BodyRateCommand,
-    CommandKind,
-    JointCommand,
-    RotorCommand,
-)
+from robot_rl.core.robot_command import BodyRateCommand, CommandKind, JointCommand, RotorCommand
 from tests.compositions import composed
 
 ROBOTS = {

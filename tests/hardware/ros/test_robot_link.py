@@ -221,8 +221,7 @@ def test_names_decide_and_more_joints_are_no_harm(join):
         packed.name = [*np.array(packed.name)[order], "elbow"]
 
     joined.until(
-        lambda: joined.link.heard,
-        lambda: joined.publish(fields, joined.vendor.now(), shuffled),
+        lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now(), shuffled)
     )
     np.testing.assert_array_equal(joined.driver.read().joint_position, fields["joint_position"])
 

@@ -7,8 +7,8 @@ from hardware.control.limits import Limiter
 from hardware.controllers.controller import Controller, kind_of
 from hardware.controllers.handover import Handover
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 
 @dataclass(kw_only=True)

@@ -33,9 +33,9 @@ from hardware.control.safety import (
 )
 from hardware.control.stopping import Stopping
 from robot_rl.core.errors import ConfigError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import RobotDriver
-from robot_rl.core.robot_state import RobotState
 
 
 class OperatorRequests:

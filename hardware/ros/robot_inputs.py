@@ -9,8 +9,8 @@ import numpy as np
 from hardware.ros.message_parts import Fields, to_nanoseconds
 from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.core.errors import ShapeError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 
 GOAL_TYPE = ("std_msgs", "Float64MultiArray")
 SENSED_TYPE = ("sensor_msgs", "JointState")

@@ -20,7 +20,7 @@ from robot_rl.cli.parts import load_policy, make_sim_env, seen_groups
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv

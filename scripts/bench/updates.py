@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.mlp import OneDnnMatmul
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.learner import Learner
-from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
 from robot_rl.learners.optimization import BF16_UNITS, Precision

@@ -287,11 +287,11 @@ class FaultFlags:
         """
         if not bool(self._envs.any()):
             return
-        envs = self._envs.nonzero()[:, 0].tolist()
+        envs = _places(self._envs)
         bad = [
             f"{name} term '{names[name][i]}'"
             for name, flags in self._columns.items()
-            for i in flags.nonzero()[:, 0].tolist()
+            for i in _places(flags)
         ]
         self._envs.zero_()
         for flags in self._columns.values():
@@ -302,3 +302,9 @@ class FaultFlags:
             f"{len(envs)} env(s) ({shown}); expected finite numbers: look at the term's "
             "formula for this robot's states"
         )
+
+
+def _places(flags: Tensor) -> list[int]:
+    """Places where flags are set, (K,) bool; waits for the device."""
+    found: Any = flags.nonzero()[:, 0]  # torch does not annotate the items of a list
+    return found.tolist()

@@ -44,7 +44,7 @@ class LearningBench:
             gamma=self.learner.gamma, n_step=self.learner.n_step, seed=0,
         )  # fmt: skip
         self.collector = Collector(self.env, self.learner, self.replay, random_steps=0, seed=0)
-        self.collector.start(0)
+        self.collector.start()
         while self.collector.world_steps < self.config.training.replay_capacity:
             self.collector.collect()
 

@@ -46,8 +46,8 @@ def test_stages_are_done_one_by_one_and_remembered(command, here):
         assert list(record["stages"]) == done
     assert [row["name"] for row in record["stages"]["speed"]["rows"]] == ["hover", "go2", "g1"]
     assert [(row["name"], row["note"]) for row in record["stages"]["updates"]["rows"]] == [
-        ("batch 16, captured", "graphs played: 0"),  # on a CPU there is none
-        ("batch 16, kernel by kernel", "graphs played: 0"),
+        ("batch 16, captured", "graphs replayed: 0"),  # on a CPU there is none
+        ("batch 16, kernel by kernel", "graphs replayed: 0"),
     ]
     assert record["stages"]["train hover"]["world_steps"] == 64
     assert record["stages"]["check hover"]["episodes"] == 4

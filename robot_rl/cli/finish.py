@@ -61,7 +61,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         **_attempt("bundle", export),
         "evaluate": f"robot-rl evaluate run={where}",
         "export": f"robot-rl export run={where}",
-        "train on": f"{train_command(run)} resume={where} training.total_steps="
+        "continue": f"{train_command(run)} resume={where} training.total_steps="
         f"{2 * config.training.total_steps or 50_000}",
     }
 

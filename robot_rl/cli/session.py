@@ -220,7 +220,7 @@ class _Session:
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
             command = f"{train_command(self._run)} resume={shlex.quote(str(self._run.path))}"
-            self._console.message(f"{what}; go on with: {command}")
+            self._console.message(f"{what}; resume with: {command}")
 
 
 def _reason(error: BaseException) -> str:

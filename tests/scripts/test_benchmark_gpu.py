@@ -80,7 +80,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
     assert bench(1000).next(said.append)
     assert [job.label for job in begun] == ["hover", "hover"]
     assert begun[0].identity == begun[1].identity, "so that train_all goes on with it"
-    with pytest.raises(ConfigError, match="go on with the same"):
+    with pytest.raises(ConfigError, match="resume with the same"):
         bench(2000).next(said.append)
 
 

@@ -88,7 +88,7 @@ class GpuBench:
         if record["setting"] != self._setting():
             raise ConfigError(
                 f"{self.folder} has figures of {record['setting']}, asked for {self._setting()}; "
-                "go on with the same, or name another folder (--runs)"
+                "resume with the same, or name another folder (--runs)"
             )
         found = record.setdefault("stages", {})
         stages: dict[str, Callable[[], dict[str, Any] | None]] = {

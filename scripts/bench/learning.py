@@ -10,7 +10,7 @@ import torch
 from configs.compose import compose
 from configs.schema import RunConfig
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.cli.parts import make_learner, make_sim_env
+from robot_rl.cli.components import make_learner, make_sim_env
 from robot_rl.core.learner import Learner
 from robot_rl.training.collector import Collector
 from scripts.bench.timing import Section, interleave

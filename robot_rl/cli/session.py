@@ -12,9 +12,9 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.base_policy import keep_base, without_base
 from robot_rl.cli.build import Run, build_run
+from robot_rl.cli.components import run_name, train_command
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
-from robot_rl.cli.components import run_name, train_command
 from robot_rl.cli.run_logging import log_to_stdout, show_and_keep_logs
 from robot_rl.cli.run_lookup import asked_hash
 from robot_rl.cli.signals import stop_on_signals

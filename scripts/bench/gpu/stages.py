@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from configs.compose import compose
-from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.cli.components import make_sim_env
+from robot_rl.cli.evaluation import EvaluateOptions, run_trial
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions

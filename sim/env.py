@@ -217,7 +217,8 @@ class SimEnv:
         if given_up:
             self._given_up.zero_()
             _logger.warning(
-                "%d envs diverged (not finite, or too fast): reset, transitions discarded", given_up
+                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded",
+                given_up,
             )
         columns = self._observer.columns
         columns["reward"] = list(self._reward.names)

@@ -168,7 +168,8 @@ class RobotInputs:
         """Topics whose newest measurement is too old at a time [ns], with its age [s]."""
         oldest = {source.topic.name: source.oldest_allowed for source in self._sources}
         oldest |= {f"sensed/{name}": self._oldest_sensed for name in self.sensed}
-        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in self._stamps.items()}
+        known = {topic: self._stamps[topic] for topic in oldest if topic in self._stamps}
+        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in known.items()}
         return {topic: age for topic, age in ages.items() if age > oldest[topic]}
 
     def robot_state(self, now: int) -> RobotState:

@@ -18,7 +18,7 @@ from configs.compose import changed_keys, from_plain, to_plain
 from configs.schema import RunConfig, make_env
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.parts import TrainedPolicy, load_policy, run_path
+from robot_rl.cli.components import TrainedPolicy, load_policy, run_path
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError

@@ -76,7 +76,7 @@ def run(words: Sequence[str]) -> None:
 def _write_bundle(options: ExportOptions) -> Path:
     from configs.compose import from_plain
     from robot_rl.cli.bundling import export_run
-    from robot_rl.cli.parts import run_path
+    from robot_rl.cli.components import run_path
     from robot_rl.training.runs.run_folder import RunFolder
 
     run = RunFolder.open(run_path(options.run))

@@ -303,7 +303,7 @@ class Trainer:
         except KeyError as error:
             raise CheckpointError(
                 f"the learner's state in the checkpoint has no entry {error}, which this program "
-                "needs; go on with the version of robot_rl that wrote it (provenance.json names it)"
+                "needs; resume with the version of robot_rl that wrote it (see provenance.json)"
             ) from error
         self.env.load_state_dict(state["env"])
         self.collector.load_state_dict(state["collector"])

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from configs.compose import compose
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from scripts.bench.timing import Section, interleave
 from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert

@@ -153,7 +153,7 @@ def _prove(
                 )  # fmt: skip
         found = train_all(jobs, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
-        _say(f"stopped; go on with: {command}")
+        _say(f"stopped; resume with: {command}")
         raise
     # Nothing is written before everything is measured: a new page would be an uncommitted change.
     records = [

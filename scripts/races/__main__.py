@@ -129,7 +129,7 @@ def _run(
     try:
         found = train_all(missing, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
-        _say(f"stopped; go on with: {command}")
+        _say(f"stopped; resume with: {command}")
         raise
     record = measure_race(
         race, jobs, found, command=command, overrides=changes, workers=options.jobs,

@@ -42,7 +42,7 @@ class Subject:
     """Whether no change may be read as something else."""
 
     def read(self) -> list[Episode]:
-        """All of it, as training does, or `data.py convert`."""
+        """All of it, as training does, or `robot-rl data convert`."""
         if self.manifest:
             return list(EpisodeDataset(self.path))
         return list(read_any(self.path, self.choices)[1])

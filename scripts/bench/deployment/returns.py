@@ -15,9 +15,9 @@ from configs.schema import RunConfig
 from configs.twin_builder import exactly_measured
 from policies.bundle import SEALED_FILES, seal
 from robot_rl.cli.bundling import BundlePolicy
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
-from robot_rl.cli.parts import make_sim_env
 from robot_rl.training.reporting.statistics import bootstrap_interval
 from scripts.bench.deployment.episodes import Episode, deployed_episodes
 from scripts.bench.deployment.figures import Figure

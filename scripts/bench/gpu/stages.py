@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from configs.compose import compose
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
-from robot_rl.cli.parts import make_sim_env
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions
@@ -88,7 +88,7 @@ class GpuBench:
         if record["setting"] != self._setting():
             raise ConfigError(
                 f"{self.folder} has figures of {record['setting']}, asked for {self._setting()}; "
-                "go on with the same, or name another folder (--runs)"
+                "resume with the same, or name another folder (--runs)"
             )
         found = record.setdefault("stages", {})
         stages: dict[str, Callable[[], dict[str, Any] | None]] = {

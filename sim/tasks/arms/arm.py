@@ -37,7 +37,7 @@ class ArmTaskConfig:
     scene: SceneConfig = field(default_factory=SceneConfig)
     """Things around the arm."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot and a camera measure."""
     critic: list[TermConfig] = field(default_factory=list)

@@ -201,7 +201,7 @@ class GatesConfig:
     randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
     """Physical parameters drawn per episode."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the next two gates."""
     critic: list[TermConfig] = field(default_factory=list)

@@ -41,7 +41,7 @@ class LegTaskConfig:
     scene: SceneConfig = field(default_factory=SceneConfig)
     """Things around the robot, and the ground below it."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the goal where there is one."""
     critic: list[TermConfig] = field(default_factory=list)

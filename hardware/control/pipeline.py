@@ -79,7 +79,7 @@ class CommandPipeline:
         self._active = self._handover = self.sent = None
 
     def switch(self) -> None:
-        """Somebody new commands from now on."""
+        """Take commands of another sender from now on."""
         self._switched = True
 
     def follow(

@@ -58,7 +58,7 @@ examples:
 
 @dataclass(kw_only=True)
 class TrainOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     resume: str = ""
     """Folder of a run to go on with, or `latest`; empty starts a new one."""

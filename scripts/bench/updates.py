@@ -45,7 +45,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What is measured."""
+    """Subject of the measurement."""
 
     batch: int
     """Transitions per update."""
@@ -99,7 +99,7 @@ def measure_updates(
 
 
 def bf16_units() -> str:
-    """What the processor has for products in bf16."""
+    """Instructions of the processor for products in bf16."""
     known = torch.cpu.get_capabilities()
     found = [name for name in BF16_UNITS if known.get(name)]
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"

@@ -66,7 +66,7 @@ examples:
 
 @dataclass(kw_only=True)
 class ProofOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     seeds: int = 0
     """Seeds of the group that bears the bars; 0 takes the proof's own number."""

@@ -49,7 +49,7 @@ examples:
 
 @dataclass(kw_only=True)
 class RaceOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     seeds: int = 0
     """Seeds of every learner; 0 takes the race's own number."""

@@ -33,13 +33,13 @@ class Subject:
     path: Path
     """Its folder or file."""
     choices: ImportChoices
-    """What its files do not say."""
+    """Facts that its files do not hold."""
     told: list[Episode]
-    """What it holds."""
+    """Contents."""
     manifest: bool
-    """Whether each change of each file must be noticed, and what is whole can be saved."""
+    """True if each change of each file must be noticed, and what is whole can be saved."""
     checksums: bool
-    """Whether no change may be read as something else."""
+    """True if no change may be read as something else."""
 
     def read(self) -> list[Episode]:
         """All of it, as training does, or `robot-rl data convert`."""

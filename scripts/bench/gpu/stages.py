@@ -41,7 +41,7 @@ class GpuBench:
     """Does the next stage, and remembers all of them."""
 
     device: str
-    """Where worlds and learner live."""
+    """Device of the envs and the learner."""
     folder: Path
     """Of results and runs."""
     seconds: float
@@ -69,7 +69,7 @@ class GpuBench:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the stages found so far."""
+        """Results of the stages so far."""
         path = self.folder / "gpu.json"
         if not path.exists():
             return {}
@@ -207,7 +207,7 @@ class GpuBench:
 
 
 def _outcome(job: TrainingJob, world: World) -> dict[str, Any]:
-    """How long a training took, and its evaluations over time."""
+    """Duration of a training, and its evaluations over time."""
     run = job.find()
     if run is None:
         raise ProofError(

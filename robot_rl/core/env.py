@@ -240,7 +240,7 @@ class SupportsStateReset(Protocol):
 
 
 class FaultFlags:
-    """Sticky device flags of envs and columns that were not finite: set without waiting, read later."""
+    """Device flags of envs and columns that were not finite: set without waiting, read later."""
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         """Start clean for N envs."""

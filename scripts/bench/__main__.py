@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _PARTS = ("physics", "env", "sim", "tasks", "learner")
-"""Parts that `all` measures: a deployment needs ROS 2, minutes, and a machine that does nothing else."""
+"""Parts that `all` measures: a deployment needs ROS 2, minutes and an otherwise idle machine."""
 _ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
 
   physics    the multirotor engine alone, beside the l2f package where it is installed

@@ -1,4 +1,4 @@
-"""Time until the robot is safe: after an emergency stop over ROS 2, and after its policy's death."""
+"""Time until the robot is safe: after an emergency stop over ROS 2, and after its policy dies."""
 
 import random
 import time

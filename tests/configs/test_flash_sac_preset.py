@@ -9,7 +9,7 @@ from configs.compose import compose
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC
-from robot_rl.learners.reward_scale import UnitRewardScale
+from robot_rl.learners.values import UnitRewardScale
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_size=8"]

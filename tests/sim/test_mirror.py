@@ -13,8 +13,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
+from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState, TermConfig
 from sim.env import SimEnv, mirror_worlds
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization

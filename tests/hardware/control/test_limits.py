@@ -21,6 +21,7 @@ from hardware.control.limits import (
     rotor_limiter,
 )
 from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -28,7 +29,6 @@ from robot_rl.core.robot_command import (
     PoseCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.control.robots import multirotor, two_joints
 
 DT = 0.01

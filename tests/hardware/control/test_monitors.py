@@ -8,6 +8,7 @@ import pytest
 from hardware.control.monitors import SafetyLimits, SafetyMonitor, StampedCommand, TickInputs
 from hardware.control.safety import Condition, SafetyState
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.quaternion import from_rotation_vector
 from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import (
@@ -17,7 +18,6 @@ from robot_rl.core.robot_command import (
     PoseCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.control.robots import multirotor, two_joints
 
 C, S = Condition, SafetyState

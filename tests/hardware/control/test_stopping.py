@@ -12,6 +12,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.control.stopping import FlightStopping, JointStopping, StopConfig, make_stopping
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.quaternion import from_rotation_vector, tilt
 from robot_rl.core.robot_command import (
     BodyRateCommand,
@@ -21,7 +22,6 @@ from robot_rl.core.robot_command import (
     RotorCommand,
     TwistCommand,
 )
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.control.loops import PERIOD, Process, to
 from tests.hardware.control.robots import multirotor, two_joints
 

@@ -13,8 +13,8 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLay
 from hardware.controllers.controller import Cascade
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core import quaternion
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_state import RobotState
 from sim.physics.multirotor_engine import MultirotorEngine
 from sim.physics.multirotor_model import MultirotorModel
 from tests.hardware.controllers.flying import pose

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.buffers import returns
+from robot_rl.buffers import row_layout
 from robot_rl.buffers.minibatches import MirrorImages
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from tests.robot_rl.buffers.story import Story, story
@@ -91,7 +91,7 @@ def test_a_chunk_of_one_action_is_that_action() -> None:
 def test_the_same_check_finds_rows_that_go_on_over_an_episodes_end(
     monkeypatch: pytest.MonkeyPatch, ends: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(returns, "_goes_on", lambda part: part["valid"][:, 0] > 0)
+    monkeypatch.setattr(row_layout, "_goes_on", lambda part: part["valid"][:, 0] > 0)
     assert lengths(chunks(story(REWARDS, **ends))) == [3, 3, 3, 3, 2, 1]
 
 

@@ -17,7 +17,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.physics.mujoco_model import ROBOTS, load_model
 from sim.physics.mujoco_scene import add_terrain
 from sim.robots.joint_robot import JointRandomization, JointRobotConfig

@@ -14,9 +14,9 @@ from configs.schema import make_env
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
-from robot_rl.core.robot_state import Mirrored
 from sim.env import SimEnv
 from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from sim.randomization import CurriculumConfig

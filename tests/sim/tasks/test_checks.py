@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from sim.task import closeness, square_sum
 from sim.tasks.arms.lift import LiftConfig
 from sim.tasks.arms.reach import ReachConfig
 from sim.tasks.flights.flight import FlightStartConfig
@@ -12,7 +13,6 @@ from sim.tasks.flights.tracking import CurveConfig, TrackingConfig
 from sim.tasks.legs.gait import GaitConfig
 from sim.tasks.legs.stand_up import StandUpConfig
 from sim.tasks.legs.velocity import VelocityConfig
-from sim.tasks.record import closeness, square_sum
 
 
 def test_closeness_is_one_half_at_the_half_distance_and_does_not_ask_for_the_side() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.drawer import DrawerConfig

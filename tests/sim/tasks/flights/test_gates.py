@@ -7,7 +7,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.task import StepOutcome
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.gates import CourseConfig, Courses, GatesConfig, GatesTask

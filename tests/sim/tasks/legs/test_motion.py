@@ -8,7 +8,7 @@ import torch
 
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from robot_rl.training.evaluation import evaluate
 from sim.env import SimEnv
 from sim.motions.reference import BODY_FIELDS

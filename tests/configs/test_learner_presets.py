@@ -93,7 +93,7 @@ WHERE = [  # no settings of ours are tuned for these
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> None:
+def test_a_preset_has_the_numbers_of_its_source(name, where):
     config = compose([f"learner={name}", *where]).config
     told, learner, training = COMMON | PUBLISHED[name], config.learner, config.training
     drawn = (learner.critic.members, learner.target_members, learner.target_replacement)
@@ -126,7 +126,7 @@ def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> 
     assert told["values"] == (values.atoms, values.low, values.high, learner.target_rule.name)
 
 
-def test_every_file_that_sets_sac_is_in_the_table() -> None:
+def test_every_file_that_sets_sac_is_in_the_table():
     files = (CONFIGS / "learner").glob("*.yaml")
     schema = re.compile("- (sac|cql|h2o)_schema")
     family = {path.stem for path in files if schema.search(path.read_text(encoding="utf-8"))}
@@ -134,7 +134,7 @@ def test_every_file_that_sets_sac_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
+def test_a_preset_builds_a_learner_that_learns(name):
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
     config = compose([f"learner={name}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
@@ -166,14 +166,14 @@ REACHED: dict[str, Callable[[SAC], bool]] = {
 
 
 @pytest.mark.parametrize("override", REACHED)
-def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
+def test_an_override_reaches_what_is_made_of_it(override):
     config = compose(["learner=sac_paper", override]).config.learner
     learner = SAC(config, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(learner, SAC)
     assert REACHED[override](learner)
 
 
-def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
+def test_a_target_of_more_critics_than_there_are_is_refused():
     with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
         compose(["learner.target_members=3"])
     compose(["learner.target_members=3", "learner.target_replacement=true"])
@@ -201,15 +201,13 @@ def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_would_learn_from_two_scales_or_do_nothing_is_refused(
-    overrides: list[str], message: str
-) -> None:
+def test_what_would_learn_from_two_scales_or_do_nothing_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         compose(overrides)
 
 
 @pytest.mark.parametrize("where", WHERE, ids=["tracking", "hopper"])
-def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
+def test_dsac_t_has_the_numbers_of_its_source(where):
     config = compose(["learner=dsac_t", *where]).config
     learner, training = config.learner, config.training
     assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == (1e-4, 1e-4, 3e-4)
@@ -230,7 +228,7 @@ def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
     assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())
 
 
-def test_q_chunking_has_the_numbers_of_its_source() -> None:
+def test_q_chunking_has_the_numbers_of_its_source():
     config = compose(("task=hover", "learner=qc")).config
     qc, training = config.learner, config.training
     assert (qc.chunk_length, qc.replan_interval, qc.candidates, qc.next_candidates) == (

@@ -37,9 +37,7 @@ PLAYGROUND: dict[str, Any] = {
         ),
     ],
 )  # fmt: skip
-def test_a_preset_has_the_numbers_of_its_source(
-    name: str, published: dict[str, Any], run: Any, choices: Any, layers: Any
-) -> None:
+def test_a_preset_has_the_numbers_of_its_source(name, published, run, choices, layers):
     config = compose([f"learner={name}", ELSEWHERE]).config
     learner, training = config.learner, config.training
     assert {field: getattr(learner, field) for field in published} == published
@@ -52,7 +50,7 @@ def test_a_preset_has_the_numbers_of_its_source(
 
 @pytest.mark.parametrize("name", ["td3", "fast_td3"])
 @pytest.mark.parametrize("task", ["hover", "tracking"])
-def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
+def test_a_preset_builds_a_learner_that_learns(name, task):
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
     config = compose([f"learner={name}", f"task={task}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
@@ -67,7 +65,7 @@ def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
     assert learner.act(env.reset(seed=0), explore=True).shape == (4, 2)
 
 
-def test_overrides_reach_what_is_made_of_them() -> None:
+def test_overrides_reach_what_is_made_of_them():
     overrides = [
         "learner=td3", ELSEWHERE, "learner.values={atoms: 9, high: 40}",
         "learner.critic.members=5", "learner.exploration_max=0.1", "learner.exploration_min=0.1",

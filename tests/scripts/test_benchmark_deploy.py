@@ -93,8 +93,8 @@ def test_bundle_with_exact_sensors_is_the_same_policy(part, go2_bundle, tmp_path
 @pytest.mark.timeout(300)
 def test_every_time_and_stop_is_measured(command, here, domain):
     answer = command(
-        "scripts.bench.__main__", "deploy", "--quick", "--patience", PATIENT, "--domain", str(domain),
-        "--json", "out.json",
+        "scripts.bench.__main__", "deploy", "--quick", "--patience", PATIENT,
+        "--domain", str(domain), "--json", "out.json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     assert "paired returns need a trained policy: --bundle runs/<run>/bundle" in answer.out
@@ -121,8 +121,8 @@ def test_policy_that_ignores_what_it_sees_gets_the_same_return_deployed(
 ):
     """Nothing but start, goal, reward and length could make a difference."""
     answer = command(
-        "scripts.bench.__main__", "deploy", "--returns-only", "--bundle", str(go2_bundle), "--episodes", "3",
-        "--seconds", "0.6", "--patience", PATIENT, "--domain", str(domain), "--json", "out.json",
+        "scripts.bench.__main__", "deploy", "--returns-only", "--bundle", str(go2_bundle),
+        "--episodes", "3", "--seconds", "0.6", "--patience", PATIENT, "--domain", str(domain), "--json", "out.json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     (returns,) = json.loads(Path("out.json").read_text())["deploy"]["returns"]

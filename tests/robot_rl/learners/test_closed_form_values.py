@@ -86,7 +86,7 @@ def test_truncated_step_still_bootstraps(n_step: int) -> None:
     assert error(learned_values(sac(), n_step, 1000)) < 0.05
 
 
-def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends() -> None:
+def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
     assert error(learned_values(sac(), 1, 1000, truncation_is_termination=True)) > 1.0
 
 
@@ -104,7 +104,7 @@ def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends() -> 
         pytest.param(sac(values=FEW_ATOMS), id="smaller categories", marks=FULL),
     ],
 )  # fmt: skip
-def test_every_kind_of_target_finds_the_values(make: Callable[[EnvSpec, int], Any]) -> None:
+def test_every_kind_of_target_finds_the_values(make):
     assert error(learned_values(make, 1, 1000)) < 0.05
 
 

@@ -99,9 +99,7 @@ def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
 
 @pytest.mark.parametrize("loss", DSACTLoss)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(
-    variant: str, loss: DSACTLoss
-) -> None:
+def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(variant, loss):
     dsac, spec = learner(loss=loss, **VARIANTS[variant])
     batch, state, config = weighted_batch(spec), copied(dsac.state_dict()), dsac.config
     metrics, error = dsac.update(batch)
@@ -167,9 +165,7 @@ def next_obs(batch: Batch) -> Tensor:
 @pytest.mark.parametrize(
     ("pull", "share"), [(paper_loss, 1.0), (huber_loss, 0.5)], ids=["paper", "huber"]
 )
-def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
-    pull: Any, share: float
-) -> None:
+def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(pull, share):
     returns = torch.tensor([[-3.0, -1.0, 1.0, 3.0]])  # mean square 5
     b = torch.full((1, 1), 2.0)
 
@@ -185,7 +181,7 @@ def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
     assert slope(5 * share + 0.5) > 1e-2
 
 
-def test_the_mean_follows_the_expected_return_whatever_was_sampled() -> None:
+def test_the_mean_follows_the_expected_return_whatever_was_sampled():
     def gradient(noise_clip: float) -> Tensor:
         dsac, spec = learner(noise_clip=noise_clip)
         dsac.load_state_dict(start)
@@ -198,7 +194,7 @@ def test_the_mean_follows_the_expected_return_whatever_was_sampled() -> None:
     assert not torch.equal(gradient(0.0)[..., 1], gradient(3.0)[..., 1])
 
 
-def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_state() -> None:
+def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_state():
     spec = ToyEnv(LinearWorld(), 2).spec
     dsac = small_dsac_t(spec, batch_size=ROWS)
     assert (dsac.scale == 0).all()
@@ -212,7 +208,7 @@ def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_stat
     assert torch.equal(other.scale, dsac.scale)
 
 
-def test_a_resume_that_forgets_the_running_deviation_goes_on_differently() -> None:
+def test_a_resume_that_forgets_the_running_deviation_goes_on_differently():
     dsac, spec = learner()
     state = copied(dsac.state_dict())
     state["scale"].zero_()  # what the authors' checkpoints lose
@@ -225,7 +221,7 @@ def test_a_resume_that_forgets_the_running_deviation_goes_on_differently() -> No
     assert not torch.equal(*weights)
 
 
-def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates() -> None:
+def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates():
     dsac, spec = learner(actor_interval=2)  # three updates behind it: the fourth is the last of two
     slow = ("actor", "target_actor", "target_critic", "temperature")
     for moves in (True, False, True):
@@ -243,7 +239,7 @@ def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates(
                 assert_same(after[part], before[part])
 
 
-def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
+def test_next_actions_come_from_the_slow_copy_of_the_actor():
     def loss(part: str) -> float:
         dsac, spec = learner()
         dsac.load_state_dict(start)
@@ -263,18 +259,18 @@ def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
     ("name", "value"),
     [("scale_tau", 1.5), ("epsilon", 0.0), ("noise_clip", -1.0), ("huber_delta", 0.0)],
 )
-def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
+def test_values_outside_their_range_are_refused_by_name(name, value):
     with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value:g}"):
         DSACTConfig(**{name: value})
 
 
-def test_the_bounds_of_the_weight_may_not_cross() -> None:
+def test_the_bounds_of_the_weight_may_not_cross():
     with pytest.raises(ConfigError, match=r"learner\.weight_max must lie in \[2, .*got 1"):
         DSACTConfig(weight_min=2.0, weight_max=1.0)
 
 
 @pytest.mark.parametrize("updates_before", [0, 2])
-def test_a_batch_without_a_valid_row_leaves_the_scale_alone(updates_before: int) -> None:
+def test_a_batch_without_a_valid_row_leaves_the_scale_alone(updates_before):
     spec = ToyEnv(LinearWorld(), 3).spec
     learner = small_dsac_t(spec)
     for seed in range(updates_before):

@@ -23,7 +23,7 @@ def collector(
     return made, replay
 
 
-def test_episodes_are_averaged_by_hand() -> None:
+def test_episodes_are_averaged_by_hand():
     env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
     made, _ = collector(env, Listener())
     made.start()
@@ -54,7 +54,7 @@ class Counting(ToyEnv):
         return super().step(action)
 
 
-def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
+def test_a_curriculum_follows_the_worlds_of_all_ranks():
     class Three(Ranks):
         count = 3
 
@@ -75,7 +75,7 @@ def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
         assert env.counted == made.world_steps == steps * 2 * 3
 
 
-def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
+def test_a_truncated_episode_may_succeed_and_is_no_termination():
     env = ToyEnv(Countdown((9.0, 1.0)), 2, limit=4)
     made, _ = collector(env, Listener())
     made.start()
@@ -90,7 +90,7 @@ def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
     assert statistics["rollout/success"] == pytest.approx(1 - short / weight)
 
 
-def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
+def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics():
     env = ToyEnv(Countdown((3.0, 3.0)), 2, limit=10, invalid_at={(1, 0)})
     made, _ = collector(env, Listener())
     made.start()
@@ -103,7 +103,7 @@ def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
     assert made.statistics()["rollout/return"] == pytest.approx(returns / weights)
 
 
-def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> None:
+def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch():
     env, learner = ToyEnv(LinearWorld(), 3), Listener()
     learner.critic_groups = ("critic",)
     made, replay = collector(env, learner, random_steps=100)
@@ -120,7 +120,7 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> No
     assert abs(float(action.var()) - 1 / 3) < 0.08
 
 
-def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
+def test_the_learner_hears_of_every_start_and_acts_on_what_follows():
     env, learner = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3), Listener()
     made, _ = collector(env, learner)
     made.start()
@@ -134,7 +134,7 @@ def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
     ]
 
 
-def test_stored_rows_join_what_was_acted_on_to_its_true_successor() -> None:
+def test_stored_rows_join_what_was_acted_on_to_its_true_successor():
     env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3)
     made, replay = collector(env, Listener())
     made.start()
@@ -146,7 +146,7 @@ def test_stored_rows_join_what_was_acted_on_to_its_true_successor() -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 12])  # within the random phase, and after it
-def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
+def test_a_restored_collector_goes_on_bit_equal(steps):
     def parts(seed: int) -> tuple[Any, ...]:
         env = ToyEnv(LinearWorld(bound=0.8), 4, limit=6, seed=seed)
         learner = small_sac(env.spec, seed)
@@ -169,7 +169,7 @@ def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
     assert other.statistics() == made.statistics()
 
 
-def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() -> None:
+def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row():
     env = ToyEnv(LinearWorld(action_size=4, reward_names=("one", "two")), 2, limit=10)
     learner = Listener()
     made, replay = collector(env, learner)
@@ -186,7 +186,7 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() 
     assert made.statistics().keys() == {"rollout/invalid_steps"}  # what was cut short is none
 
 
-def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights() -> None:
+def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights():
     world = LinearWorld(reward_names=("first", "second"))
     env = ToyEnv(world, 2, reward_weights=lambda step: [3.0, 1.0 + max(0, step - 1)])
     made, _ = collector(env, small_sac(env.spec))

@@ -158,33 +158,27 @@ def test_another_control_period_is_refused(exported):
         load_bundle(exported, control_dt=0.02)
 
 
-def test_unknown_observation_term_is_refused(bundle):
-    reseal(bundle, lambda policy: policy["groups"]["actor"][2].update(term="linear_velocity_q"))
-    with pytest.raises(BundleError, match="did you mean 'linear_velocity_w'"):
-        load_bundle(bundle)
+def term(place: int, **changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda policy: policy["groups"]["actor"][place].update(changes)
 
 
-def test_term_of_another_width_is_refused(bundle):
-    reseal(bundle, lambda policy: policy["groups"]["actor"][1].update(width=6))
-    with pytest.raises(SpecMismatchError, match="'orientation_matrix' is 9 wide here, but was 6"):
-        load_bundle(bundle)
-
-
-def test_chunks_that_the_network_does_not_give_are_refused(bundle):
-    reseal(bundle, lambda policy: policy.update(chunk_length=8))
-    with pytest.raises(BundleError, match=r"chunks of 8 actions .* the network gives \[4\]"):
-        load_bundle(bundle)
-
-
-def test_another_scale_is_found_by_the_replay(bundle):
-    reseal(bundle, lambda policy: policy["groups"]["actor"][0].update(scale=0.51))
-    with pytest.raises(BundleError, match=r"'position_error_w' \(3 entries, 1 frames\) is off by"):
-        load_bundle(bundle)
-
-
-def test_another_action_map_is_found_by_the_replay(bundle):
-    reseal(bundle, lambda policy: policy["action_map"].update(high=[0.9, 0.9, 0.9, 0.8]))
-    with pytest.raises(BundleError, match="golden replay differs: command/speed is off by"):
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        (term(2, term="linear_velocity_q"), BundleError, "did you mean 'linear_velocity_w'"),
+        (term(1, width=6), SpecMismatchError, "'orientation_matrix' is 9 wide here, but was 6"),
+        (lambda policy: policy.update(chunk_length=8), BundleError,
+         r"chunks of 8 actions .* the network gives \[4\]"),
+        # What the spec alone cannot tell is found by the replay.
+        (term(0, scale=0.51), BundleError,
+         r"'position_error_w' \(3 entries, 1 frames\) is off by"),
+        (lambda policy: policy["action_map"].update(high=[0.9, 0.9, 0.9, 0.8]), BundleError,
+         "golden replay differs: command/speed is off by"),
+    ],
+)  # fmt: skip
+def test_a_sealed_spec_that_does_not_fit_its_policy_is_refused(bundle, change, error, sentence):
+    reseal(bundle, change)
+    with pytest.raises(error, match=sentence):
         load_bundle(bundle)
 
 

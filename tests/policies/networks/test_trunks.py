@@ -242,19 +242,20 @@ def test_the_stream_of_flash_only_grows():
     assert (third >= second).all()
 
 
-@pytest.mark.parametrize("config", [GaussianActorConfig, QEnsembleConfig])
-@pytest.mark.parametrize("changes", [{"width": 0}, {"blocks": 0}])
-def test_a_network_that_cannot_be_built_is_refused(config, changes):
-    with pytest.raises(ConfigError, match=rf"{next(iter(changes))} must be at least 1, got 0"):
-        config(kind=NetworkKind.flash, **changes)
-
-
 @pytest.mark.parametrize(
-    "changes", [{"initialization": Initialization.xavier}, {"zero_head": True}], ids=str
-)
-def test_a_setting_of_perceptrons_is_refused_where_it_would_have_no_effect(changes):
-    with pytest.raises(ConfigError, match=rf"actor\.{next(iter(changes))} .*is for an mlp"):
-        GaussianActorConfig(kind=NetworkKind.simba, **changes)
+    ("config", "changes", "told"),
+    [
+        *((config, {name: 0}, f"{name} must be at least 1, got 0")
+          for config in (GaussianActorConfig, QEnsembleConfig) for name in ("width", "blocks")),
+        # Settings of perceptrons would have no effect.
+        (GaussianActorConfig, {"initialization": Initialization.xavier},
+         r"actor\.initialization .*is for an mlp"),
+        (GaussianActorConfig, {"zero_head": True}, r"actor\.zero_head .*is for an mlp"),
+    ],
+)  # fmt: skip
+def test_a_network_that_cannot_be_built_is_refused(config, changes, told):
+    with pytest.raises(ConfigError, match=told):
+        config(kind=NetworkKind.simba, **changes)
 
 
 def skewed_rows(count: int, seed: int = 0) -> Tensor:

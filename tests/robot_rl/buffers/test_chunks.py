@@ -36,28 +36,21 @@ def lengths(found: Mapping[int, tuple[Tensor, Tensor, float]]) -> list[int]:
     return [int(valid.sum()) for _, valid, _ in found.values()]
 
 
-def test_a_chunk_is_whole_until_the_newest_row_comes_too_close():
-    assert lengths(chunks(story(REWARDS))) == [3, 3, 3, 3, 2, 1]
-
-
-def test_a_chunk_that_ends_where_a_task_terminates_is_whole_and_has_no_future():
-    found = chunks(story(REWARDS, terminated=[(3, 0)]))
-    assert lengths(found) == [3, 3, 2, 1, 2, 1]
-    assert [found[step][2] for step in (0, 1)] == [0.125, 0.0]
-
-
-def test_a_chunk_that_ends_where_time_does_is_whole_and_has_a_future():
-    found = chunks(story(REWARDS, truncated=[(3, 0)]))
-    assert lengths(found) == [3, 3, 2, 1, 2, 1]
-    assert found[1][2] == 0.125
-
-
-def test_no_chunk_reaches_into_an_invalid_row():
-    assert lengths(chunks(story(REWARDS, invalid=[(3, 0)]))) == [3, 2, 1, 0, 2, 1]
-
-
-def test_no_chunk_joins_new_steps_to_old_ones_where_the_ring_has_wrapped():
-    assert lengths(chunks(story(REWARDS), capacity=4)) == [3, 3, 2, 1]  # steps 2 to 5
+@pytest.mark.parametrize(
+    ("ends", "settings", "valid", "discounts"),
+    [
+        ({}, {}, [3, 3, 3, 3, 2, 1], {}),  # until the newest row comes too close
+        ({"terminated": [(3, 0)]}, {}, [3, 3, 2, 1, 2, 1], {0: 0.125, 1: 0.0}),  # no future
+        ({"truncated": [(3, 0)]}, {}, [3, 3, 2, 1, 2, 1], {1: 0.125}),
+        ({"invalid": [(3, 0)]}, {}, [3, 2, 1, 0, 2, 1], {}),
+        ({}, {"capacity": 4}, [3, 3, 2, 1], {}),  # steps 2 to 5: none joins new ones to old ones
+        ({"truncated": [(3, 0)]}, {"length": 1}, [1] * 6, {}),
+    ],
+)
+def test_a_chunk_is_whole_until_an_end_or_a_seam(ends, settings, valid, discounts):
+    found = chunks(story(REWARDS, **ends), **settings)
+    assert lengths(found) == valid
+    assert {step: found[step][2] for step in discounts} == discounts
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,10 +74,6 @@ def test_every_chunk_is_what_the_obvious_rule_says(seed):
         assert batch.extra["valid"][i].tolist() == [k < count for k in range(3)]
         done = [-(10.0 * (first + k) + world) for k in range(count)]
         assert batch.extra["chunk"][i, :count, 0].tolist() == done
-
-
-def test_a_chunk_of_one_action_is_that_action():
-    assert lengths(chunks(story(REWARDS, truncated=[(3, 0)]), length=1)) == [1] * 6
 
 
 @pytest.mark.parametrize("ends", [{"terminated": [(3, 0)]}, {"truncated": [(3, 0)]}])

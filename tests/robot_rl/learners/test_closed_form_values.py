@@ -81,7 +81,7 @@ OWN = {"values": ValueConfig(atoms=21, low=0.0, high=6.0), "target_rule": Target
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_truncated_step_still_bootstraps(n_step: int) -> None:
+def test_truncated_step_still_bootstraps(n_step):
     # Of values between 4 and 5: what 1,000 updates leave; mistaken limits miss by more than 1.
     assert error(learned_values(sac(), n_step, 1000)) < 0.05
 
@@ -124,8 +124,6 @@ def test_every_kind_of_target_finds_the_values(make):
         pytest.param(flash_sac(NetworkKind.bro), 3, 900, id="flash_sac bro", marks=FULL),
     ],
 )
-def test_other_learners_bootstrap_too(
-    make: Callable[[EnvSpec, int], Any], n_step: int, updates: int
-) -> None:
+def test_other_learners_bootstrap_too(make, n_step, updates):
     # Of values between 4 and 5: what so many updates leave; mistaken limits miss by more than 1.
     assert error(learned_values(make, n_step, updates)) < 0.25

@@ -20,9 +20,8 @@ from robot_rl.learners.values import ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
-from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error
 from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -83,9 +82,10 @@ def reaching(spec: Any, value: float) -> Batch:
     return replace(batch, extra={MONTE_CARLO: torch.full_like(batch.reward, value)})
 
 
-def gap_of(value: float, **settings: Any) -> float:
-    cql, spec = warmed(small_cql, conservatism={"calibrated": True, **settings})
-    return float(cql.update(reaching(spec, value))[0]["conservative_gap"])
+def moves_actor(learner: Any, batch: Batch) -> bool:
+    before = copied(learner.actor.state_dict())["network.0.weight"]
+    learner.update(batch)
+    return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
 
 
 def test_an_unknown_return_bounds_nothing():
@@ -147,19 +147,9 @@ def test_online_without_conservatism_it_is_sac_to_the_last_bit():
 
 def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval():
     cql, spec = warmed(small_cql, actor_interval=3, actor_on_all=True)
-
-    def changes(count: int) -> list[bool]:
-        found = []
-        for seed in range(count):
-            before = copied(cql.actor.state_dict())["network.0.weight"]
-            cql.update(stored(spec, seed=seed))
-            found.append(not torch.equal(before, cql.actor.state_dict()["network.0.weight"]))
-        return found
-
-    cql.begin_phase(Phase.offline)
-    assert changes(3) == [True, True, True]
-    cql.begin_phase(Phase.online)
-    assert changes(3) == [False, False, True]
+    for phase, moves in ((Phase.offline, [True] * 3), (Phase.online, [False, False, True])):
+        cql.begin_phase(phase)
+        assert [moves_actor(cql, stored(spec, seed=seed)) for seed in range(3)] == moves
 
 
 def test_after_an_offline_phase_the_critics_may_learn_alone_first():
@@ -167,19 +157,13 @@ def test_after_an_offline_phase_the_critics_may_learn_alone_first():
     cql, spec = warmed(small_cql, critic_updates=2)
     other, _ = warmed(small_cql, critic_updates=2)
     other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
-
-    def changes(learner: Any) -> bool:
-        before = copied(learner.actor.state_dict())["network.0.weight"]
-        learner.update(stored(spec))
-        return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
-
     other.begin_phase(Phase.offline)
-    assert [changes(other) for _ in range(3)] == [True] * 3
+    assert [moves_actor(other, stored(spec)) for _ in range(3)] == [True] * 3
     other.begin_phase(Phase.online)
-    assert not changes(other)
+    assert not moves_actor(other, stored(spec))
     cql.load_state_dict(copied(other.state_dict()))
     cql.begin_phase(Phase.online)
-    assert [changes(cql) for _ in range(3)] == [False, True, True]
+    assert [moves_actor(cql, stored(spec)) for _ in range(3)] == [False, True, True]
 
 
 def test_a_penalty_fades_after_the_offline_phase():
@@ -210,16 +194,6 @@ def test_what_fades_counts_by_its_share():
         learner.update(stored(spec))
         states.append(copied(learner.critic.state_dict()))
     assert_same(states[0], states[1])
-
-
-def test_a_fade_of_what_goes_on_is_refused():
-    with pytest.raises(ConfigError, match="choose online=false or no fade"):
-        CQLPenaltyConfig(weight=1.0, online=True, fade_updates=5)
-
-
-def test_a_fade_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match=r"is not there.*choose a weight such as 5"):
-        CQLPenaltyConfig(weight=0.0, online=False, fade_updates=5)
 
 
 def test_a_tuned_weight_stays_where_it_is_while_it_fades():
@@ -258,9 +232,7 @@ def test_an_offline_phase_moves_the_actor_whatever_was_counted_before():
     """Such as online updates of a run that it begins with, or a state that does not say."""
     learner, spec = warmed(small_cql, critic_updates=100)
     learner.begin_phase(Phase.offline)
-    before = copied(learner.actor.state_dict())["network.0.weight"]
-    learner.update(stored(spec))
-    assert not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+    assert moves_actor(learner, stored(spec))
 
 
 def test_a_run_without_an_offline_phase_has_nothing_to_fade():
@@ -310,6 +282,14 @@ def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience():
         (
             {"conservatism": {"next_actions": 2}, "entropy_in_target": True},
             "next_actions 2 takes the largest",
+        ),
+        (
+            {"conservatism": {"weight": 1.0, "online": True, "fade_updates": 5}},
+            "choose online=false or no fade",
+        ),
+        (
+            {"conservatism": {"weight": 0.0, "online": False, "fade_updates": 5}},
+            r"is not there.*choose a weight such as 5",
         ),
         ({"conservatism": {"next_actions": 0}}, "learner.conservatism.next_actions must lie in"),
         ({"conservatism": {"weight": -1.0}}, "learner.conservatism.weight must lie in"),

@@ -13,7 +13,16 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig, DSACTLoss, huber_loss, paper_loss
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t
-from tests.robot_rl.learners.reference_sac import State, forward, member_outputs, normalized
+from tests.robot_rl.learners.reference_sac import (
+    State,
+    doubled,
+    forward,
+    gradients,
+    member_outputs,
+    normalized,
+    relative_error,
+    trained,
+)
 
 ROWS = 16
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -41,17 +50,6 @@ def weighted_batch(spec: EnvSpec) -> Batch:
     batch = random_batch(spec, ROWS)
     batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
     return batch
-
-
-def doubles(state: State) -> dict[str, Tensor]:
-    found = {name: tensor.double() for name, tensor in state.items()}
-    for name, tensor in found.items():
-        tensor.requires_grad_(name.startswith("network"))
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
 
 
 def sample(actor: State, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,17 +84,6 @@ def row_gradient(
     return weight * bounded, weight * (std**2 - huber) / (std + eps)
 
 
-def gradients(network: Any) -> list[Tensor]:
-    found = [p.grad for p in network.parameters()]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
 @pytest.mark.parametrize("loss", DSACTLoss)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(variant, loss):
@@ -107,9 +94,11 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     generator = torch.Generator()
     generator.set_state(state["generator"])
     alpha = float(state["temperature"]["parameter"].double().exp())
-    actor, critic = doubles(state["actor"]), doubles(state["critic"])
+    actor, critic = doubled(state["actor"]), doubled(state["critic"])
     noise = torch.randn(batch.action.shape, generator=generator).double()
-    action, log_prob = sample(state_as_double(state["target_actor"]), next_obs(batch), noise)
+    action, log_prob = sample(
+        state_as_double(state["target_actor"]), batch.next_obs["actor"], noise
+    )
     means, stds = distribution(
         state_as_double(state["target_critic"]), batch.next_obs["critic"], action
     )
@@ -137,7 +126,7 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     grad = torch.autograd.grad([mean, std], trained(critic), [by_mean, by_std])
 
     # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-    assert relative_error(gradients(dsac.critic), list(grad)) < 1e-5
+    assert relative_error(gradients(dsac.critic.parameters()), list(grad)) < 1e-5
     assert relative_error([dsac.scale], [b]) < 1e-6
     expected_loss = (weights[:, None] * squares).mean(0).sum()
     assert float(metrics["critic_loss"]) == pytest.approx(float(expected_loss), rel=1e-5)
@@ -151,15 +140,11 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     actor_loss = (weights * (alpha * log_prob - climbed.min(0).values)).mean()
     grad = torch.autograd.grad(actor_loss, trained(actor))
     assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
-    assert relative_error(gradients(dsac.actor), list(grad)) < 1e-5
+    assert relative_error(gradients(dsac.actor.parameters()), list(grad)) < 1e-5
 
 
 def state_as_double(state: State) -> dict[str, Tensor]:
     return {name: tensor.double() for name, tensor in state.items()}
-
-
-def next_obs(batch: Batch) -> Tensor:
-    return batch.next_obs["actor"]
 
 
 @pytest.mark.parametrize(
@@ -256,17 +241,18 @@ def test_next_actions_come_from_the_slow_copy_of_the_actor():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("scale_tau", 1.5), ("epsilon", 0.0), ("noise_clip", -1.0), ("huber_delta", 0.0)],
+    ("settings", "told"),
+    [
+        ({"scale_tau": 1.5}, r"scale_tau must lie in \[.*got 1.5"),
+        ({"epsilon": 0.0}, r"epsilon must lie in \[.*got 0"),
+        ({"noise_clip": -1.0}, r"noise_clip must lie in \[.*got -1"),
+        ({"huber_delta": 0.0}, r"huber_delta must lie in \[.*got 0"),
+        ({"weight_min": 2.0, "weight_max": 1.0}, r"weight_max must lie in \[2, .*got 1"),
+    ],
 )
-def test_values_outside_their_range_are_refused_by_name(name, value):
-    with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value:g}"):
-        DSACTConfig(**{name: value})
-
-
-def test_the_bounds_of_the_weight_may_not_cross():
-    with pytest.raises(ConfigError, match=r"learner\.weight_max must lie in \[2, .*got 1"):
-        DSACTConfig(weight_min=2.0, weight_max=1.0)
+def test_values_outside_their_range_are_refused_by_name(settings, told):
+    with pytest.raises(ConfigError, match=rf"learner\.{told}"):
+        DSACTConfig(**settings)
 
 
 @pytest.mark.parametrize("updates_before", [0, 2])

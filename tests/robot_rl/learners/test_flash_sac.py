@@ -15,6 +15,7 @@ from robot_rl.learners.values import ValueConfig
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch
 from tests.robot_rl.learners.reference_flash_sac import Parameters, trained
+from tests.robot_rl.learners.reference_sac import gradients, relative_error
 from tests.small_flash_sac import small_flash_sac
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -37,17 +38,6 @@ def learner(**settings: Any) -> tuple[FlashSAC, EnvSpec]:
     return made, env.spec
 
 
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(network: Any) -> list[Tensor]:
-    found = [p.grad for p in network.parameters()]
-    assert all(grad is not None for grad in found)
-    return found
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     made, spec = learner(**VARIANTS[variant])
@@ -61,7 +51,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
     assert float(metrics["entropy"]) == pytest.approx(-float(log_prob.mean()), rel=1e-5)
     assert float(metrics["temperature"]) == pytest.approx(reference.alpha, rel=1e-6)
-    assert relative_error(gradients(made.actor), list(actor_grad)) < 1e-5
+    assert relative_error(gradients(made.actor.parameters()), list(actor_grad)) < 1e-5
 
     stepped = Parameters.of(made)  # the next action is that of the actor that has just learned
     critic_loss = reference.critic_loss(batch, stepped.actor, stepped.alpha)
@@ -69,7 +59,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(v
     names = list(trained(reference.critic[0]))
     leaves = [member[name] for name in names for member in reference.critic]
     critic_grad = torch.autograd.grad(critic_loss, leaves)
-    assert relative_error(gradients(made.critic), list(critic_grad)) < 1e-5
+    assert relative_error(gradients(made.critic.parameters()), list(critic_grad)) < 1e-5
 
 
 def test_the_target_entropy_is_that_of_the_target_deviation():
@@ -159,14 +149,11 @@ def test_critic_and_target_take_statistics_of_rows_and_successors_together():
     size = spec.groups["critic"].shape[0]
     rows = torch.cat([batch.obs["critic"], batch.next_obs["critic"]])
     for network, old in zip((made.critic, made.target_critic), before, strict=True):
-        name = "network.norm.running_mean"
-        got = statistics(network)[name][:, 0, :size]  # (E, D)
-        expected = 0.99 * old[name][:, 0, :size] + 0.01 * rows.mean(0)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
-        name = "network.norm.running_var"
-        got = statistics(network)[name][:, 0, :size]
-        expected = 0.99 * old[name][:, 0, :size] + 0.01 * rows.var(0)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+        for kind, value in (("mean", rows.mean(0)), ("var", rows.var(0))):
+            name = f"network.norm.running_{kind}"
+            got = statistics(network)[name][:, 0, :size]  # (E, D)
+            expected = 0.99 * old[name][:, 0, :size] + 0.01 * value
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     # Deeper statistics are each network's own: they are not averaged.
     deep = "network.blocks.0.branch.1.running_mean"
     assert not torch.equal(statistics(made.critic)[deep], statistics(made.target_critic)[deep])

@@ -12,9 +12,13 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.sac import SAC
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_offline import RELU, largest_backup, named
-from tests.robot_rl.learners.reference_sac import Parameters, member_outputs
+from tests.robot_rl.learners.reference_sac import (
+    Parameters,
+    gradients,
+    member_outputs,
+    relative_error,
+)
 from tests.robot_rl.learners.small_offline import small_h2o, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 
 def doubled(h2o: SAC, name: str) -> dict[str, Tensor]:

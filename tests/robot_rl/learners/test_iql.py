@@ -8,8 +8,8 @@ import torch
 from robot_rl.core.errors import ConfigError
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_offline import iql_losses
+from tests.robot_rl.learners.reference_sac import gradients, relative_error
 from tests.robot_rl.learners.small_offline import small_iql, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "locomotion": {},

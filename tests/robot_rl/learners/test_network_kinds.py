@@ -147,32 +147,19 @@ def test_rows_of_weight_zero_stay_out_of_batch_norm(make):
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("climbed", ["first", "min", "mean"])
-def test_actions_that_td3_tries_leave_batch_norm_of_the_critics_alone(climbed):
-    def make(spec: EnvSpec, interval: int) -> Any:
-        flash = shape(NetworkKind.flash)
-        return small_td3(
-            spec, actor=flash, critic=flash, actor_interval=interval,
-            actor_value=ActorObjective[climbed],
-        )  # fmt: skip
-
-    same_statistics_whether_the_actor_steps_or_not(make)
-
-
-@pytest.mark.parametrize("small", [small_sac, small_dsac_t])
-def test_actions_that_sac_tries_leave_batch_norm_of_the_critics_alone(small):
-    def make(spec: EnvSpec, interval: int) -> Any:
-        flash = shape(NetworkKind.flash)
-        return small(spec, actor=flash, critic=flash, actor_interval=interval)
-
-    same_statistics_whether_the_actor_steps_or_not(make)
-
-
-def same_statistics_whether_the_actor_steps_or_not(make: Callable[[EnvSpec, int], Any]) -> None:
-    spec = ToyEnv(LinearWorld(), 4).spec
+@pytest.mark.parametrize(
+    ("small", "settings"),
+    [
+        *((small_td3, {"actor_value": climbed}) for climbed in ActorObjective),
+        (small_sac, {}),
+        (small_dsac_t, {}),
+    ],
+)
+def test_actions_that_are_tried_leave_batch_norm_of_the_critics_alone(small, settings):
+    spec, flash = ToyEnv(LinearWorld(), 4).spec, shape(NetworkKind.flash)
     buffers = []
-    for interval in (1, 2):
-        learner = make(spec, interval)
+    for interval in (1, 2):  # the actor steps, or not
+        learner = small(spec, actor=flash, critic=flash, actor_interval=interval, **settings)
         learner.update(random_batch(spec, 8))
         assert not any(module.training for module in learner.critic.modules())
         buffers.append([value.clone() for value in learner.critic.buffers()])

@@ -236,10 +236,7 @@ def said_anew() -> Iterator[None]:
         ({"architecture": "aarch64"}, Precision.bf16, 0),
     ],
 )
-def test_bf16_without_units_for_it_is_said_once(
-    known: dict[str, Any], precision: Precision, said: int, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+def test_bf16_without_units_for_it_is_said_once(known, precision, said, monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):

@@ -13,9 +13,14 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied
-from tests.robot_rl.learners.reference_sac import forward, member_outputs, normalized
+from tests.robot_rl.learners.reference_sac import (
+    forward,
+    gradients,
+    member_outputs,
+    normalized,
+    relative_error,
+)
 from tests.robot_rl.learners.small_offline import chunked, small_qc, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "two critics": {},

@@ -73,11 +73,19 @@ def test_the_divisor_is_the_deviation_of_the_running_returns():
     torch.testing.assert_close(scale.scale(reward), reward / float(np.std(seen)))  # not centred
 
 
-def test_the_largest_return_is_scaled_to_the_limit():
-    scale = running(limit=2.0, peak_decay=1.0)
-    for _ in range(3):
-        scale.observe(step([1.0]))  # 1 + 0.9 + 0.81
-    assert divisor(scale) == pytest.approx(2.71 / 2)
+@pytest.mark.parametrize(
+    ("limit", "steps", "expected"),
+    [
+        (2.0, [step([1.0])] * 3, 2.71 / 2),  # 1 + 0.9 + 0.81, at the limit
+        (1.0, [step([1.0], truncated=[True]), step([1.0])], 1.0),  # a time limit ends it too
+        (1.0, [step([1.0, -1.0])] * 2, 1.9),  # of each world: not zero, as in a sum over them
+    ],
+)
+def test_the_largest_return_of_a_world_is_scaled_to_the_limit(limit, steps, expected):
+    scale = running(limit=limit, peak_decay=1.0)
+    for one in steps:
+        scale.observe(one)
+    assert divisor(scale) == pytest.approx(expected)
 
 
 def test_a_terminal_reward_counts_before_the_past_is_forgotten():
@@ -87,20 +95,6 @@ def test_a_terminal_reward_counts_before_the_past_is_forgotten():
     assert divisor(scale) == pytest.approx(100 - 0.9)
     scale.observe(step([-100.0]))  # a new episode: nothing is left of the old one
     assert divisor(scale) == pytest.approx(100.0)
-
-
-def test_a_time_limit_ends_a_return_too():
-    scale = running(limit=1.0, peak_decay=1.0)
-    scale.observe(step([1.0], truncated=[True]))
-    scale.observe(step([1.0]))
-    assert divisor(scale) == pytest.approx(1.0)
-
-
-def test_worlds_have_returns_of_their_own():
-    scale = running(limit=1.0, peak_decay=1.0)
-    for _ in range(2):
-        scale.observe(step([1.0, -1.0]))
-    assert divisor(scale) == pytest.approx(1.9)  # and not zero, as in a sum over worlds
 
 
 def test_an_invalid_row_counts_for_nothing_and_ends_its_return():

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from policies.networks.gaussian_actor import LogStdBound
 from policies.networks.mlp import Activation
@@ -16,7 +15,7 @@ from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
-from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error, trained
 
 LAYER_NORM = {"layer_norm": True}
 TANH = {"layer_norm": True, "activation": Activation.tanh, "normalize": False}
@@ -63,21 +62,6 @@ def learner(**settings: Any) -> tuple[SAC, EnvSpec]:
         sac.observe(env.step(torch.ones(32, 2)))
         sac.update(random_batch(env.spec, 16, seed=9))
     return sac, env.spec
-
-
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(parameters: Any) -> list[Tensor]:
-    found = [p.grad for p in parameters]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -95,7 +95,7 @@ def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws():
 
 
 @pytest.mark.parametrize(("value", "sign"), [(ActorObjective.min, -1), (ActorObjective.mean, 1)])
-def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorObjective, sign: int) -> None:
+def test_the_actor_climbs_the_least_critic_or_their_mean(value, sign):
     # The lower critic falls with the action, the mean of both rises.
     sac = sac_with(
         LinearCritic([0.0, -10.0], [5.0, -1.0]), actor_value=value, actor_lr=1e-2,

@@ -14,6 +14,7 @@ from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+from tests.robot_rl.learners.reference_sac import gradients, relative_error, trained
 from tests.robot_rl.learners.reference_td3 import Parameters, act, small_td3
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)
@@ -49,21 +50,6 @@ def learner(**settings: Any) -> tuple[TD3, EnvSpec]:
         td3.observe(env.step(torch.ones(32, 2)))
         td3.update(random_batch(env.spec, 16, seed=9))
     return td3, env.spec
-
-
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(parameters: Any) -> list[Tensor]:
-    found = [p.grad for p in parameters]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -230,21 +216,6 @@ class TestExploration:
         assert td3.act(obs, explore=False).shape == (1, 2)
         with pytest.raises(ShapeError, match="exploring in 1 worlds, but episodes began in 0"):
             td3.act(obs, explore=True)
-
-
-def test_twenty_updates_after_loading_are_bit_equal():
-    spec = ToyEnv(LinearWorld(), 2).spec
-    td3, other = (small_td3(spec, seed, batch_size=16, actor_interval=2, **FAST) for seed in (0, 3))
-    for seed in range(5):
-        td3.update(random_batch(spec, 16, seed))
-    other.load_state_dict(copied(td3.state_dict()))
-    for seed in range(20):
-        batch = random_batch(spec, 16, 100 + seed)
-        metrics, priority = td3.update(batch)
-        again, same = other.update(batch)
-        assert_same({n: v for n, v in again.items() if n in metrics}, metrics)
-        assert torch.equal(priority, same)
-    assert_same(other.state_dict(), td3.state_dict())
 
 
 @pytest.mark.parametrize("settings", [{}, FAST], ids=["paper", "fast"])

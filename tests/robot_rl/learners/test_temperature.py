@@ -60,11 +60,13 @@ def test_the_gradient_goes_through_alpha_its_logarithm_or_softplus(loss, slope):
     assert float(alpha.parameter.grad) == pytest.approx(slope * surplus, rel=1e-5)
 
 
-def test_a_fixed_temperature_stays():
-    alpha = temperature(TemperatureLoss.fixed)
+def test_a_fixed_temperature_stays_where_its_config_says():
+    donor, heir = temperature(TemperatureLoss.softplus, 5.0), temperature(TemperatureLoss.fixed)
     for _ in range(3):
-        alpha.step(-100.0 * ONES, ONES)
-    assert float(alpha.value()) == pytest.approx(0.2, rel=1e-6)
+        heir.step(-100.0 * ONES, ONES)
+    assert float(heir.value()) == pytest.approx(0.2, rel=1e-6)
+    heir.load_state_dict(donor.state_dict())
+    assert float(heir.value()) == pytest.approx(0.2)
 
 
 def test_decay_of_weights_and_clipping_are_for_networks_not_for_the_temperature():
@@ -92,9 +94,3 @@ def test_the_state_of_another_loss_is_taken_over_at_the_same_temperature(before,
     assert bool(means) == kept  # Adam's means are those of the parameter
     heir.step(4 * ONES, ONES)
     assert math.isfinite(float(heir.value()))
-
-
-def test_a_fixed_temperature_stays_where_its_config_says():
-    donor, heir = temperature(TemperatureLoss.softplus, 5.0), temperature(TemperatureLoss.fixed)
-    heir.load_state_dict(donor.state_dict())
-    assert float(heir.value()) == pytest.approx(0.2)

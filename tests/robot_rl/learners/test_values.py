@@ -20,6 +20,7 @@ from tests.robot_rl.learners.reference_values import categorical_target
 ROWS, ATOMS = 64, 101
 SCALES = (0.3, 4.0, 40.0)
 """Rewards well inside the support, near its size, and far beyond it."""
+MASSES = [0.2, 0.3, 0.5]
 
 
 def categories(atoms: int = 3, low: float = -1.0, high: float = 1.0) -> CategoricalValues:
@@ -52,22 +53,36 @@ def relative_error(got: Tensor, expected: Tensor) -> float:
 
 
 class TestCategories:
-    def test_mass_between_two_atoms_is_shared_by_nearness(self) -> None:
-        # Atoms -1, 0, 1. All mass is on 0 and moves to 0.1: nine tenths stay, one goes on to 1.
+    @pytest.mark.parametrize(
+        ("next_probabilities", "reward", "discount", "bonus", "expected"),
+        [
+            # Atoms -1, 0, 1. All mass is on 0 and moves to 0.1: nine tenths stay.
+            ([[0.0, 1.0, 0.0]], 0.1, 0.5, 0.0, [0.0, 0.9, 0.1]),
+            # Masses 0.2, 0.3, 0.5 move to 0.5 z + 0.5 * 0.4: -0.3, 0.2, 0.7.
+            ([MASSES], 0.0, 0.5, 0.4,
+             [0.2 * 0.3, 0.2 * 0.7 + 0.3 * 0.8 + 0.5 * 0.3, 0.3 * 0.2 + 0.5 * 0.7]),
+            # A return on an atom is that atom alone, one outside the support the nearest edge.
+            ([MASSES], -1.0, 0.0, 7.0, [1.0, 0.0, 0.0]),
+            ([MASSES], 0.0, 0.0, 7.0, [0.0, 1.0, 0.0]),
+            ([MASSES], 1.0, 0.0, 7.0, [0.0, 0.0, 1.0]),
+            ([MASSES], -50.0, 0.9, 0.0, [1.0, 0.0, 0.0]),
+            ([MASSES], 50.0, 0.9, 0.0, [0.0, 0.0, 1.0]),
+            ([MASSES], float("inf"), 0.9, 0.0, [0.0, 0.0, 1.0]),
+            # Means 0.1 and 0: the whole distribution of the lower, not the smaller of each.
+            ([[0.45, 0.0, 0.55], [0.0, 1.0, 0.0]], 0.0, 1.0, 0.0, [0.0, 1.0, 0.0]),
+        ],
+    )  # fmt: skip
+    def test_mass_goes_to_the_atoms_beside_its_return(
+        self, next_probabilities, reward, discount, bonus, expected
+    ):
         target = categories().target(
-            logits([0.0, 1.0, 0.0]), row(0.1), row(0.5), row(0.0), TargetRule.min
+            logits(*next_probabilities), row(reward), row(discount), row(bonus), TargetRule.min
         )
-        assert target.tolist()[0] == pytest.approx([0.0, 0.9, 0.1], abs=1e-6)
+        exact = discount == 0
+        got = target.tolist()[0]
+        assert got == expected if exact else got == pytest.approx(expected, abs=1e-6)
 
-    def test_the_atoms_shrink_by_the_discount_and_the_bonus_with_them(self) -> None:
-        # -1, 0, 1 with masses 0.2, 0.3, 0.5 move to 0.5 z + 0.5 * 0.4: -0.3, 0.2, 0.7.
-        target = categories().target(
-            logits([0.2, 0.3, 0.5]), row(0.0), row(0.5), row(0.4), TargetRule.min
-        )
-        by_hand = [0.2 * 0.3, 0.2 * 0.7 + 0.3 * 0.8 + 0.5 * 0.3, 0.3 * 0.2 + 0.5 * 0.7]
-        assert target.tolist()[0] == pytest.approx(by_hand, abs=1e-6)
-
-    def test_atoms_exactly_at_integer_positions_keep_all_their_mass(self) -> None:
+    def test_atoms_exactly_at_integer_positions_keep_all_their_mass(self):
         # The neighbours of a whole number coincide: shares of (upper - b) and (b - lower) would
         # both be nothing, and the mass would be lost.
         mass = torch.rand(4, 51, generator=torch.Generator().manual_seed(0)).softmax(-1)
@@ -79,28 +94,6 @@ class TestCategories:
             for k in range(51):
                 expected[:, min(max(k + spacings, 0), 50)] += mass[:, k]
             torch.testing.assert_close(projected, expected, rtol=1e-5, atol=1e-6)
-
-    @pytest.mark.parametrize(("reward", "place"), [(-1.0, 0), (0.0, 1), (1.0, 2)])
-    def test_a_return_on_an_atom_is_that_atom_alone(self, reward, place):
-        target = categories().target(
-            logits([0.2, 0.3, 0.5]), row(reward), row(0.0), row(7.0), TargetRule.min
-        )
-        assert target.tolist()[0] == [float(k == place) for k in range(3)]
-
-    @pytest.mark.parametrize(("reward", "place"), [(-50.0, 0), (50.0, 2), (float("inf"), 2)])
-    def test_targets_outside_the_support_are_clamped_to_its_edge(self, reward, place):
-        target = categories().target(
-            logits([0.2, 0.3, 0.5]), row(reward), row(0.9), row(0.0), TargetRule.min
-        )
-        assert target.tolist()[0] == pytest.approx([float(k == place) for k in range(3)])
-
-    def test_clipped_double_takes_the_whole_distribution_of_the_lower_mean(self) -> None:
-        # Means 0.0 and 0.1; the smaller of each probability would be neither's distribution.
-        certain, spread = [0.0, 1.0, 0.0], [0.45, 0.0, 0.55]
-        target = categories().target(
-            logits(spread, certain), row(0.0), row(1.0), row(0.0), TargetRule.min
-        )
-        assert target.tolist()[0] == pytest.approx(certain, abs=1e-6)
 
     def test_own_targets_stay_apart_and_the_mean_is_the_mixture(self):
         low, high = [0.8, 0.2, 0.0], [0.0, 0.2, 0.8]

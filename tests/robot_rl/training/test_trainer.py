@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,9 +184,7 @@ def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("network", ["actor", "critic"])
-def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(
-    tmp_path: Path, network: str
-) -> None:
+def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(tmp_path, network):
     # 40 random steps of four worlds, then two updates a step: the last of step 100, and of 200
     for update, saved, told in ((32, [], "there is no ch"), (82, [100], "the last checkpoint is")):
         loop = Loop(tmp_path / told, wrap=lambda one: PoisonsWeights(one, network, update))  # noqa: B023

@@ -1,7 +1,6 @@
 """The hybrid proof: verdicts and pages from made-up results, its plan, and a tiny one of it."""
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,9 +116,8 @@ def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
 @pytest.mark.slow
 @pytest.mark.full  # test_residual.py goes the same way
 def test_a_tiny_one_from_the_first_stage_to_the_page(
-    proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    proofs, hybrid, command, train_only, here, monkeypatch
+):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

@@ -2,7 +2,6 @@
 
 import importlib
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,9 +81,8 @@ def test_both_learn_from_the_same_steps_and_the_one_base(residual):
 
 @pytest.mark.slow
 def test_a_tiny_one_from_demonstrations_to_the_page(
-    proofs, residual, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    proofs, residual, command, train_only, here, monkeypatch
+):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

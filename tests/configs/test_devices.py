@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from configs.builders import pick_device, run_device
-from configs.compose import compose
 from robot_rl.core.errors import DeviceError
+from tests.compositions import composed
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_auto_is_the_gpu_where_the_worlds_can_live_there(two_gpus, chosen, device):
-    assert run_device(compose(chosen).config) == torch.device(device)
+    assert run_device(composed(chosen).config) == torch.device(device)
 
 
 def test_a_device_has_the_number_that_its_tensors_name(two_gpus):
@@ -43,6 +43,6 @@ def test_a_device_has_the_number_that_its_tensors_name(two_gpus):
 
 def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto") == run_device(compose(["task=hover"]).config) == torch.device("cpu")
+    assert pick_device("auto") == run_device(composed(["task=hover"]).config) == torch.device("cpu")
     with pytest.raises(DeviceError, match="finds no CUDA device"):
         pick_device("cuda")

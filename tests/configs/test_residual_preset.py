@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from configs.compose import compose
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.residual import Residual, ResidualConfig
 from robot_rl.learners.sac import SAC
+from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv
 
 
 def built(*overrides: str) -> tuple[ResidualConfig, SAC]:
     """The preset with changes, over two actions."""
-    preset = compose(["task=peg", "learner=residual", "learner.base.paths=[x]", *overrides])
+    preset = composed(["task=peg", "learner=residual", "learner.base.paths=[x]", *overrides])
     plain = ToyEnv(LinearWorld()).spec
     groups = {**plain.groups, BASE_ACTION: GroupSpec(shape=(plain.action_size,))}
     spec = replace(plain, groups=groups)

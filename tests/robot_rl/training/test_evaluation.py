@@ -91,14 +91,15 @@ def test_every_step_is_shown_for_recording():
     assert len(seen) == env.steps >= 40
 
 
-@pytest.mark.parametrize("where", ["reward", "actor"])
-def test_a_nan_while_playing_is_an_error_that_names_it(where):
-    env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20, nan_at={where: (3, 1)})
-    with pytest.raises(NonFiniteError, match=f"{where} was NaN in world 1"):
-        evaluate(env, still, seed=0)
-
-
-def test_a_policy_that_answers_nan_is_an_error():
-    env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20)
-    with pytest.raises(NonFiniteError, match="action"):
-        evaluate(env, lambda obs: still(obs) + torch.nan, seed=0)
+@pytest.mark.parametrize(
+    ("nan_at", "answer", "told"),
+    [
+        ({"reward": (3, 1)}, 0.0, "reward was NaN in world 1"),
+        ({"actor": (3, 1)}, 0.0, "actor was NaN in world 1"),
+        ({}, torch.nan, "action"),
+    ],
+)
+def test_a_nan_while_playing_is_an_error_that_names_it(nan_at, answer, told):
+    env = ToyEnv(Countdown((9.0, 9.0)), 2, limit=20, nan_at=nan_at)
+    with pytest.raises(NonFiniteError, match=told):
+        evaluate(env, lambda obs: still(obs) + answer, seed=0)

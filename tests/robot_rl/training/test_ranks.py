@@ -210,21 +210,15 @@ def test_a_rank_that_ends_by_an_error_tells_the_others_why():
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_is_named_after_the_timeout():
-    def work(ranks: Ranks) -> None:
+    def hanging(ranks: Ranks) -> None:
+        hanging_pid = int(ranks.words(str(os.getpid()))[1])
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         if ranks.rank == 1:
             signal.pause()  # until the other has given up
         try:
             ranks.any(False)
         finally:
-            os.kill(ranks_pid[0], signal.SIGTERM) if ranks_pid else None
-
-    ranks_pid: list[int] = []
-
-    def hanging(ranks: Ranks) -> None:
-        told = ranks.words(str(os.getpid()))
-        ranks_pid.append(int(told[1]))
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        work(ranks)
+            os.kill(hanging_pid, signal.SIGTERM)
 
     waiting, _ = on_ranks(hanging, timeout=5.0)  # it bounds their meeting too
     assert isinstance(waiting, RankError)

@@ -41,10 +41,6 @@ def cal_ql(spec: EnvSpec, seed: int) -> Any:
     return small_cql(spec, seed, conservatism={"calibrated": True, "wanted_gap": 0.8})
 
 
-def iql(spec: EnvSpec, seed: int) -> Any:
-    return small_iql(spec, seed)
-
-
 @pytest.fixture
 def before(tmp_path: Path) -> str:
     return str(demonstrations(tmp_path / "set", 8))
@@ -115,7 +111,9 @@ def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before, 
 
 
 @pytest.mark.parametrize(
-    ("make", "share"), [(wsrl, 0.0), (cal_ql, 0.25), (iql, 0.25)], ids=["wsrl", "cal_ql", "iql"]
+    ("make", "share"),
+    [(wsrl, 0.0), (cal_ql, 0.25), (small_iql, 0.25)],
+    ids=["wsrl", "cal_ql", "iql"],
 )
 def test_a_run_stopped_in_every_phase_resumes_bit_equal(tmp_path, before, make, share):
     """Stopped in the middle of the offline phase, of the warm-up, and online."""
@@ -210,9 +208,8 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path
     name = RunName(task="t", robot="r", learner="l", seed=3)
     RunFolder.create(tmp_path / "runs", name, {}, {}).close()  # has saved nothing
     start = StartConfig(run=str(tmp_path / "runs"))
-    other = Loop(
-        tmp_path / "other", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=start
-    )
+    online = {"total_steps": 80, "warm_up_steps": 24, "make_learner": wsrl}
+    other = Loop(tmp_path / "other", start=start, **online)
     other.trainer.begin()
     mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
     assert_same(mine, theirs)
@@ -220,24 +217,18 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path
     (Path(newest) / "checkpoints/best.json").unlink()
     best = StartConfig(run=start.run, checkpoint=StartCheckpoint.best)
     older = find_runs(start.run)[0]
-    third = Loop(tmp_path / "third", total_steps=80, make_learner=wsrl, start=best)
-    third.trainer.begin()
+    Loop(tmp_path / "third", start=best, **online).trainer.begin()
     assert f"begins with the learner of {older}, step 60" in caplog.text
     (older / "checkpoints/best.json").unlink()
     with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
-        Loop(tmp_path / "fourth", total_steps=80, make_learner=wsrl, start=best).trainer.begin()
+        Loop(tmp_path / "fourth", start=best, **online).trainer.begin()
     nowhere = StartConfig(run=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="nowhere"):
-        Loop(
-            tmp_path / "fifth", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
-        ).trainer.begin()
+        Loop(tmp_path / "fifth", start=nowhere, **online).trainer.begin()
 
 
 def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
-    def make(spec: EnvSpec, seed: int) -> Any:
-        return small_cql(spec, seed)
-
-    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=make))
+    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=small_cql))
     offline.trainer.run()
     start = StartConfig(run=run_of(tmp_path / "runs", offline))
     sac = Loop(tmp_path / "sac", start=start, warm_up_steps=24, total_steps=80)
@@ -245,7 +236,7 @@ def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
 
 
 def test_a_learner_that_does_not_fit_is_refused_with_both_sides(tmp_path, before):
-    offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=iql))
+    offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=small_iql))
     offline.trainer.run()
     run = run_of(tmp_path / "runs", offline)
     with pytest.raises(ConfigError, match=r"does not fit this one \(.*expected the same networks"):
@@ -270,25 +261,20 @@ def test_a_plain_sac_is_not_trained_offline(tmp_path, before):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("config", "changes", "message"),
     [
-        ({"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
-        ({"total_steps": 0}, "0 needs training.offline.updates above 0"),
-        ({"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
-        ({"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
+        (TrainerConfig, {"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
+        (TrainerConfig, {"total_steps": 0}, "0 needs training.offline.updates above 0"),
+        (TrainerConfig, {"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
+        (TrainerConfig, {"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
+        (OfflineConfig, {"updates": -1}, r"training\.offline\."),
+        (OfflineConfig, {"evaluation_interval": 0}, r"training\.offline\."),
+        (OfflineConfig, {"held_out": 0.9}, r"training\.offline\."),
     ],
 )
-def test_loops_that_make_no_sense_are_refused(changes, message):
+def test_loops_that_make_no_sense_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
-        TrainerConfig(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"updates": -1}, {"evaluation_interval": 0}, {"held_out": 0.9}]
-)
-def test_offline_phases_that_make_no_sense_are_refused(changes):
-    with pytest.raises(ConfigError, match=r"training\.offline\."):
-        OfflineConfig(**changes)
+        config(**changes)
 
 
 def history(**curves: list[float]) -> list[dict[str, float]]:
@@ -301,9 +287,17 @@ def history(**curves: list[float]) -> list[dict[str, float]]:
     ]
 
 
-def test_good_curves_bring_no_hint():
-    assert hints(history()) == []
-    assert hints([]) == []
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        history(),
+        history(q_data=[1.0, 3.0, 3.2, 3.1]),  # still near its peak
+        history(q_data=[1.0, 3.0, 2.0, 1.0])[:2],  # too few to say
+    ],
+)
+def test_good_curves_bring_no_hint(told):
+    assert hints(told) == []
 
 
 @pytest.mark.parametrize(
@@ -319,11 +313,3 @@ def test_each_failure_has_its_sentence(curves, said):
     found = hints(history(**curves))
     assert len(found) == 1
     assert re.search(said, found[0])
-
-
-def test_a_value_that_is_still_near_its_peak_is_not_called_overfitted():
-    assert hints(history(q_data=[1.0, 3.0, 3.2, 3.1])) == []
-
-
-def test_two_records_are_too_few():
-    assert hints(history(q_data=[1.0, 3.0, 2.0, 1.0])[:2]) == []

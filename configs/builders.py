@@ -71,7 +71,7 @@ def build_env(
                 device=device,
                 evaluation=evaluation,
                 **robot.task_arguments(simulation, task),
-            ),  # fmt: skip
+            ),
         ),
         actor_terms=task.actor,
         critic_terms=task.critic,

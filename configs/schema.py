@@ -31,9 +31,9 @@ from robot_rl.learners.h2o import H2O, H2OConfig
 from robot_rl.learners.iql import IQL, IQLConfig
 from robot_rl.learners.qc import QC, QCConfig
 from robot_rl.learners.residual import Residual, ResidualConfig
-from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, SACConfig
 from robot_rl.learners.td3 import TD3, TD3Config
+from robot_rl.learners.values import RewardScaling
 from robot_rl.training.config import ClusterConfig, TrainerConfig
 from robot_rl.training.reporting.metrics import LoggingConfig
 from sim.adapters.gymnasium_config import GymnasiumConfig

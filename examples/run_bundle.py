@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from policies.bundle import load_bundle
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 
 if __name__ == "__main__":
     # 1. Loading checks digests and replays recorded sequences; another robot's is refused.

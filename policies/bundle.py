@@ -19,10 +19,9 @@ from onnxruntime import InferenceSession
 
 from policies.runner import PolicyRunner, PolicySpec, open_network
 from robot_rl.core.errors import BundleError, SpecMismatchError, unknown_name
-from robot_rl.core.observation import TERMS, is_term
+from robot_rl.core.observation import TERMS, RobotState, is_term
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 __all__ = ["PolicyRunner", "PolicySpec", "load_bundle"]
 

@@ -16,8 +16,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ChunkQueue
 from robot_rl.core.errors import BundleError
-from robot_rl.core.observation import ObservationInputs, ObservationMap
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState
 
 GOLDEN_STEPS = 24
 """T: steps of a sequence; longer than usual histories, on both sides of the reset."""

@@ -11,10 +11,9 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ChunkQueue, ClockSpec
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
-from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
+from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The ground of the house: contracts, learners, buffers, training; imports no sibling package."""
+"""Contracts, learners, buffers, training, and in `cli` the command `robot-rl`."""
 
 from importlib.metadata import PackageNotFoundError, version
 

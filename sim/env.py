@@ -12,24 +12,32 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.action import ActionMap
-from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs, ResetStateSource, TermSpec
+from robot_rl.core.env import (
+    EnvSpec,
+    EnvStep,
+    FaultFlags,
+    GroupSpec,
+    Obs,
+    ResetStateSource,
+    TermSpec,
+)
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
 from robot_rl.core.observation import (
+    FIELD_KINDS,
     GOAL_PREFIX,
     OFFSET_PREFIX,
     SENSED_PREFIX,
     STATE_PREFIX,
     TERM_KINDS,
+    Mirrored,
     ObservationInputs,
     ObservationMap,
     TermConfig,
 )
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import FIELD_KINDS, Mirrored
 from robot_rl.core.seeding import derive_seed
-from sim.fault_flags import FaultFlags
 from sim.randomization import LEVEL, FollowsSuccess
 from sim.simulation import Simulation, WorldStates
 from sim.task import RewardTerms, Task
@@ -209,7 +217,8 @@ class SimEnv:
         if given_up:
             self._given_up.zero_()
             _logger.warning(
-                "%d envs diverged (not finite, or too fast): reset, transitions discarded", given_up
+                "%d env(s) diverged (not finite, or too fast): reset, transitions discarded",
+                given_up,
             )
         columns = self._observer.columns
         columns["reward"] = list(self._reward.names)

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
-from robot_rl.core.robot_state import RobotState
 from sim.randomization import RangeCurriculum
 from sim.task import InitialState, Task
 

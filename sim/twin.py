@@ -19,10 +19,10 @@ from torch import Tensor
 from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
-from robot_rl.core.robot_state import RobotState
 from robot_rl.core.seeding import derive_seed
 from sim.simulation import Simulation
 from sim.task import RewardTerms, Task

@@ -16,9 +16,9 @@ from policies.networks.gaussian_actor import GaussianActorConfig
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import NonFiniteError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand, RotorCommand
-from robot_rl.core.robot_state import RobotState
 from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig
 from robot_rl.learners.optimization import Reduce

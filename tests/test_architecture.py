@@ -292,7 +292,7 @@ class TestTheCheckItself:
             ("policies/local.py", "def f():\n    from sim import tasks", "sim"),
             ("policies/typed.py", "if TYPE_CHECKING:\n    from sim.env import Env", "sim.env"),
             ("configs/schema.py", "from scripts.train import main", "scripts.train"),
-            ("configs/schema.py", "from robot_rl.cli import parts", "robot_rl.cli"),
+            ("configs/schema.py", "from robot_rl.cli import components", "robot_rl.cli"),
             ("hardware/loop.py", "from robot_rl.cli.main import main", "robot_rl.cli.main"),
             ("robot_rl/training/trainer.py", "import robot_rl.cli.session", "robot_rl.cli.session"),
             ("robot_rl/cli/train.py", "from scripts.bench import timing", "scripts.bench"),

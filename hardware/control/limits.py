@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robot_rl.core.errors import ConfigError, ShapeError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
@@ -26,7 +27,6 @@ from robot_rl.core.robot_command import (
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 
 Vector: TypeAlias = NDArray[np.float64]
 

@@ -17,6 +17,7 @@ from hardware.control.safety import Condition, SafetyState
 from hardware.controllers import rotations
 from hardware.controllers.controller import kind_of
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     CommandKind,
@@ -24,7 +25,6 @@ from robot_rl.core.robot_command import (
     PoseCommand,
     RobotCommand,
 )
-from robot_rl.core.robot_state import RobotState
 
 COMMANDED_STATES = (SafetyState.POLICY, SafetyState.HUMAN)
 """States in which somebody's commands are followed; also the names of the two sources."""

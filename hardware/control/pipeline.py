@@ -7,8 +7,8 @@ from hardware.control.limits import Limiter
 from hardware.controllers.controller import Controller, kind_of
 from hardware.controllers.handover import Handover
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 
 @dataclass(kw_only=True)
@@ -79,7 +79,7 @@ class CommandPipeline:
         self._active = self._handover = self.sent = None
 
     def switch(self) -> None:
-        """Somebody new commands from now on."""
+        """Take commands of another sender from now on."""
         self._switched = True
 
     def follow(

@@ -22,9 +22,9 @@ from hardware.control.pipeline import ControllerSet
 from hardware.control.robot_loop import RobotLoop, StampedDriver
 from hardware.control.safety import SafetyState
 from hardware.control.stopping import StopConfig, make_stopping
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 _SUM_UP_SECONDS = 1.0
 

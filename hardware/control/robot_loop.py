@@ -33,9 +33,9 @@ from hardware.control.safety import (
 )
 from hardware.control.stopping import Stopping
 from robot_rl.core.errors import ConfigError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import RobotDriver
-from robot_rl.core.robot_state import RobotState
 
 
 class OperatorRequests:
@@ -277,7 +277,7 @@ class RobotLoop:
         found |= self._tried(
             lambda: self._stopping.conditions(self.safety, now), Condition.DRIVER_FAULT, frozenset()
         )
-        faults = {**faults, **self._faults}  # a source or the watch itself may have failed
+        faults = {**faults, **self._faults}  # a source or a monitor itself may have failed
         self._faults = {}
         self._conditions = found | self.requests.take() | faults.keys()
         self._details = {**self._monitor.details, **faults}

@@ -76,7 +76,7 @@ class Condition(Enum):
     OVERRUN = "overrun"
     """The loop misses its deadlines."""
     SECOND_PUBLISHER = "second_publisher"
-    """Somebody else sends commands too."""
+    """Another node sends commands too."""
     OUTSIDE_WORKSPACE = "outside_workspace"
     EXTERNAL_FORCE = "external_force"
     # Reasons to refuse a request; they stop nothing by themselves.

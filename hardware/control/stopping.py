@@ -14,6 +14,7 @@ import numpy as np
 from hardware.control.safety import Condition, SafetyState
 from hardware.controllers.handover import min_jerk
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.quaternion import rotate_inverse
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
@@ -24,7 +25,6 @@ from robot_rl.core.robot_command import (
     RotorCommand,
     TwistCommand,
 )
-from robot_rl.core.robot_state import RobotState
 
 _RAMPED, _STOPPING = frozenset({Condition.RAMPED}), frozenset({Condition.STOPPING})
 _NOTHING: frozenset[Condition] = frozenset()

@@ -35,8 +35,8 @@ from hardware.controllers import rotations
 from hardware.controllers.controller import expect, finite
 from hardware.controllers.rotations import Vector
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, RobotCommand, RotorCommand
-from robot_rl.core.robot_state import RobotState
 
 _TINY = 1e-12
 """Thrust differences below it are none [N]."""

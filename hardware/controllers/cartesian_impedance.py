@@ -31,8 +31,8 @@ from hardware.controllers.chain import ChainPose, KinematicChain
 from hardware.controllers.controller import expect, finite
 from hardware.controllers.joint_pd import not_negative, pure_torque, torque
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 
 @dataclass(kw_only=True)

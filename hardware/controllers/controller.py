@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import COMMANDS, CommandKind, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 Command = TypeVar("Command", bound=RobotCommand)
 

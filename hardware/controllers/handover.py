@@ -19,8 +19,8 @@ import numpy as np
 from hardware.controllers import rotations
 from hardware.controllers.controller import Command, Controller, finite, kind_of
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, JointCommand, PoseCommand, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 
 class Handover:

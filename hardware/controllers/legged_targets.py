@@ -19,8 +19,8 @@ import numpy as np
 
 from hardware.controllers.controller import expect, finite
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import CommandKind, JointCommand, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 _FIELDS = ("q", "dq", "tau", "kp", "kd")
 

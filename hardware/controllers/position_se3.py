@@ -36,8 +36,8 @@ from hardware.controllers import rotations
 from hardware.controllers.controller import expect
 from hardware.controllers.rotations import Quaternion, Vector
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import BodyRateCommand, CommandKind, PoseCommand, RobotCommand
-from robot_rl.core.robot_state import RobotState
 
 _TINY = 1e-9
 """Of 1 + the cosine of the lean: below it the wanted thrust axis is opposite, any way is short."""

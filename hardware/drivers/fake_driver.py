@@ -9,6 +9,7 @@ import numpy as np
 
 from hardware.control.clock import Clock
 from robot_rl.core.errors import ConfigError, ShapeError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.quaternion import from_rotation_vector, multiply, normalize, rotate
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
@@ -18,7 +19,6 @@ from robot_rl.core.robot_command import (
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 
 GRAVITY = 9.81
 """[m/s^2]"""

@@ -15,10 +15,10 @@ from hardware.control.clock import Clock
 from hardware.control.ipc import ArraySubscriber, CommandLayout, CommandPublisher
 from hardware.control.monitors import StampedCommand
 from robot_rl.core.errors import StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import RobotCommand
 from robot_rl.core.robot_driver import safe_command
-from robot_rl.core.robot_state import RobotState
 
 _POLL_SECONDS = 0.01
 PUBLISHERS = "publishers"

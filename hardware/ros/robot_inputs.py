@@ -9,8 +9,8 @@ import numpy as np
 from hardware.ros.message_parts import Fields, to_nanoseconds
 from hardware.ros.state_messages import StateTopic, state_topics
 from robot_rl.core.errors import ShapeError, StaleStateError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 
 GOAL_TYPE = ("std_msgs", "Float64MultiArray")
 SENSED_TYPE = ("sensor_msgs", "JointState")
@@ -168,7 +168,8 @@ class RobotInputs:
         """Topics whose newest measurement is too old at a time [ns], with its age [s]."""
         oldest = {source.topic.name: source.oldest_allowed for source in self._sources}
         oldest |= {f"sensed/{name}": self._oldest_sensed for name in self.sensed}
-        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in self._stamps.items()}
+        known = {topic: self._stamps[topic] for topic in oldest if topic in self._stamps}
+        ages = {topic: (now - stamp) * 1e-9 for topic, stamp in known.items()}
         return {topic: age for topic, age in ages.items() if age > oldest[topic]}
 
     def robot_state(self, now: int) -> RobotState:

@@ -14,9 +14,14 @@ from policies.c99.literals import array, check_name, number, remark
 from policies.runner import PolicySpec
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import GOAL_PREFIX, OFFSET_PREFIX, SENSED_PREFIX, STATE_PREFIX
+from robot_rl.core.observation import (
+    GOAL_PREFIX,
+    OFFSET_PREFIX,
+    SENSED_PREFIX,
+    STATE_FIELDS,
+    STATE_PREFIX,
+)
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_state import STATE_FIELDS
 
 _WAY = "(in->state.position_w[{k}] - (i < 3 ? in->goal.position_w : in->goal.preview_w)[{k}])"
 _WAY_X, _WAY_Y, _WAY_Z = (_WAY.format(k=k) for k in range(3))

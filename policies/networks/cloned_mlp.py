@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from policies.networks.history import make_normalizer
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import Activation, Initialization, initialize
-from policies.networks.normalizer import make_normalizer
 from policies.networks.trunks import NetworkKind, check_shape, make_network
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError

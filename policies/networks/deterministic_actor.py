@@ -17,11 +17,11 @@ from policies.networks.history import (
     check_groups,
     latent_of,
     make_actor_network,
+    make_normalizer,
     read_groups,
 )
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import Activation, Initialization, initialize
-from policies.networks.normalizer import make_normalizer
 from policies.networks.trunks import NetworkKind, check_shape
 from robot_rl.core.env import Obs, TermSpec
 from robot_rl.core.errors import ConfigError

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from policies.networks.history import make_normalizer
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import Activation, Initialization, initialize
-from policies.networks.normalizer import make_normalizer
 from policies.networks.q_ensemble import QEnsemble
 from policies.networks.trunks import NetworkKind, check_shape, make_network
 from robot_rl.core.env import Obs

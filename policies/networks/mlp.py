@@ -1,5 +1,18 @@
-"""Multi-layer perceptrons, single and as an ensemble evaluated in one batched product."""
+"""Multi-layer perceptrons, single and as an ensemble evaluated in one batched product.
 
+On the CPU all layers of all members are one node of the graph (`chain`): every small operation
+costs more in bookkeeping than in arithmetic, for networks of a few hundred units. It has two
+operations per layer forward and three or four backward, gives gradients to those alone who want
+them, and computes the hidden layers in bf16 under autocast. Where `usable` says no, torch's own
+layers give the same result up to rounding.
+
+Float32 products there go to oneDNN in place of MKL, which leaves half of the vector units of an AMD
+processor idle (`OneDnnMatmul`). torch hands float32 to oneDNN only if oneDNN may round to bf16 on
+the way; without AMX units it does not know how, and computes in float32 all the same. That this is
+so is tried once per process.
+"""
+
+import functools
 import math
 from collections.abc import Sequence
 from enum import Enum
@@ -8,9 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from policies.networks.dense import chain, usable
-from robot_rl.core.onednn import is_faster
+from torch.autograd.function import once_differentiable
 
 
 class Activation(Enum):
@@ -200,3 +211,219 @@ def _draw(matrices: Sequence[Tensor], kind: Initialization) -> None:
         else:
             nn.init.orthogonal_(fresh, gain=math.sqrt(2.0))
         matrix.copy_(fresh)
+
+
+def usable(x: Tensor) -> bool:
+    """True if `chain` can take an input, (B, in) or (E, B, in).
+
+    Not on other devices nor in other number formats, and not while the network is traced for
+    export or for a compiler, which need operations they know.
+    """
+    return (
+        x.ndim > 1 and x.is_cpu and x.dtype is torch.float32 and not torch.compiler.is_compiling()
+    )
+
+
+def chain(x: Tensor, params: Sequence[Tensor]) -> Tensor:
+    """Linear layers with ReLU between them, none after the last.
+
+    Args:
+        x: Input, (B, in), or (E, B, in) for an ensemble.
+        params: Weight and bias of every layer in turn: (out, in) and (out,), or for an ensemble
+            (E, in, out) and (E, 1, out).
+
+    Returns:
+        (B, out), or (E, B, out) for an ensemble. Under autocast all layers but the last are
+        computed in its number format; the output is float32 nevertheless.
+    """
+    if not torch.is_autocast_enabled("cpu"):
+        with OneDnnMatmul():
+            return _chain(x, params, torch.float32)
+    with torch.autocast("cpu", enabled=False):
+        return _chain(x, params, torch.get_autocast_dtype("cpu"))
+
+
+def _chain(x: Tensor, params: Sequence[Tensor], hidden: torch.dtype) -> Tensor:
+    if torch.is_grad_enabled():
+        return _Chain.apply(x, hidden, *params)  # pyright: ignore[reportReturnType]  untyped
+    return _forward(x, _layers(params, hidden))[0]
+
+
+Layer = tuple[Tensor, Tensor]
+"""Weight ([E,] in, out) and bias, in the number format that the layer computes in."""
+
+
+class _Chain(torch.autograd.Function):
+    """Forward and backward of `chain`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, hidden: torch.dtype, *params: Tensor) -> Tensor:
+        ctx.layers = _layers(params, hidden)
+        output, ctx.inputs = _forward(x, ctx.layers)
+        ctx.save_for_backward(*params)  # notices weights that change before the backward pass
+        ctx.shared = x.ndim < params[0].ndim
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides names
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        params: tuple[Tensor, ...] = ctx.saved_tensors
+        input_needed, trained = ctx.needs_input_grad[0], _weights_are_wanted(ctx)
+        found: list[Tensor | None] = [None] * len(params)
+        for i in reversed(range(len(ctx.layers))):
+            weight, x = ctx.layers[i][0], ctx.inputs[i]
+            grad = grad.to(weight.dtype)
+            if trained:
+                found[2 * i] = _weight_gradient(x, grad, params[2 * i])
+                found[2 * i + 1] = _bias_gradient(grad, params[2 * i + 1])
+            if i == 0 and not input_needed:
+                return (None, None, *found)
+            grad = _product(grad, weight.mT)
+            if i > 0:  # x is the output of a ReLU
+                grad = _through_relu(grad, x)
+        grad = grad.float()
+        return (grad.sum(0) if ctx.shared else grad, None, *found)
+
+
+def _weights_are_wanted(ctx: Any) -> bool:
+    """True if this backward pass goes on to the weights: `backward(inputs=...)` may not.
+
+    torch tells its own layers and not the functions of others, which therefore have to ask. The
+    question is refused under `torch.autograd.grad`, where the answer is yes.
+    """
+    if not ctx.needs_input_grad[2]:
+        return False
+    weights = [node for node, _ in ctx.next_functions[2:] if node is not None]
+    try:
+        return any(torch._C._will_engine_execute_node(node) for node in weights)
+    except (AttributeError, RuntimeError):
+        return True
+
+
+def _layers(params: Sequence[Tensor], hidden: torch.dtype) -> list[Layer]:
+    layers: list[Layer] = []
+    for i in range(0, len(params), 2):
+        weight, bias = params[i], params[i + 1]
+        if i < len(params) - 2 and hidden is not torch.float32:
+            weight, bias = weight.to(hidden), bias.to(hidden)
+        layers.append((weight if weight.ndim == 3 else weight.t(), bias))
+    return layers
+
+
+def _forward(x: Tensor, layers: list[Layer]) -> tuple[Tensor, list[Tensor]]:
+    """Output, and what went into every layer."""
+    first = layers[0][0]
+    x = x.to(first.dtype)
+    if x.ndim < first.ndim:
+        x = x.expand(first.shape[0], *x.shape)
+    inputs: list[Tensor] = []
+    for weight, bias in layers[:-1]:
+        inputs.append(x)
+        x = _linear(x, weight, bias).relu_()
+    weight, bias = layers[-1]
+    x = x.to(weight.dtype)
+    return _linear(x, weight, bias), [*inputs, x]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """One layer: x ([E,] B, in), weight ([E,] in, out) -> ([E,] B, out)."""
+    if weight.shape[-1] == 1:  # rows times one column: the libraries take twice as long
+        return torch.linalg.vecdot(x, weight.mT).unsqueeze(-1).add_(bias)
+    return (torch.baddbmm if x.ndim == 3 else torch.addmm)(bias, x, weight)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Product of a ([E,] M, K) and b ([E,] K, N)."""
+    if a.shape[-1] == 1:  # an outer product, for which the libraries take many times as long
+        return a * b
+    product = torch.bmm if a.ndim == 3 else torch.mm
+    if b.shape[-1] == 1:  # half as long with the single row first
+        return product(b.mT, a.mT).mT
+    return product(a, b)
+
+
+def _weight_gradient(x: Tensor, grad: Tensor, param: Tensor) -> Tensor:
+    """Gradient of a weight in its layout, from the layer's input and its output's gradient."""
+    found = _product(x.mT, grad) if param.ndim == 3 else _product(grad.mT, x)
+    return found.to(param.dtype)
+
+
+def _bias_gradient(grad: Tensor, param: Tensor) -> Tensor:
+    return grad.sum(-2, keepdim=param.ndim == 3).to(param.dtype)
+
+
+def _through_relu(grad: Tensor, output: Tensor) -> Tensor:
+    """Gradient of what went into a ReLU from that of its output, in its place."""
+    threshold = torch.ops.aten.threshold_backward.grad_input
+    if grad.dtype is torch.bfloat16:
+        # A number is positive where its bits are, and of integers torch compares 32 at once: a
+        # fraction of the time that it takes in bf16, by way of float32.
+        bits = grad.view(torch.int16)
+        threshold(bits, output.view(torch.int16), 0, grad_input=bits)
+    else:
+        threshold(grad, output.to(grad.dtype), 0, grad_input=grad)
+    return grad
+
+
+_TRIED_SHAPES = ((256, 17, 256), (256, 256, 256), (256, 256, 12))
+"""Rows, inputs, outputs of the products that are tried: layers of a usual network."""
+_MAX_ERROR = 1e-5
+"""Relative error that float32 stays below; bf16 has a hundred times as much."""
+_MIN_PRODUCTS = 1 << 22
+"""Multiplications of the largest product from which on oneDNN pays: small ones it takes longer to
+prepare than MKL to compute. Measured with SAC on one thread of a Zen 5, 256 rows: a seventh longer
+at width 64, a seventh shorter at 128, 40 % shorter at 256."""
+
+
+class OneDnnMatmul:
+    """Context in which float32 products on the CPU go to oneDNN, if that is wanted and exact.
+
+    The setting is the process's: other threads compute the same digits meanwhile.
+    """
+
+    def __init__(self, wanted: bool = True) -> None:
+        """Try what oneDNN does, the first time that somebody wants it."""
+        self._entered = wanted and is_exact()
+        self._before = "none"
+
+    def __enter__(self) -> None:
+        """Permit."""
+        if self._entered:
+            self._before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
+
+    def __exit__(self, *exception: object) -> None:
+        """As it was."""
+        if self._entered:
+            _settings().fp32_precision = self._before
+
+
+def is_faster(rows: int, weight_size: int) -> bool:
+    """True if so many rows through a largest weight of so many entries are faster by oneDNN."""
+    return rows * weight_size >= _MIN_PRODUCTS
+
+
+@functools.cache
+def is_exact() -> bool:
+    """True if oneDNN computes in float32 where it is permitted to round to bf16."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    before, _settings().fp32_precision = _settings().fp32_precision, "bf16"
+    try:
+        return all(_error(*shape) < _MAX_ERROR for shape in _TRIED_SHAPES)
+    finally:
+        _settings().fp32_precision = before
+
+
+def _settings() -> Any:
+    onednn: Any = torch.backends.mkldnn  # torch does not annotate what it has there
+    return onednn.matmul
+
+
+def _error(rows: int, inputs: int, outputs: int) -> float:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(rows, inputs, generator=generator)
+    b = torch.randn(inputs, outputs, generator=generator)
+    exact = a.double() @ b.double()
+    return float((a @ b - exact).abs().max() / exact.abs().max())

@@ -125,7 +125,7 @@ class Minibatches:
             count: How many.
             progress: Part of the training that is over, in [0, 1].
         """
-        if self._prioritized:
+        if self._prioritized or count == 1:
             for _ in range(count):
                 yield self._joined(1, progress)
             return

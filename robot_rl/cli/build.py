@@ -16,8 +16,8 @@ from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
 from robot_rl.cli.collectors import collector_maker, start_collectors
+from robot_rl.cli.components import make_learner
 from robot_rl.cli.demonstrations import check_cloning, cloning_parts
-from robot_rl.cli.parts import make_learner
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Learner

@@ -16,11 +16,11 @@ from policies.export import export_bundle
 from policies.networks.frozen import CorrectedGraph, CorrectedPolicy
 from policies.networks.queued import QueuedPolicy
 from policies.runner import PolicyRunner
-from robot_rl.cli.parts import load_policy, make_sim_env, seen_groups
+from robot_rl.cli.components import load_policy, make_sim_env, seen_groups
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.episodic import begin_episodes
 from robot_rl.core.errors import BundleError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.trainer import VALIDATION_SEED
 from sim.env import SimEnv

@@ -27,7 +27,7 @@ options:
   starts=evaluation      evaluation, or training: where episodes begin
   states=false           the simulation's states too, for training.snapshots
   words=                 what is to be done, stored with every episode; the task's name if empty
-  append=false           go on with the data set: after a kill where it stopped, with other options
+  append=false           continue the data set: after a kill where it stopped, with other options
                          behind what is there
 
 most used fields:

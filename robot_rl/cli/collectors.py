@@ -9,7 +9,7 @@ import torch
 
 from configs.schema import RunConfig, component_of, make_env
 from robot_rl.cli.base_policy import with_base
-from robot_rl.cli.parts import make_learner
+from robot_rl.cli.components import make_learner
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.seeding import derive_seed
 from robot_rl.training.cluster.async_collector import AsyncCollector

@@ -22,7 +22,7 @@ from robot_rl.core.errors import ConfigError, MissingExtraError, RobotRLError, u
 Options = TypeVar("Options")
 
 EXIT_USAGE = 2
-"""What was asked for cannot be done."""
+"""Exit code of a request that cannot be met."""
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as shells count it (128 + SIGINT)."""
 
@@ -114,7 +114,7 @@ def _flush_or_silence(stream: TextIO) -> bool:
 
 
 def _lost_its_reader(stream: TextIO) -> bool:
-    """Whether nobody can read a pipe any more, although nothing waits to be written to it."""
+    """True if a pipe has lost its reader, although nothing waits to be written to it."""
     poll = select.poll()
     try:
         poll.register(stream.fileno(), select.POLLERR)
@@ -262,7 +262,7 @@ def _read(text: str, kind: Any) -> Any:
 
 
 def _parts(text: str, brackets: str) -> list[str]:
-    """What stands between commas that are in no brackets; the outer brackets may be left out."""
+    """Parts between commas that are in no brackets; the outer brackets may be left out."""
     if text[:1] == brackets[0] and text[-1:] == brackets[1]:
         text = text[1:-1]
     parts, depth = [""], 0

@@ -109,9 +109,9 @@ class RelabelOptions:
     task: str | None = None
     """Task of each."""
     success: bool | None = None
-    """How each ended."""
+    """Outcome of each."""
     valid: bool | None = None
-    """Whether to learn from them."""
+    """True to learn from them."""
     weights: dict[str, float] = field(default_factory=dict)
     """Weights of the reward terms."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from configs.schema import COMPONENTS, RunConfig, component_of
-from robot_rl.cli.parts import make_learner
+from robot_rl.cli.components import make_learner
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.learners.cloning import Cloning

@@ -18,7 +18,7 @@ from configs.compose import changed_keys, from_plain, to_plain
 from configs.schema import RunConfig, make_env
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.parts import TrainedPolicy, load_policy, run_path
+from robot_rl.cli.components import TrainedPolicy, load_policy, run_path
 from robot_rl.core import quaternion
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import ConfigError
@@ -34,7 +34,7 @@ from sim.env import SimEnv
 
 @dataclass(kw_only=True)
 class EvaluateOptions:
-    """What the command takes beside the fields of the run."""
+    """Options of the command beside the fields of the run."""
 
     run: str = ""
     """Folder of the run, or `latest`."""
@@ -47,7 +47,7 @@ class EvaluateOptions:
     seed: int = 2_000_003
     """Chooses starts, goals, physical parameters and noise."""
     device: str = "cpu"
-    """Where the worlds and the policy live."""
+    """Device of the envs and the policy."""
     threads: int = 1
     """CPU threads of torch."""
     video: bool = True
@@ -65,12 +65,12 @@ class EvaluateOptions:
 
 
 STATISTICS = ("mean", "median", "p95", "max")
-"""What is told of a distribution."""
+"""Quantiles that are reported of a distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What was played and what came of it."""
+    """Episodes that were played, and their results."""
 
     run: RunFolder
     config: RunConfig
@@ -154,7 +154,7 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
 
 
 def trial_lines(trial: Trial) -> list[str]:
-    """What a person reads of a trial."""
+    """Lines of a trial for the terminal."""
     result = trial.result
     low, high = result.success_interval
     ended = int(result.terminated.sum())

@@ -29,7 +29,7 @@ examples:
 
 
 class ExportTarget(Enum):
-    """What is written."""
+    """Format that is written."""
 
     bundle = "bundle"
     c99 = "c99"
@@ -37,14 +37,14 @@ class ExportTarget(Enum):
 
 @dataclass(kw_only=True)
 class ExportOptions:
-    """What the command takes."""
+    """Options of the command."""
 
     run: str = ""
     """Folder of the run, or `latest`."""
     checkpoint: str = "best"
     """best, latest, or the folder of a checkpoint."""
     target: ExportTarget = ExportTarget.bundle
-    """What is written."""
+    """Format that is written."""
     bundle: str = ""
     """Folder of a bundle to read instead of a run."""
     name: str = "policy"
@@ -76,7 +76,7 @@ def run(words: Sequence[str]) -> None:
 def _write_bundle(options: ExportOptions) -> Path:
     from configs.compose import from_plain
     from robot_rl.cli.bundling import export_run
-    from robot_rl.cli.parts import run_path
+    from robot_rl.cli.components import run_path
     from robot_rl.training.runs.run_folder import RunFolder
 
     run = RunFolder.open(run_path(options.run))

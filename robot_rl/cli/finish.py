@@ -7,7 +7,7 @@ from collections.abc import Callable
 from configs.schema import RunConfig
 from robot_rl.cli.bundling import export_run
 from robot_rl.cli.command_line import missing_package
-from robot_rl.cli.parts import load_policy, train_command
+from robot_rl.cli.components import load_policy, train_command
 from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import RobotRLError
 from robot_rl.training.reporting.console import format_count, format_number, format_percent
@@ -61,7 +61,7 @@ def report_outcome(run: RunFolder, config: RunConfig, env: BatchEnv) -> dict[str
         **_attempt("bundle", export),
         "evaluate": f"robot-rl evaluate run={where}",
         "export": f"robot-rl export run={where}",
-        "train on": f"{train_command(run)} resume={where} training.total_steps="
+        "continue": f"{train_command(run)} resume={where} training.total_steps="
         f"{2 * config.training.total_steps or 50_000}",
     }
 

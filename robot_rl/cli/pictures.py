@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from configs.schema import RunConfig
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.viewing import policy_agent, write_video
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import RobotRLError

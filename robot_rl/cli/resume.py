@@ -10,7 +10,7 @@ from configs.catalog import GROUPS, walk_fields
 from configs.compose import from_plain
 from configs.schema import RunConfig
 from robot_rl.cli.base_policy import kept_base
-from robot_rl.cli.parts import run_path
+from robot_rl.cli.components import run_path
 from robot_rl.cli.session import go_on
 from robot_rl.cli.worker_rank import dismiss, follow
 from robot_rl.core.errors import ConfigError

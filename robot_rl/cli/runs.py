@@ -88,7 +88,7 @@ class CompareOptions(AnyOptions):
     metric: str = "rollout/success"
     """Name in the metrics."""
     by: str = "name"
-    """What runs of one group have in common."""
+    """Runs of one group, together."""
     out: Path = Path("comparison.png")
     """Picture to write."""
 

@@ -12,9 +12,9 @@ from configs.compose import to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.base_policy import keep_base, without_base
 from robot_rl.cli.build import Run, build_run
+from robot_rl.cli.components import run_name, train_command
 from robot_rl.cli.faults import keep_faults
 from robot_rl.cli.finish import report_outcome
-from robot_rl.cli.parts import run_name, train_command
 from robot_rl.cli.run_logging import log_to_stdout, show_and_keep_logs
 from robot_rl.cli.run_lookup import asked_hash
 from robot_rl.cli.signals import stop_on_signals
@@ -220,7 +220,7 @@ class _Session:
     def _say_how_to_go_on(self, what: str) -> None:
         if CheckpointStore(self._run.checkpoints, read_only=True).steps():
             command = f"{train_command(self._run)} resume={shlex.quote(str(self._run.path))}"
-            self._console.message(f"{what}; go on with: {command}")
+            self._console.message(f"{what}; resume with: {command}")
 
 
 def _reason(error: BaseException) -> str:

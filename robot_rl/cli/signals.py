@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Stoppable(Protocol):
-    """What can be asked to come to an end."""
+    """A loop that can be asked to come to an end."""
 
     def stop(self) -> None:
         """Save and return after the present step; may be called from a signal."""

@@ -281,7 +281,7 @@ def sweep(overrides: Sequence[str], train: Callable[[Sequence[str]], int], *, on
     Args:
         overrides: The command line; `hydra/launcher=...` says where the jobs run.
         train: Trains one run in this process; returns its exit code.
-        once: Leave finished jobs out and go on with unfinished ones; else train all anew.
+        once: Leave finished jobs out and resume unfinished ones; else train all anew.
 
     Returns:
         Exit code: 0 where every job is finished.

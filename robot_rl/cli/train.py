@@ -36,8 +36,8 @@ several processes or GPUs:
                                 machines with cluster.address=auto
 
 other:
-  resume=runs/...               go on with a run (or resume=latest), exactly where it stopped
-  once=true                     leave it alone if it was trained already, go on with it if half
+  resume=runs/...               resume a run (or resume=latest), exactly where it stopped
+  once=true                     leave it alone if it was trained already, resume it if half done
   -m, --multirun                one run after another for every combination of a=1,2 and b=3,4;
                                 the same command again goes on with what is unfinished
   hydra/launcher=joblib         with -m: several at once (joblib, submitit_local), or in the queue
@@ -58,7 +58,7 @@ examples:
 
 @dataclass(kw_only=True)
 class TrainOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     resume: str = ""
     """Folder of a run to go on with, or `latest`; empty starts a new one."""

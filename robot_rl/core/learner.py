@@ -34,7 +34,7 @@ class MonteCarloReturns:
 
 @runtime_checkable
 class Learner(Protocol):
-    """An algorithm without an environment, a buffer or a logger; networks are handed to it."""
+    """An algorithm without an environment, a buffer or a logger."""
 
     @property
     def actor_groups(self) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_state import Mirrored
 
 
 @dataclass(frozen=True)

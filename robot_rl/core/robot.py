@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
+from robot_rl.core.observation import STATE_FIELDS
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_state import STATE_FIELDS
 
 
 @dataclass(kw_only=True)

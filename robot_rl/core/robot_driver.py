@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from robot_rl.core.errors import ConfigError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
 from robot_rl.core.robot_command import (
     BodyRateCommand,
@@ -13,7 +14,6 @@ from robot_rl.core.robot_command import (
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 
 
 @runtime_checkable

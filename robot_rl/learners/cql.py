@@ -23,8 +23,8 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.networks import repeat_obs
 from robot_rl.learners.off_policy import OffPolicyConfig
 from robot_rl.learners.optimization import Optimizer, Reduce, check_ranges
-from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, CriticPenalty, CriticView, SACConfig
+from robot_rl.learners.values import RewardScaling
 
 MONTE_CARLO = "monte_carlo_return"
 """Entry of `Batch.extra` that Cal-QL reads, (B,): -inf where it is not known."""

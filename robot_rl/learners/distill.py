@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
+from policies.networks.mlp import OneDnnMatmul, is_faster
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import MonteCarloReturns, Phase
-from robot_rl.core.onednn import OneDnnMatmul, is_faster
 from robot_rl.core.seeding import derive_seed
 from robot_rl.core.transition import Batch
 from robot_rl.learners.estimation import EstimationConfig, make_estimation

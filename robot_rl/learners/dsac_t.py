@@ -31,9 +31,8 @@ from robot_rl.learners.networks import (
     make_critic,
     seed_weights,
 )
-from robot_rl.learners.off_policy import OffPolicyLearner
+from robot_rl.learners.off_policy import MaximumEntropyConfig, OffPolicyLearner, Temperature
 from robot_rl.learners.optimization import Reduce, check_ranges, moving_copy, soft_update
-from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 
 
 class DSACTLoss(Enum):

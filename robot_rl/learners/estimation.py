@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.gaussian_actor import GaussianActor
-from policies.networks.history import EncodedNetwork, EncoderConfig, EncoderKind
+from policies.networks.history import EncodedNetwork, EncoderConfig, EncoderKind, RunningNormalizer
 from policies.networks.mlp import mlp
-from policies.networks.normalizer import RunningNormalizer
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch

@@ -37,11 +37,14 @@ from robot_rl.learners.networks import (
     seed_weights,
     without_invalid,
 )
-from robot_rl.learners.off_policy import OffPolicyLearner
+from robot_rl.learners.off_policy import (
+    MaximumEntropyConfig,
+    OffPolicyLearner,
+    Temperature,
+    normal_entropy,
+)
 from robot_rl.learners.optimization import Reduce, check_ranges, soft_update
-from robot_rl.learners.reward_scale import RewardScaling
-from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature, normal_entropy
-from robot_rl.learners.values import TargetRule, ValueConfig, make_values
+from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig, make_values
 
 
 def _flash_actor() -> GaussianActorConfig:

@@ -257,6 +257,4 @@ def some_members(critic: Critic, index: Tensor, obs: Obs, action: Tensor) -> Ten
 
 def repeat_obs(obs: Obs, count: int) -> Obs:
     """All rows, groups (B, ...), `count` times one after another: (count * B, ...)."""
-    if count == 1:
-        return obs
     return {name: group.repeat(count, *[1] * (group.ndim - 1)) for name, group in obs.items()}

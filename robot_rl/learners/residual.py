@@ -6,9 +6,9 @@ from policies.networks.frozen import FrozenBaseConfig
 from policies.networks.residual import WIDTHS, ResidualActor, ResidualActorConfig, ResidualCritic
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.networks import make_critic, seed_weights
+from robot_rl.learners.off_policy import normal_entropy
 from robot_rl.learners.optimization import Reduce
 from robot_rl.learners.sac import SAC, SACConfig
-from robot_rl.learners.temperature import normal_entropy
 from robot_rl.learners.values import make_values
 
 

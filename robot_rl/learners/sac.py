@@ -36,9 +36,14 @@ from robot_rl.learners.networks import (
     seed_weights,
     some_members,
 )
-from robot_rl.learners.off_policy import ActorObjective, OffPolicyLearner, reduce_members
+from robot_rl.learners.off_policy import (
+    ActorObjective,
+    MaximumEntropyConfig,
+    OffPolicyLearner,
+    Temperature,
+    reduce_members,
+)
 from robot_rl.learners.optimization import Reduce, moving_copy, soft_update
-from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature
 from robot_rl.learners.values import TargetRule, ValueConfig, inspect_values, make_values
 
 _logger = logging.getLogger(__name__)
@@ -285,7 +290,7 @@ class SAC(OffPolicyLearner):
             count: n, actions at every next observation, of which the largest value counts.
         """
         rule = self.config.target_rule
-        next_obs = repeat_obs(batch.next_obs, count)
+        next_obs = repeat_obs(batch.next_obs, count) if count > 1 else batch.next_obs
         next_action, next_log_prob = self._sample(next_obs)
         next_output = self._target_outputs(next_obs, next_action)  # (M, n B, W)
         if count > 1:  # the largest over actions of what the members agree on

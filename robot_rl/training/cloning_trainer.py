@@ -15,9 +15,14 @@ from robot_rl.core.errors import NonFiniteError
 from robot_rl.core.transition import Batch
 from robot_rl.training.config import TrainerConfig
 from robot_rl.training.evaluation import evaluate
-from robot_rl.training.finite_watch import FiniteWatch, what_ends_a_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from robot_rl.training.trainer import VALIDATION_SEED, CheckpointSchedule, Clock
+from robot_rl.training.trainer import (
+    VALIDATION_SEED,
+    CheckpointSchedule,
+    Clock,
+    FiniteWatch,
+    what_ends_a_run,
+)
 
 if TYPE_CHECKING:  # pyarrow is an extra
     from robot_rl.training.demonstrations import Chunks, Demonstrations

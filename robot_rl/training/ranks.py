@@ -418,7 +418,7 @@ def state_of(state: Mapping[str, Any], ranks: Ranks, segments: Segments) -> Mapp
         )
         raise CheckpointError(
             f"the checkpoint was written by {saved} rank(s), with that many shares of worlds and "
-            f"replay, and this session has {ranks.count}; go on with as many: {how}"
+            f"replay, and this session has {ranks.count}; resume with as many: {how}"
         )
     if ranks.rank == 0:
         return state

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.builders import run_device
 from configs.schema import RunConfig, make_env
-from robot_rl.cli.parts import run_name
+from robot_rl.cli.components import run_name
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import NonFiniteError
 from robot_rl.training.evaluation import evaluate

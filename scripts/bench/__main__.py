@@ -12,7 +12,7 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.core.process import check_one_root, keep_freed_memory
 
 _PARTS = ("physics", "env", "sim", "tasks", "learner")
-"""What `all` measures: a deployment needs ROS 2, minutes, and a machine that does nothing else."""
+"""Parts that `all` measures: a deployment needs ROS 2, minutes and an otherwise idle machine."""
 _ABOUT = """Measures the speed of this machine, on one thread where nothing else is said.
 
   physics    the multirotor engine alone, beside the l2f package where it is installed
@@ -37,7 +37,7 @@ _ABOUT = """Measures the speed of this machine, on one thread where nothing else
 
 Contenders take turns and figures are medians, so that ratios hold on a busy machine too."""
 _L2F_BAR = 8.0
-"""How many times the speed of l2f the engine is asked to reach."""
+"""Bar of the engine's speed in multiples of l2f's."""
 
 
 @exit_with_sentence()

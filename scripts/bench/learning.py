@@ -10,7 +10,7 @@ import torch
 from configs.compose import compose
 from configs.schema import RunConfig
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.cli.parts import make_learner, make_sim_env
+from robot_rl.cli.components import make_learner, make_sim_env
 from robot_rl.core.learner import Learner
 from robot_rl.training.collector import Collector
 from scripts.bench.timing import Section, interleave
@@ -44,7 +44,7 @@ class LearningBench:
             gamma=self.learner.gamma, n_step=self.learner.n_step, seed=0,
         )  # fmt: skip
         self.collector = Collector(self.env, self.learner, self.replay, random_steps=0, seed=0)
-        self.collector.start(0)
+        self.collector.start()
         while self.collector.world_steps < self.config.training.replay_capacity:
             self.collector.collect()
 

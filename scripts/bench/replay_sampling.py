@@ -17,7 +17,7 @@ from scripts.bench.timing import Section, interleave
 OBSERVATION, ACTION = 17, 6
 """Widths of HalfCheetah-v5."""
 LEAST = 2.0
-"""How many times the speed of Stable-Baselines3 a sample is asked to reach."""
+"""Bar of a sample's speed in multiples of Stable-Baselines3's."""
 _WORLDS = 100
 _OURS, _PEER = "ours", "stable-baselines3"
 

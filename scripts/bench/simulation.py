@@ -12,7 +12,7 @@ import torch
 from mujoco.batch import Batch
 
 from configs.compose import compose
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from robot_rl.core.env import BatchEnv
 from scripts.bench.timing import Bar, Section, interleave
 from sim.adapters.envpool_env import EnvpoolWorlds

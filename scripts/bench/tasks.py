@@ -7,7 +7,7 @@ import torch
 
 from configs.catalog import choices
 from configs.compose import compose
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from scripts.bench.simulation import bare_speed, environment_speed, in_words
 from scripts.bench.timing import Section, interleave
 from sim.env import SimEnv

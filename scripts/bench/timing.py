@@ -67,7 +67,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """What a contender is asked to reach."""
+    """Bar of a contender."""
 
     ours: str
     """Who."""
@@ -122,7 +122,7 @@ def interleave(
 
 
 def describe_machine(threads: int) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Conditions that the figures depend on."""
     versions = package_versions()
     return {
         "processor": describe_device("cpu"),

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from policies.networks.gaussian_actor import GaussianActorConfig
+from policies.networks.mlp import OneDnnMatmul
 from policies.networks.q_ensemble import QEnsembleConfig
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.learner import Learner
-from robot_rl.core.onednn import OneDnnMatmul
 from robot_rl.core.process import clean_environ
 from robot_rl.core.transition import Batch
 from robot_rl.learners.optimization import BF16_UNITS, Precision
@@ -45,7 +45,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """What is measured."""
+    """Subject of the measurement."""
 
     batch: int
     """Transitions per update."""
@@ -99,7 +99,7 @@ def measure_updates(
 
 
 def bf16_units() -> str:
-    """What the processor has for products in bf16."""
+    """Instructions of the processor for products in bf16."""
     known = torch.cpu.get_capabilities()
     found = [name for name in BF16_UNITS if known.get(name)]
     return f"bf16 units of this processor: {', '.join(found) or 'none'}"

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from configs.compose import compose
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from scripts.bench.timing import Section, interleave
 from sim.env import SimEnv
 from sim.robots.multirotor_expert import MultirotorExpert
@@ -97,7 +97,7 @@ class Flight:
         return steps * env.spec.num_envs / seconds * 1e-6
 
     def note(self, median: float) -> str:
-        """How often a world was reset, and whether the bar is reached."""
+        """Number of resets, and whether the bar is reached."""
         env = self._env
         share = float(self._ended) / max(1, self._steps * env.spec.num_envs)
         resets = f"a reset in every {1 / share:.0f} world-steps" if share else "no resets"

@@ -66,7 +66,7 @@ examples:
 
 @dataclass(kw_only=True)
 class ProofOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     seeds: int = 0
     """Seeds of the group that bears the bars; 0 takes the proof's own number."""
@@ -153,7 +153,7 @@ def _prove(
                 )  # fmt: skip
         found = train_all(jobs, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
-        _say(f"stopped; go on with: {command}")
+        _say(f"stopped; resume with: {command}")
         raise
     # Nothing is written before everything is measured: a new page would be an uncommitted change.
     records = [

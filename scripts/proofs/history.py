@@ -29,7 +29,7 @@ def _error(seed: SeedResult) -> float:
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     pairs = zip(record.groups[_WITH].seeds, record.groups[_WITHOUT].seeds, strict=True)
     gains = [_error(without) - _error(looks_back) for looks_back, without in pairs]
     low = float(bootstrap_interval(gains)[0]) if len(gains) > 1 else float("nan")

@@ -69,7 +69,7 @@ GROUPS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     rates = [seed.trials[_HELD_OUT].success for seed in record.groups[_PLANT_A].seeds]
     return [
         Bar(what="seeds", value=len(rates), limit=10),

@@ -65,7 +65,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     groups = record.groups
     ours = groups["H2O"].seeds
     gains = [

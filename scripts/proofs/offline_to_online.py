@@ -63,7 +63,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold: all seeds are there, and going online without the data loses nothing."""
+    """Bars: all seeds are there, and going online without the data loses nothing."""
     groups = record.groups
     wsrl, rlpd = (_success(groups[name]) for name in (_WSRL, _RLPD))
     offline = groups[_OFFLINE]
@@ -83,7 +83,7 @@ def _success(group: GroupResult) -> float:
 
 
 def _kept(online: GroupResult, offline: GroupResult) -> float:
-    """What of the offline phase's success evaluations after the warm-up show at least."""
+    """Smallest share of the offline phase's success in evaluations after the warm-up."""
     ended = {seed.seed: seed.evaluations[-1:] for seed in offline.seeds}
     return float(np.min([_share(ended.get(s.seed, []), s.evaluations) for s in online.seeds]))
 

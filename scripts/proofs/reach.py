@@ -17,7 +17,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     seeds = record.groups[_GROUP].seeds
     worst = min(seed.trials[_BOX].success for seed in seeds)
     longest = max(seed.training_seconds for seed in seeds)

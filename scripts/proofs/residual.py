@@ -48,7 +48,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     groups = record.groups
     rates = {
         name: [seed.trials[_HOLES].success for seed in group.seeds]

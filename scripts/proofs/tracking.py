@@ -29,7 +29,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     seeds = record.groups[_GROUP].seeds
     worst = float(np.max([seed.trials[_LEMNISCATE].metric(_RMS) for seed in seeds]))
     longest = max(seed.training_seconds for seed in seeds)

@@ -28,7 +28,7 @@ CONDITIONS = (
 
 
 def bars(record: ProofRecord) -> list[Bar]:
-    """What must hold."""
+    """Bars of the proof."""
     seeds = record.groups[_GROUP].seeds
     trials = [seed.trials[_GOALS] for seed in seeds]
     error = float(np.max([trial.metric("mean_velocity_error_all") for trial in trials]))

@@ -49,7 +49,7 @@ examples:
 
 @dataclass(kw_only=True)
 class RaceOptions:
-    """What the command takes beside the fields of a run."""
+    """Options of the command beside the fields of a run."""
 
     seeds: int = 0
     """Seeds of every learner; 0 takes the race's own number."""
@@ -129,7 +129,7 @@ def _run(
     try:
         found = train_all(missing, workers=options.jobs, say=_say)
     except KeyboardInterrupt:
-        _say(f"stopped; go on with: {command}")
+        _say(f"stopped; resume with: {command}")
         raise
     record = measure_race(
         race, jobs, found, command=command, overrides=changes, workers=options.jobs,

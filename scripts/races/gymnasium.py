@@ -32,7 +32,7 @@ def _track(name: str) -> Track:
 
 
 def _bars(record: RaceRecord) -> list[Bar]:
-    """What must hold; tracks that were left out have none."""
+    """Bars of the race; tracks that were left out have none."""
     fewest = min(len(one.seeds) for group in record.tracks.values() for one in group.values())
     bars = [Bar(what="seeds", value=fewest, limit=5)]
     for name in (name for name in _IDS if name in record.tracks):

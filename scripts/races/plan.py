@@ -1,4 +1,4 @@
-"""What a race consists of: tracks, the learners that run on them, and what must come out."""
+"""Parts of a race: tracks, the learners that run on them, and bars."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class Track:
     higher_is_better: bool = True
 
     def reached(self, value: float) -> bool:
-        """Whether a value is as good as the goal."""
+        """True if a value is as good as the goal."""
         return value >= self.goal if self.higher_is_better else value <= self.goal
 
 
@@ -41,14 +41,14 @@ class Entrant:
     name: str
     about: str
     overrides: dict[str, tuple[str, ...]]
-    """What it is set to, by track; tracks that are not named are not run by it."""
+    """Its overrides by track; tracks that are not named are not run by it."""
     script: str = "train"
-    """Who trains it; see `TrainingJob`."""
+    """Trainer; see `TrainingJob`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """Who is faster, and by how much."""
+    """Ratios of the contenders' speeds."""
 
     name: str
     """Of the command and the files."""
@@ -70,7 +70,7 @@ class Race:
     def jobs(
         self, *, seeds: int, tracks: Sequence[str], overrides: Sequence[str], runs: Path
     ) -> dict[tuple[str, str], list[TrainingJob]]:
-        """What is to be trained, by track and entrant.
+        """Trainings by track and entrant.
 
         Args:
             seeds: Number of seeds; 0 takes the race's own.

@@ -1,4 +1,4 @@
-"""What a race has measured, as it is kept in JSON: page and figure are made from it alone."""
+"""Measurements of a race in JSON: page and figure are made from them alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class RaceSeed:
     times: list[float]
     """Wall time at each evaluation [s], (T,)."""
     values: list[float]
-    """What the track is about, (T,)."""
+    """Description of the track, (T,)."""
 
     @property
     def area(self) -> float:
@@ -57,9 +57,9 @@ class RaceRecord:
 
     name: str
     command: str
-    """What made it."""
+    """Commits and versions that made it."""
     overrides: list[str]
-    """What was changed in every training; empty for the real race."""
+    """Overrides of every training; empty for the real race."""
     origin: dict[str, Any]
     """date, git, python, packages, processor, processors, load_average, jobs."""
     tracks: dict[str, dict[str, EntrantResult]]

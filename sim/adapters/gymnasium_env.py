@@ -18,10 +18,9 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from robot_rl.core.env import EnvSpec, EnvStep, GroupSpec, Obs
+from robot_rl.core.env import EnvSpec, EnvStep, FaultFlags, GroupSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from sim.adapters.gymnasium_config import GymnasiumConfig
-from sim.fault_flags import FaultFlags
 
 
 class ObservationLayout:

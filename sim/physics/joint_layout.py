@@ -11,7 +11,7 @@ import mujoco
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot_state import Mirrored
+from robot_rl.core.observation import Mirrored
 
 _POSITION_SIZE = {
     mujoco.mjtJoint.mjJNT_FREE: 7,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 
 POSITION = slice(0, 3)
 """World position [m]; first columns of the packed state and of the measurement."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, unknown_name
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.env import SimEnv
 from sim.rendering.shown import ShownWorlds, shown_worlds
 from sim.task import InitialState, StepOutcome, Task

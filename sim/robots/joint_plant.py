@@ -15,7 +15,7 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection, counting_is_free
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot_state import Mirrored
+from robot_rl.core.observation import Mirrored
 from sim import draws
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout

@@ -15,9 +15,9 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, DeviceError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
-from robot_rl.core.robot_state import RobotState
 from robot_rl.core.seeding import derive_seed
 from sim.physics.engine import Engine, PhysicsEngine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors

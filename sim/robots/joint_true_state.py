@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import counting_is_free
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
-from robot_rl.core.robot_state import STATE_FIELDS, RobotState
+from robot_rl.core.observation import STATE_FIELDS, RobotState
 from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout
 from sim.robots.joint_motors import Gripper

@@ -9,8 +9,8 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot_command import BodyRateCommand, RobotCommand, RotorCommand
-from robot_rl.core.robot_state import Mirrored
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.physics import multirotor_model

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from robot_rl.core import quaternion
 from robot_rl.core.mirror import SignedPermutation
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.scenes.terrain import ScanConfig, Terrain
 
 SCAN = "height_scan"

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.observation import Mirrored, RobotState
 from sim.scenes.corridor import CorridorConfig
 
 _SHORTEST = 1e-9

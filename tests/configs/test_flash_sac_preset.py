@@ -8,7 +8,7 @@ import torch
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC
-from robot_rl.learners.reward_scale import UnitRewardScale
+from robot_rl.learners.values import UnitRewardScale
 from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 

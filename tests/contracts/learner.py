@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from robot_rl.core import onednn
+from policies.networks import mlp
 from robot_rl.core.env import EnvSpec, Obs, TermSpec
 from robot_rl.core.learner import Learner
 from robot_rl.core.transition import Batch
 from robot_rl.learners.off_policy import OffPolicyLearner
-from robot_rl.training.finite_watch import not_finite
+from robot_rl.training.trainer import not_finite
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
 from tests.robot_rl.learners.tape import TapeRecorder
@@ -237,7 +237,7 @@ class LearnerContract:
         self, case: LearnerCase, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """On the CPU by a tape, on a GPU by graphs; steps, actions and another state between."""
-        monkeypatch.setattr(onednn, "is_exact", lambda: False)  # a tape knows no mode
+        monkeypatch.setattr(mlp, "is_exact", lambda: False)  # a tape knows no mode
         learner, spec = self.make(case)
         plain, _ = self.make(case)
         if not (isinstance(learner, OffPolicyLearner) and isinstance(plain, OffPolicyLearner)):

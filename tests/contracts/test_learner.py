@@ -15,15 +15,13 @@ from robot_rl.core.env import EnvSpec
 from robot_rl.learners.dsac_t import DSACT, DSACTLoss
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.iql import IQL
-from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.optimization import Precision
 from robot_rl.learners.qc import QC
 from robot_rl.learners.residual import Residual, ResidualConfig
-from robot_rl.learners.reward_scale import RewardScaling
 from robot_rl.learners.sac import SAC, EntropyAt
 from robot_rl.learners.td3 import TD3
-from robot_rl.learners.temperature import TemperatureLoss
-from robot_rl.learners.values import TargetRule, ValueConfig
+from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.bases import based
 from tests.contracts.learner import LearnerCase, LearnerContract
 from tests.contracts.learners_with_history import WITH_HISTORY
@@ -136,7 +134,7 @@ CASES = (
             actor={**SILU, "log_std_bound": LogStdBound.tanh, "zero_head": True},
         ),
     ),
-    LearnerCase(  # large enough for the products of policies/networks/dense.py
+    LearnerCase(  # large enough for the products of policies/networks/mlp.py
         "sac with wide networks", sac(batch_size=64, actor=WIDE, critic=WIDE)
     ),
     LearnerCase("cql", cql()),

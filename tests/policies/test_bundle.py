@@ -15,9 +15,9 @@ import pytest
 
 from policies.bundle import SEALED_FILES, load_bundle, replay, seal
 from robot_rl.core.errors import BundleError, NonFiniteError, ShapeError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import JointSpec, SensorSpec
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_state import RobotState
 
 ROOT = Path(__file__).parents[2]
 GOAL = {"position_w": np.array([[0.0, 0.0, 1.0]])}
@@ -63,7 +63,7 @@ class Block:
 sys.meta_path.insert(0, Block())
 import numpy as np
 from policies.bundle import load_bundle
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 runner = load_bundle(sys.argv[1], control_dt=0.01)
 widths = runner.spec.robot.state_widths
 state = RobotState({name: np.full((1, width), 0.5) for name, width in widths.items()})

@@ -122,8 +122,8 @@ def test_policy_that_ignores_what_it_sees_gets_the_same_return_deployed(
     """Nothing but start, goal, reward and length could make a difference."""
     answer = command(
         "scripts.bench.__main__", "deploy", "--returns-only", "--bundle", str(go2_bundle),
-        "--episodes", "3", "--seconds", "0.6",
-        "--patience", PATIENT, "--domain", str(domain), "--json", "out.json",
+        "--episodes", "3", "--seconds", "0.6", "--patience", PATIENT, "--domain", str(domain),
+        "--json", "out.json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     (returns,) = json.loads(Path("out.json").read_text())["deploy"]["returns"]

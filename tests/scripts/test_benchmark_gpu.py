@@ -46,8 +46,8 @@ def test_stages_are_done_one_by_one_and_remembered(command, here):
         assert list(record["stages"]) == done
     assert [row["name"] for row in record["stages"]["speed"]["rows"]] == ["hover", "go2", "g1"]
     assert [(row["name"], row["note"]) for row in record["stages"]["updates"]["rows"]] == [
-        ("batch 16, captured", "graphs played: 0"),  # on a CPU there is none
-        ("batch 16, kernel by kernel", "graphs played: 0"),
+        ("batch 16, captured", "graphs replayed: 0"),  # on a CPU there is none
+        ("batch 16, kernel by kernel", "graphs replayed: 0"),
     ]
     assert record["stages"]["train hover"]["world_steps"] == 64
     assert record["stages"]["check hover"]["episodes"] == 4
@@ -80,7 +80,7 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
     assert bench(1000).next(said.append)
     assert [job.label for job in begun] == ["hover", "hover"]
     assert begun[0].identity == begun[1].identity, "so that train_all goes on with it"
-    with pytest.raises(ConfigError, match="go on with the same"):
+    with pytest.raises(ConfigError, match="resume with the same"):
         bench(2000).next(said.append)
 
 

@@ -193,7 +193,7 @@ def test_help_names_the_proofs_and_their_bars(command):
 
 
 def test_policies_are_flown_at_starts_that_chose_no_checkpoint(proofs):
-    evaluate = importlib.import_module("robot_rl.cli.evaluate")
+    evaluate = importlib.import_module("robot_rl.cli.evaluation")
     assert evaluate.EvaluateOptions(run="x").seed == proofs.flights.TEST_SEED != VALIDATION_SEED
 
 

@@ -8,9 +8,8 @@ import torch
 
 from configs.builders import build_env
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_state import RobotState
 from sim.env import SimEnv
 from sim.physics.engine import PhysicsEngine
 from sim.randomization import CurriculumConfig

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
-from robot_rl.core.robot_state import RobotState
 from sim.robots.joint_robot import JointRandomization, JointRobotConfig
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.robots.multirotor_robot import MultirotorConfig, MultirotorRandomization
 from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.task import InitialState

@@ -13,8 +13,7 @@ from robot_rl.core.action import ActionMap
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import EnvMirror, RobotMirror, SignedPermutation
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
+from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState, TermConfig
 from sim.env import SimEnv, mirror_worlds
 from sim.robots.joint_plant import mirror_drawn
 from sim.robots.joint_robot import JointRandomization
@@ -190,9 +189,7 @@ def test_a_scan_is_read_from_left_to_right() -> None:
     [([0.0, 0.5, 0.5, 0.0], -1.0), ([0.0, 0.0, 0.5, 0.5], 1.0), ([0.0, 0.5, 0.75, 0.25], -1.0)],
     ids=["trot", "bound", "walk"],
 )
-def test_the_mirrored_clock_asks_of_each_foot_what_its_counterpart_was_asked(
-    offsets: list[float], sign: float
-) -> None:
+def test_the_mirrored_clock_asks_of_each_foot_what_its_counterpart_was_asked(offsets, sign):
     gait, feet = Gait(GaitConfig(offsets=offsets), num_feet=4, device=CPU), (1, 0, 3, 2)
     assert gait.mirror(feet).sign == (sign, sign)
     phase, moving = torch.rand(100), torch.ones(100, dtype=torch.bool)

@@ -145,23 +145,22 @@ class ClimbingReach(ReachTask):
 
     def __init__(self, config: Any, context: TaskContext) -> None:
         super().__init__(config, context)
-        self.curriculum: WorldLevels = WorldLevels(context.num_envs, 5, CPU, start=2)
+        self.curriculum = WorldLevels(context.num_envs, 5, CPU, start=2)
 
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
-def test_a_task_with_levels_of_its_own_hears_of_every_end(
-    success_distance: float, level: int
-) -> None:
+def test_a_task_with_levels_of_its_own_hears_of_every_end(success_distance, level):
     env = arm_worlds(
         3, make_task=ClimbingReach, success_distance=success_distance, lowest_height=-9.0
     )
     task = env.task
-    assert isinstance(task, ClimbingReach)
+    levels = task.curriculum
+    assert isinstance(levels, WorldLevels)
     env.reset(seed=0)
     for _ in range(STEPS):
-        assert task.curriculum.level.tolist() == [2, 2, 2]
+        assert levels.level.tolist() == [2, 2, 2]
         env.step(torch.zeros(3, 7))
-    assert task.curriculum.level.tolist() == [level] * 3
+    assert levels.level.tolist() == [level] * 3
 
 
 def drawn(env: Any) -> dict[str, torch.Tensor]:

@@ -278,7 +278,7 @@ class _Collection:
                     self._progress()
         except KeyboardInterrupt:
             self._summary()
-            print("every episode that had ended is stored; go on with: append=true")
+            print("every episode that had ended is stored; continue with: append=true")
             raise
         self._summary()
         if self._missing > 0:
@@ -366,7 +366,7 @@ def _place(options: CollectOptions) -> Path:
     folder = Path(options.out)
     if is_dataset(folder) and not options.append:
         raise DatasetError(
-            f"{folder} is a data set already; go on with it by append=true, or choose a new folder"
+            f"{folder} is a data set already; continue it with append=true, or choose a new folder"
         )
     if not is_dataset(folder):
         check_free(folder)

@@ -9,7 +9,7 @@ from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
 from robot_rl.cli.bundling import BundlePolicy
 from robot_rl.cli.collection.options import Share
-from robot_rl.cli.parts import load_policy, seen_groups
+from robot_rl.cli.components import load_policy, seen_groups
 from robot_rl.cli.viewing import (
     config_of_bundle,
     policy_agent,

@@ -142,7 +142,7 @@ class Operator:
             seconds: How long; 0 for ever.
 
         Raises:
-            DeploymentError: The policy lost the robot, or a process ended.
+            DeploymentError: The robot left the state that was asked for, or its process ended.
         """
         end = time.monotonic() + (seconds or float("inf"))
         while time.monotonic() < end:

@@ -165,7 +165,7 @@ if TYPE_CHECKING:
     from sim.twin import Twin
 
 _MAX_AGE = 0.2
-"""Of a sample, times the patience [s]; the loop's watch speaks long before."""
+"""Of a sample, times the patience [s]; the loop's monitors react long before."""
 _NODE_SECONDS = 60.0
 """Longest wait for somebody else's node; its own process gives up earlier, with a reason."""
 

@@ -200,7 +200,7 @@ def _content(folder: Path) -> bytes:
             "imported with: robot-rl data convert"
         )
     raise DatasetError(
-        f"{folder} has no {MANIFEST}; a data set of LeRobot is imported with: python "
+        f"{folder} has no {MANIFEST}; a data set of LeRobot is imported with: "
         f"robot-rl data convert {folder} <folder>; if ours lost it, {_repair(folder)}"
     )
 

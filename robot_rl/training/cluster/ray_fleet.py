@@ -253,7 +253,7 @@ class RayFleet:
         if not ray.wait([slot.ready for slot in self._slots], num_returns=1, timeout=limit)[0]:
             raise RankError(
                 f"no collector of {self.count} has come up in {limit:g} s; the last checkpoint is "
-                "intact: look at the cluster (ray status), then go on with resume=..."
+                "intact: look at the cluster (ray status), then resume with resume=..."
             )
 
     def states(self) -> list[Mapping[str, Any] | None]:

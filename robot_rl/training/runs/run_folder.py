@@ -146,7 +146,7 @@ class RunFolder:
             raise ConfigError(_not_a_run(path))
         if not write:
             return cls(path, None)
-        with storage_errors("go on with the run", path):
+        with storage_errors("resume the run", path):
             return cls(path, _lock(path))
 
     def write_config(self, config: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from scripts.bench.datasets.subjects import Subject, make_subjects
 
 _KINDS = ("cut off", "flipped", "flipped", "zeroed", "exchanged", "removed")
 _STRUCTURAL = ("cut off", "removed")
-"""What the files of others must show too."""
+"""Faults that files of other formats must show too."""
 _REPAIRED = 5
 """Every so manieth damage of a data set of ours is repaired too."""
 _BLOCK = 64
@@ -39,12 +39,12 @@ _CODEC = 4.0
 
 @dataclass
 class Tally:
-    """What became of all damage."""
+    """Results of all damage."""
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """(data set, outcome) -> how often."""
     faults: list[str] = field(default_factory=list[str])
-    """What should not have happened, in sentences."""
+    """Faults, in sentences."""
 
     def lines(self) -> list[str]:
         """An aligned table."""

@@ -28,7 +28,7 @@ _SMALLEST = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What was done, and what it took."""
+    """Work that was done, and its cost."""
 
     name: str
     peak: int

@@ -33,16 +33,16 @@ class Subject:
     path: Path
     """Its folder or file."""
     choices: ImportChoices
-    """What its files do not say."""
+    """Facts that its files do not hold."""
     told: list[Episode]
-    """What it holds."""
+    """Contents."""
     manifest: bool
-    """Whether each change of each file must be noticed, and what is whole can be saved."""
+    """True if each change of each file must be noticed, and what is whole can be saved."""
     checksums: bool
-    """Whether no change may be read as something else."""
+    """True if no change may be read as something else."""
 
     def read(self) -> list[Episode]:
-        """All of it, as training does, or `data.py convert`."""
+        """All of it, as training does, or `robot-rl data convert`."""
         if self.manifest:
             return list(EpisodeDataset(self.path))
         return list(read_any(self.path, self.choices)[1])

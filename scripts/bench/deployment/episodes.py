@@ -43,7 +43,7 @@ _SILENT_SECONDS = 90.0
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """How one went."""
+    """Outcome of one episode."""
 
     total_return: float
     """Undiscounted sum of rewards."""
@@ -167,7 +167,7 @@ class EpisodeHost:
         self._since, self._stage = now - _SETTLE_SECONDS, self._wait
 
     def _gave_up(self) -> bool:
-        """Whether the policy lost the robot before the episode began; it is begun anew then."""
+        """True if the policy lost the robot before the episode began; it is begun anew then."""
         if self._loop.safety is SafetyState.POLICY:
             return False
         self._since, self._stage = math.inf, self._wait

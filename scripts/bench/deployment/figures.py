@@ -12,17 +12,17 @@ class Figure:
     """One number; the smaller, the better."""
 
     what: str
-    """What was measured."""
+    """Name of the measurement."""
     value: float
     unit: str = ""
     most: float | None = None
-    """What it is asked not to exceed; None where it is only told."""
+    """Bar; None where it is only reported."""
     note: str = ""
-    """How it was measured, or what else there is to say."""
+    """Method, or a remark."""
 
     @property
     def reached(self) -> bool | None:
-        """Whether it is what is asked for; None where nothing is."""
+        """True if it meets its bar; None where there is none."""
         return None if self.most is None else self.value <= self.most
 
     @property
@@ -44,5 +44,5 @@ def p99(samples: Sequence[float] | np.ndarray) -> float:
 
 
 def counted(samples: Sequence[float] | np.ndarray) -> str:
-    """How many samples a percentile was taken of, and their extent."""
+    """Number of samples that a percentile was taken of, and their extent."""
     return f"of {len(samples)}; p50 {np.median(samples):.3g}, longest {np.max(samples):.3g}"

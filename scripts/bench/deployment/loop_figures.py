@@ -18,14 +18,14 @@ from scripts.bench.deployment.rehearsal import Rehearsal, options_for
 from scripts.bench.timing import Measurement, Section
 
 LATENESS_US, LATENESS_RATIO, WORK_MS, ANSWER_TICKS = 150.0, 1.5, 2.0, 3.0
-"""What a deployment is asked not to exceed."""
+"""Bars of a deployment."""
 _START_SECONDS = 120.0
 _BARE, _LOOP = "bare clock_nanosleep loop", "the robot's loop"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """How long is measured."""
+    """Duration of the measurement."""
 
     count: int = 10
     """Pairs of windows, of a bare loop and of the robot's."""

@@ -21,7 +21,7 @@ from scripts.bench.deployment.stop_figures import measure_stops
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentBench:
-    """What is measured, and how long."""
+    """Subjects of the measurement, and its duration."""
 
     bundles: Sequence[Path] = ()
     """Policies whose returns are compared."""
@@ -30,7 +30,7 @@ class DeploymentBench:
     seconds: float = 0.0
     """Longest episode [s]; 0 takes the task's."""
     times: bool = True
-    """Whether the figures that need no trained policy are measured."""
+    """True to measure the figures that need no trained policy."""
     windows: Windows = field(default_factory=Windows)
     presses: int = 40
     """Of the emergency stop."""

@@ -28,7 +28,7 @@ from sim.twin import Twin
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _SETTLE_SECONDS = 1.0
-"""How long everything runs before it is measured: longer than the hand-over to the policy."""
+"""Time that everything runs before it is measured: longer than the hand-over to the policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class WatchedRobot:
 
 
 def moves_nothing(command: RobotCommand) -> bool:
-    """Whether joints are damped and nothing else, or rotors stand still."""
+    """True if joints are damped and nothing else, or rotors stand still."""
     if isinstance(command, JointCommand):
         driving = (command.kp, command.dq, command.tau)
         return not any(np.any(value) for value in driving)

@@ -1,4 +1,4 @@
-"""What a policy gets in its training environment, and deployed, from the same starts and goals."""
+"""Returns of a policy in its training environment, and deployed, from the same starts and goals."""
 
 import json
 import statistics
@@ -15,15 +15,15 @@ from configs.schema import RunConfig
 from configs.twin_builder import exactly_measured
 from policies.bundle import SEALED_FILES, seal
 from robot_rl.cli.bundling import BundlePolicy
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.deployment.options import DeployOptions
 from robot_rl.cli.deployment.plan import Deployment
-from robot_rl.cli.parts import make_sim_env
 from robot_rl.training.reporting.statistics import bootstrap_interval
 from scripts.bench.deployment.episodes import Episode, deployed_episodes
 from scripts.bench.deployment.figures import Figure
 
 DIFFERENCE_PERCENT = 5.0
-"""What a deployment is asked not to exceed."""
+"""Bars of a deployment."""
 _FIRST_SEED = 1000
 
 
@@ -32,7 +32,7 @@ class PairedReturns:
     """Episodes of one bundle, pair by pair from the same start."""
 
     what: str
-    """Which policy, in words."""
+    """Name of the policy."""
     control_dt: float
     """[s]."""
     steps: int
@@ -61,7 +61,7 @@ class PairedReturns:
         ]  # fmt: skip
 
     def lines(self) -> list[str]:
-        """What was measured, and how it went."""
+        """Measurements, and their outcome."""
         seconds = self.steps * self.control_dt
         lost = [episode.lost for episode in self.deployed if episode.lost]
         slow = statistics.median(e.seconds / (e.steps * self.control_dt) for e in self.deployed)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from configs.compose import compose, to_plain
 from policies.export import export_bundle
-from robot_rl.cli.parts import make_learner, make_sim_env
+from robot_rl.cli.components import make_learner, make_sim_env
 from robot_rl.core.env import Obs
 
 LOOP_HZ, POLICY_HZ, WIDTH = 500, 50, 256

@@ -1,4 +1,4 @@
-"""How soon the robot is safe: after an emergency stop over ROS 2, and after its policy's death."""
+"""Time until the robot is safe: after an emergency stop over ROS 2, and after its policy dies."""
 
 import random
 import time
@@ -13,7 +13,7 @@ from scripts.bench.deployment.monitors import WatchedRobot
 from scripts.bench.deployment.rehearsal import Rehearsal, options_for
 
 ESTOP_MS, BEYOND_MS = 100.0, 20.0
-"""What a deployment is asked not to exceed."""
+"""Bars of a deployment."""
 _HEARD_SECONDS = 10.0
 _LOST = 3
 """Tries per sample: on a busy machine the robot may stop by itself before it is asked to."""

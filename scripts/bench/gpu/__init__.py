@@ -1,1 +1,1 @@
-"""What one GPU does with thousands of worlds: speed, trainings, and their policies checked in C."""
+"""One GPU with thousands of envs: speed, trainings, and their policies checked in C."""

@@ -38,7 +38,7 @@ class MjlabTraining:
     """Takes what it writes."""
 
     def command(self) -> list[str]:
-        """What a person would type, beside `CUDA_VISIBLE_DEVICES`."""
+        """Command as a person would type it, beside `CUDA_VISIBLE_DEVICES`."""
         return [
             str(self.python), "-m", "mjlab.scripts.train", self.task,
             "--env.scene.num-envs", str(self.num_envs), "--agent.logger", "tensorboard",
@@ -74,7 +74,7 @@ class MjlabTraining:
 
 
 def visible_device(device: str) -> str:
-    """What `CUDA_VISIBLE_DEVICES` says for one of the devices that this process sees."""
+    """Value of `CUDA_VISIBLE_DEVICES` for one of the devices that this process sees."""
     kind, _, number = device.partition(":")
     if kind != "cuda":
         return ""
@@ -92,7 +92,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def read_scalars(folder: Path, start: float) -> dict[str, Sequence[tuple[float, int, float]]]:
-    """What rsl_rl has logged below a folder since some time, by name.
+    """Values that rsl_rl has logged below a folder since some time, by name.
 
     Args:
         folder: Of one training or of several.

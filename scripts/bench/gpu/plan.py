@@ -1,4 +1,4 @@
-"""What is measured on a GPU, and what a machine needs for it."""
+"""Measurements on a GPU, and their requirements."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class World:
 
     name: str
     overrides: tuple[str, ...]
-    """What is trained."""
+    """Overrides of the training."""
     checked_with: tuple[str, ...] = ()
-    """What of it differs when its policy is checked on the CPU."""
+    """Overrides when its policy is checked on the CPU."""
     metric: str = ""
     """The tracking error that is told beside success, a metric of the task."""
     about: str = ""

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from configs.compose import compose
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.evaluation import EvaluateOptions, run_trial
-from robot_rl.cli.parts import make_sim_env
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.provenance import describe_device, package_versions
@@ -41,7 +41,7 @@ class GpuBench:
     """Does the next stage, and remembers all of them."""
 
     device: str
-    """Where worlds and learner live."""
+    """Device of the envs and the learner."""
     folder: Path
     """Of results and runs."""
     seconds: float
@@ -69,7 +69,7 @@ class GpuBench:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the stages found so far."""
+        """Results of the stages so far."""
         path = self.folder / "gpu.json"
         if not path.exists():
             return {}
@@ -88,7 +88,7 @@ class GpuBench:
         if record["setting"] != self._setting():
             raise ConfigError(
                 f"{self.folder} has figures of {record['setting']}, asked for {self._setting()}; "
-                "go on with the same, or name another folder (--runs)"
+                "resume with the same, or name another folder (--runs)"
             )
         found = record.setdefault("stages", {})
         stages: dict[str, Callable[[], dict[str, Any] | None]] = {
@@ -207,7 +207,7 @@ class GpuBench:
 
 
 def _outcome(job: TrainingJob, world: World) -> dict[str, Any]:
-    """How long a training took, and its evaluations over time."""
+    """Duration of a training, and its evaluations over time."""
     run = job.find()
     if run is None:
         raise ProofError(

@@ -1,1 +1,1 @@
-"""What a proof has measured, kept and shown."""
+"""Measurements of a proof, kept and shown."""

@@ -1,4 +1,4 @@
-"""What became of every seed, as dots: for proofs whose trainings are not followed on their way."""
+"""Results of every seed, as dots: for proofs whose trainings are not followed on their way."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a proof has measured, as it is kept in JSON: from it alone the page can be written again."""
+"""Measurements of a proof in JSON: from them alone the page can be written again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,9 +72,9 @@ class ProofRecord:
 
     name: str
     command: str
-    """What made it."""
+    """Commits and versions that made it."""
     overrides: list[str]
-    """What was changed in every training; empty for the real proof."""
+    """Overrides of every training; empty for the real proof."""
     origin: dict[str, Any]
     """date, git, python, packages, processor, processors, load_average, jobs."""
     groups: dict[str, GroupResult]

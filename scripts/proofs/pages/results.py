@@ -32,16 +32,16 @@ class Bar:
 
     @property
     def passed(self) -> bool:
-        """Whether the value reaches the limit; NaN never does."""
+        """True if the value reaches the limit; NaN never does."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What several seeds were trained with."""
+    """Settings that several seeds were trained with."""
 
     command: str
-    """What trains its first seed."""
+    """Command that trains its first seed."""
     config_sha256: str
     """Of `config`."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def publish(page: Path, text: str, bars: Sequence[Bar], say: Callable[[str], Non
 
 
 def changes(trained: Trained, job: TrainingJob | None) -> list[str]:
-    """What a training of today does otherwise, as `task.reward.gait: 1.0 -> 1.5`.
+    """Differences of a training of today, as `task.reward.gait: 1.0 -> 1.5`.
 
     A field that did not exist when it was trained is no change at its default, which means what
     was meant before there was one.
@@ -149,7 +149,7 @@ def _changes(
 
 
 def _differences(before: Any, now: Any, meant: object, where: str) -> Iterator[str]:
-    """How two values of a field differ; entries of lists are compared one by one."""
+    """Differences of two values of a field; entries of lists are compared one by one."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         yield from _changes(before, now, meant, f"{where}.")
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
@@ -161,7 +161,7 @@ def _differences(before: Any, now: Any, meant: object, where: str) -> Iterator[s
 
 
 def _is_default(meant: object, name: str) -> bool:
-    """Whether a field holds what it holds where nobody says anything."""
+    """True if a field holds its default."""
     for one in fields(meant) if is_dataclass(meant) else ():
         if one.name == name:
             default = one.default if one.default_factory is MISSING else one.default_factory()

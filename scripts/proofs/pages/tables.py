@@ -9,7 +9,7 @@ from scripts.proofs.pages.results import Bar
 
 
 def bars_table(bars: Sequence[Bar]) -> str:
-    """What must hold, and whether it does."""
+    """Bars, and whether they hold."""
     return table(["bar", "wanted", "measured", "verdict"], map(_bar_row, bars))
 
 
@@ -33,7 +33,7 @@ def origin_table(
     overrides: Sequence[str],
     others: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Where the numbers of a page come from.
+    """Origin of the numbers of a page.
 
     Args:
         origin: From `machine`, with `load_average` and `jobs`.

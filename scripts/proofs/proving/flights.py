@@ -9,7 +9,7 @@ from torch import Tensor
 from configs.builders import run_device
 from configs.compose import from_plain, to_plain
 from configs.schema import RunConfig
-from robot_rl.cli.parts import load_policy, make_sim_env
+from robot_rl.cli.components import load_policy, make_sim_env
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.evaluation import evaluate

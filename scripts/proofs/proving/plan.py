@@ -1,4 +1,4 @@
-"""What a proof consists of: trainings, conditions that their policies are flown under, bars."""
+"""Parts of a proof: trainings, conditions that their policies are flown under, bars."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Group:
     about: str
     """For the page, one sentence."""
     overrides: tuple[str, ...]
-    """What is trained; `{runs}` stands for the folder of all runs."""
+    """Overrides of the training; `{runs}` stands for the folder of all runs."""
     seeds: int
-    """How many, if nothing else is said."""
+    """Number of them by default."""
     trials: tuple[str, ...]
     """Conditions that its policies fly; the first is the one of its table."""
     bears_bars: bool = False
@@ -54,7 +54,7 @@ class Proof:
     """Of the command and the files."""
     title: str
     about: str
-    """What is proven, for the page."""
+    """Claim, for the page."""
     groups: tuple[Group, ...]
     conditions: tuple[Condition, ...]
     columns: tuple[Column, ...]
@@ -77,7 +77,7 @@ class Proof:
     def jobs(
         self, *, seeds: int, overrides: Sequence[str], runs: Path
     ) -> dict[str, list[TrainingJob]]:
-        """What is to be trained, by group.
+        """Trainings by group.
 
         Args:
             seeds: Number of seeds of the groups that bear the bars; 0 takes the proof's own.

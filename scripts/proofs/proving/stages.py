@@ -14,7 +14,7 @@ from scripts.proofs.proving.training import ProofError, TrainingJob, environ, mo
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What a stage is told."""
+    """Arguments of a stage."""
 
     runs: Path
     """Folder of all runs."""

@@ -60,21 +60,21 @@ class TrainingJob:
     label: str
     """For messages, such as "plant A, seed 3"."""
     overrides: tuple[str, ...]
-    """What is trained, such as `task=hover`."""
+    """Overrides of the training, such as `task=hover`."""
     seed: int
     runs: Path
     """Folder of all runs."""
     script: str = "train"
-    """Who trains: `train`, or one of `BASELINES`, which begin anew where they were stopped."""
+    """Trainer: `train`, or one of `BASELINES`, which begin anew where they were stopped."""
     after: "TrainingJob | None" = None
-    """What must be finished before: the training of its teacher."""
+    """Training that must be finished before: that of its teacher."""
 
     def arguments(self) -> list[str]:
         """Command line of the script."""
         return [*self.overrides, f"seed={self.seed}", "video=false", f"runs={self.runs}"]
 
     def command(self) -> str:
-        """What a person would type."""
+        """Command as a person would type it."""
         return shlex.join(["python", *module_of(self.script), *self.arguments()])
 
     @cached_property
@@ -84,7 +84,7 @@ class TrainingJob:
 
     @cached_property
     def plain(self) -> dict[str, Any]:
-        """What is proven: the configuration without seed, folder, logging and video."""
+        """Configuration that is proven, without seed, folder, logging and video."""
         return plain(_proven(self._composed[1]))
 
     @cached_property
@@ -184,7 +184,7 @@ def train_all(
 
 
 def _discard_replay(run: RunFolder) -> None:
-    """Nobody trains a finished seed on, and the replay of one run is most of a gigabyte."""
+    """Remove the replay of a finished seed, which is most of a gigabyte and is not resumed."""
     shutil.rmtree(run.replay, ignore_errors=True)
 
 

@@ -6,13 +6,11 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import SpecMismatchError
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
-from sim.task import TaskContext
+from sim.task import TaskContext, square_sum
 from sim.tasks import checks
-from sim.tasks.record import square_sum
 
 END_EFFECTOR = "end_effector_position_b"
 
@@ -39,7 +37,7 @@ class ArmTaskConfig:
     scene: SceneConfig = field(default_factory=SceneConfig)
     """Things around the arm."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot and a camera measure."""
     critic: list[TermConfig] = field(default_factory=list)

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks import checks
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
-from sim.tasks.record import EndRecord, closeness
 
 GOAL = "cube_position"
 HALF_EDGE = 0.0225

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_state import RobotState
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from robot_rl.core.observation import RobotState
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
 from sim.tasks import checks
 from sim.tasks.arms.arm import ArmTaskConfig, overspeed
-from sim.tasks.record import EndRecord, square_sum
 
 GOAL = "end_effector_position_b"
 

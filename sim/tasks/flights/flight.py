@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState, TermConfig
 from sim import draws
 from sim.robots.multirotor_robot import MultirotorRandomization
+from sim.task import square_sum
 from sim.tasks import checks
-from sim.tasks.record import square_sum
 
 _OPTIONAL: tuple[str, ...] = ("position", "rates")
 """Terms that a configuration may leave unweighted."""

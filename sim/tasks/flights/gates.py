@@ -15,14 +15,12 @@ from torch import Tensor
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.observation import Mirrored, RobotState, TermConfig
 from sim import draws
 from sim.robots.multirotor_robot import MultirotorRandomization
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
 from sim.tasks import checks
 from sim.tasks.flights.flight import FlightStartConfig
-from sim.tasks.record import closeness, square_sum
 
 
 @dataclass(kw_only=True)
@@ -203,7 +201,7 @@ class GatesConfig:
     randomization: MultirotorRandomization = field(default_factory=MultirotorRandomization)
     """Physical parameters drawn per episode."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the next two gates."""
     critic: list[TermConfig] = field(default_factory=list)

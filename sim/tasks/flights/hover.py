@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from robot_rl.core.observation import RobotState
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
-from sim.tasks.record import EndRecord
 
 
 @dataclass(kw_only=True)

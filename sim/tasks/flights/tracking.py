@@ -13,12 +13,11 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext
 from sim.tasks import checks
 from sim.tasks.flights.flight import FlightTaskConfig, reward_terms
-from sim.tasks.record import EndRecord
 
 HARMONICS = 3
 """Sines per axis."""

@@ -17,12 +17,21 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.observation import Mirrored, RobotState
 from sim import draws
 from sim.scenes.corridor import CorridorConfig, Corridors
 from sim.scenes.potential_field import COLUMNS, FIELD, FORCES, WAY, Pull, pull
 from sim.scenes.scene import SceneConfig
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import (
+    EndRecord,
+    InitialState,
+    StepOutcome,
+    Task,
+    TaskContext,
+    TouchCount,
+    closeness,
+    square_sum,
+)
 from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
@@ -34,7 +43,6 @@ from sim.tasks.legs.gait import (
     slip,
     swing_error,
 )
-from sim.tasks.record import EndRecord, TouchCount, closeness, square_sum
 
 TRAVERSE, CLOCK, PLACE = "traverse", "clock", "preview_w"
 """Goals of a policy: 1 on the way and 0 near the goal, where it is to stand; sine and

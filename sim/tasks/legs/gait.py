@@ -16,13 +16,12 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError, unknown_name
 from robot_rl.core.mirror import SignedPermutation
-from robot_rl.core.observation import TermConfig
+from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 from sim.robots.joint_robot import JointActionConfig, JointRandomization
 from sim.scenes.scene import SceneConfig
+from sim.task import square_sum
 from sim.tasks import checks
-from sim.tasks.record import square_sum
 
 
 @dataclass(kw_only=True)
@@ -42,7 +41,7 @@ class LegTaskConfig:
     scene: SceneConfig = field(default_factory=SceneConfig)
     """Things around the robot, and the ground below it."""
     reward: dict[str, float] = field(default_factory=dict)
-    """Weight of each reward term; terms left out weigh 0."""
+    """Weight of each reward term by its name; 0 only records it."""
     actor: list[TermConfig] = field(default_factory=list)
     """Inputs of the policy: only what the robot measures, and the goal where there is one."""
     critic: list[TermConfig] = field(default_factory=list)

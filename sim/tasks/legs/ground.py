@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.randomization import WorldLevels
 from sim.scenes.height_scan import SCAN, scan_points
 from sim.scenes.terrain import Terrain, TerrainConfig

@@ -19,13 +19,12 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, unknown_name
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim import draws
 from sim.motions.reference import BODY_FIELDS, MotionConfig
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, square_sum
 from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig, check_sensors
-from sim.tasks.record import EndRecord, square_sum
 
 
 @dataclass(kw_only=True)

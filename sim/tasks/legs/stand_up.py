@@ -11,13 +11,12 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim import draws
 from sim.robots.joint_robot import FallenConfig
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import InitialState, StepOutcome, Task, TaskContext, closeness
 from sim.tasks import checks
 from sim.tasks.legs.gait import Legs, LegTaskConfig
-from sim.tasks.record import closeness
 
 _EVALUATED = 4
 """One in so many fallen robots is kept for evaluation."""

@@ -12,9 +12,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.episodic import ClockSpec
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.robot_state import Mirrored, RobotState
+from robot_rl.core.observation import Mirrored, RobotState
 from sim import draws
-from sim.task import InitialState, StepOutcome, Task, TaskContext
+from sim.task import EndRecord, InitialState, StepOutcome, Task, TaskContext, closeness, square_sum
 from sim.tasks import checks
 from sim.tasks.legs.gait import (
     Gait,
@@ -28,7 +28,6 @@ from sim.tasks.legs.gait import (
     swing_error,
 )
 from sim.tasks.legs.ground import make_ground
-from sim.tasks.record import EndRecord, closeness, square_sum
 
 GOAL, CLOCK = "velocity_b", "clock"
 """Goals of a policy: forward and lateral velocity [m/s] and turning rate [rad/s] in the

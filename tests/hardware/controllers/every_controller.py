@@ -14,6 +14,7 @@ from hardware.controllers.handover import Handover
 from hardware.controllers.joint_pd import JointImpedance, JointPd, torque
 from hardware.controllers.legged_targets import LeggedTargets
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import (
     BodyRateCommand,
     CommandKind,
@@ -22,7 +23,6 @@ from robot_rl.core.robot_command import (
     RobotCommand,
     RotorCommand,
 )
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
 

@@ -5,8 +5,8 @@ import numpy as np
 from hardware.controllers import rotations
 from hardware.controllers.body_rates import RotorLayout
 from robot_rl.core import quaternion
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import PoseCommand
-from robot_rl.core.robot_state import RobotState
 
 LAYOUT = RotorLayout(
     rotor_position=[[0.028, -0.028], [-0.028, -0.028], [-0.028, 0.028], [0.028, 0.028]],

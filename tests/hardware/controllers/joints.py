@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_state import RobotState
 
 
 def state(q: ArrayLike, dq: ArrayLike | None = None) -> RobotState:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, Mixer, RotorLayout
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import BodyRateCommand
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.controllers import joints
 from tests.hardware.controllers.flying import INERTIA, LAYOUT, Body
 

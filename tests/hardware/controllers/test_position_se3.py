@@ -20,8 +20,8 @@ from hardware.controllers.position_se3 import (
 )
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import PoseCommand, RotorCommand
-from robot_rl.core.robot_state import RobotState
 from tests.hardware.controllers.flying import INERTIA, LAYOUT, MASS, Body, pose
 
 UPRIGHT = (1.0, 0.0, 0.0, 0.0)

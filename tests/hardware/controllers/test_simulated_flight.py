@@ -13,8 +13,8 @@ from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLay
 from hardware.controllers.controller import Cascade
 from hardware.controllers.position_se3 import PositionSe3, PositionSe3Config
 from robot_rl.core import quaternion
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import RotorCommand
-from robot_rl.core.robot_state import RobotState
 from sim.physics.multirotor_engine import MultirotorEngine
 from sim.physics.multirotor_model import MultirotorModel
 from tests.hardware.controllers.flying import pose
@@ -68,8 +68,7 @@ def test_they_recover_from_a_tilt_and_go_to_the_goal(plant, dt):
         command = law.update(pose([0.3, -0.2, 0.1], yaw=1.0), measured(engine), dt)
         assert isinstance(command, RotorCommand)
         engine.step(
-            torch.tensor(command.speed, dtype=torch.float32),
-            torch.randn(1, 12, generator=random),
+            torch.tensor(command.speed, dtype=torch.float32), torch.randn(1, 12, generator=random)
         )
     end = engine.state[0].double().numpy()
     np.testing.assert_allclose(end[:3], [0.3, -0.2, 0.1], atol=0.03)

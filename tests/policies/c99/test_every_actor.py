@@ -1,6 +1,8 @@
 """Actors of every kind, as they are exported, pass their self-test in C."""
 
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ OBS_SIZE = 29  # of the robot in tests/policies/conftest.py
 pytestmark = pytest.mark.slow  # each export takes a second or more
 
 
-def matrix(*names):
+def matrix(*names: Enum) -> list[Any]:
     """Of a kind, these alone run without `--full`; `test_operations.py` has all operations."""
     return [
         name if name in names else pytest.param(name, marks=pytest.mark.full)

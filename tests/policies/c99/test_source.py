@@ -19,10 +19,9 @@ from policies.runner import PolicyRunner
 from robot_rl.core import observation, quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, StorageError
-from robot_rl.core.observation import TERMS, TermConfig
+from robot_rl.core.observation import TERMS, RobotState, TermConfig
 from robot_rl.core.robot import GripperSpec, JointSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_state import RobotState
 
 Arguments = Callable[..., dict[str, Any]]
 SelfTest = Callable[[Path], subprocess.CompletedProcess[str]]

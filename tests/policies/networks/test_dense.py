@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from policies.networks import dense
-from policies.networks.dense import chain, usable
-from policies.networks.mlp import Activation, ensemble_mlp, mlp
+from policies.networks import mlp as mlp_module
+from policies.networks.mlp import Activation, chain, ensemble_mlp, mlp, usable
 
 SIZES = [23, 32, 40, 12]
 """Input, hidden layers, output."""
@@ -63,9 +62,9 @@ def test_without_gradients_the_output_is_the_same_bit_for_bit():
 def test_weights_that_a_backward_pass_does_not_ask_for_cost_no_gradient(monkeypatch):
     def count(backward: Callable[[Tensor], object]) -> int:
         calls: list[int] = []
-        plain = dense._weight_gradient
+        plain = mlp_module._weight_gradient
         monkeypatch.setattr(
-            dense, "_weight_gradient", lambda *parts: (calls.append(1), plain(*parts))[1]
+            mlp_module, "_weight_gradient", lambda *parts: (calls.append(1), plain(*parts))[1]
         )
         backward(chain(x * 1, params(layers)).sum())
         monkeypatch.undo()

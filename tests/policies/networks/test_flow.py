@@ -12,7 +12,7 @@ from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from policies.networks.queued import QueuedPolicy
 from policies.runner import open_network
 from robot_rl.core.errors import BundleError, ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from robot_rl.learners.cloning import flow_matching
 from tests.policies.conftest import OBS_SIZE, export_arguments
 

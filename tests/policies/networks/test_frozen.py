@@ -15,7 +15,7 @@ from policies.networks.residual import ResidualActor, ResidualActorConfig
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import BundleError, ConfigError, SpecMismatchError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from robot_rl.training.evaluation import evaluate
 from tests.bases import frozen, write_base
 from tests.fakes import LinearWorld, ToyEnv

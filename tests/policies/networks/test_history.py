@@ -19,8 +19,7 @@ from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import TermSpec
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.observation import ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import ObservationInputs, ObservationMap, RobotState, TermConfig
 
 # columns: gyro 0 1 | 2 3 | 4 5, goal 6, action 7 | 8 | 9; oldest frame first
 LAYOUT = (

@@ -38,6 +38,13 @@ def within(seconds: float, ready: Callable[[], bool]) -> bool:
     return True
 
 
+def status_of(operator: Operator) -> RobotStatus:
+    """Newest status of a loop that has ticked."""
+    status = operator.status
+    assert status is not None
+    return status
+
+
 @contextmanager
 def running(
     domain: int, targets: Mapping[str, Callable[[DeploymentParts], None]] | None = None,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from policies.bundle import load_bundle
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_state import RobotState
 from tests.robot_rl.cli.tiny_run import TINY
 
 pytestmark = pytest.mark.slow

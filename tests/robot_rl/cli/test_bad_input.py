@@ -115,10 +115,10 @@ def test_reward_that_is_not_a_number_names_world_and_term(command, train_only, h
         patch.setattr(sim.tasks.flights.hover, "reward_terms", broken)
         answer = command("train", *TINY)
     assert answer.code == 2
-    assert answer.err.startswith("error: reward term 'effort' was NaN or infinite in 1 world")
+    assert answer.err.startswith("error: reward term 'effort' was NaN or infinite in 1 env")
     assert "(7)" in answer.err
     assert answer.err.count("\n") == 1
-    assert "what was saved is intact; go on with" in answer.out
+    assert "what was saved is intact; resume with" in answer.out
     run = only_run()
     assert "effort" in RunFolder.open(run).status().reason
     assert_goes_on(train_only, run)

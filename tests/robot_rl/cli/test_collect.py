@@ -62,7 +62,7 @@ def test_a_killed_collection_goes_on_to_the_same_files(command, killed, here):
     for times in (1, 4):
         answer = killed(times, *line, "out=parts", "append=true")
         assert answer.code == 130
-        assert "go on with: append=true" in answer.out
+        assert "continue with: append=true" in answer.out
     kept = len(EpisodeDataset("parts"))
     assert 5 <= kept < 8
     answer = command("collect", *line, "out=parts", "append=true")
@@ -221,7 +221,7 @@ def test_mistakes_are_one_sentence(refused, here, arguments, words):
 
 def test_a_data_set_is_gone_on_with_only_if_asked_and_only_if_it_fits(command, refused, here):
     assert command("collect", *SHORT, "episodes=1", "noise=0", "out=set").code == 0
-    assert "go on with it by append=true" in refused("collect", *SHORT, "out=set")
+    assert "continue it with append=true" in refused("collect", *SHORT, "out=set")
     told = refused("collect", "task=peg", "num_envs=1", "out=set", "append=true")
     assert "do not go together" in told
     shutil.rmtree("set/data")

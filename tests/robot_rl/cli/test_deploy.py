@@ -39,6 +39,7 @@ from tests.robot_rl.cli.deployments import (
     left_behind,
     running,
     session,
+    status_of,
     within,
 )
 from tests.robot_rl.cli.linear_policies import write_holding_policy
@@ -175,19 +176,20 @@ class TestOneDeployment:
             os.kill(policy, signal.SIGCONT)
         before = witness.newest_command
         assert within(30, lambda: witness.newest_command > before), "it sends commands again"
-        ticks = operator.status.ticks
-        assert within(30, lambda: operator.status.ticks > ticks + 200)
-        assert operator.status.safety is SafetyState.SAFE_STOP
+        ticks = status_of(operator).ticks
+        assert within(30, lambda: status_of(operator).ticks > ticks + 200)
+        assert status_of(operator).safety is SafetyState.SAFE_STOP
 
     def test_flooded_commands_hold_the_robot_and_it_can_still_be_stopped(self, witnessed, domain):
         operator, _ = witnessed
         parts = operator.parts
         with Sender(domain, commands(parts.robot, parts.gain_names[0])) as sender:
             begin = time.monotonic()
-            assert within(30, lambda: operator.status.safety in STOPPED)
-            assert "second_publisher" in operator.status.trip or "command_" in operator.status.trip
+            assert within(30, lambda: status_of(operator).safety in STOPPED)
+            trip = status_of(operator).trip
+            assert "second_publisher" in trip or "command_" in trip
             call(domain, "estop")
-            assert within(30, lambda: operator.status.safety is SafetyState.ESTOP)
+            assert within(30, lambda: status_of(operator).safety is SafetyState.ESTOP)
             rate = sender.sent / (time.monotonic() - begin)
         assert rate > 200, "this was no flood: a policy of this robot sends 50 a second"
 
@@ -199,8 +201,8 @@ class TestOneDeployment:
         operator, _ = witnessed
         parts = operator.parts
         with Sender(domain, commands(parts.robot, parts.gain_names[0], how), pause=0.002):
-            assert within(30, lambda: operator.status.safety in STOPPED)
-        assert operator.status.safety in STOPPED
+            assert within(30, lambda: status_of(operator).safety in STOPPED)
+        assert status_of(operator).safety in STOPPED
 
     def test_robot_holds_when_the_policy_is_killed(self, witnessed):  # the last: it stays dead
         operator, _ = witnessed
@@ -215,17 +217,17 @@ def test_in_shadow_nothing_moves_and_nobody_takes_over_with_garbled_commands(go2
     with running(domain, bundle=go2_bundle, patience=FACTOR, mode="shadow") as operator:
         operator.arm()
         operator.watch(1.0)
-        assert operator.status.safety is SafetyState.READY
+        assert status_of(operator).safety is SafetyState.READY
         parts = operator.parts
         for how in GARBLED:
             make = commands(parts.robot, parts.gain_names[0], how)
             with Sender(domain, make, pause=0.002) as sender:
                 assert within(30, lambda of=sender: of.sent > 200)
-                begin = operator.status.ticks
+                begin = status_of(operator).ticks
                 call(domain, "policy")
-                assert within(30, lambda: "policy_silent" in operator.status.refused)
-                assert within(30, lambda first=begin: operator.status.ticks > first + 100)
-                assert operator.status.safety is SafetyState.READY, how
+                assert within(30, lambda: "policy_silent" in status_of(operator).refused)
+                assert within(30, lambda first=begin: status_of(operator).ticks > first + 100)
+                assert status_of(operator).safety is SafetyState.READY, how
 
 
 class Heard:
@@ -258,7 +260,7 @@ def until_true(operator: Operator, ready: Callable[[], bool]) -> None:
     while not ready():
         assert time.monotonic() < end
         operator.watch(0.3)
-    assert operator.status.safety is SafetyState.POLICY
+    assert status_of(operator).safety is SafetyState.POLICY
 
 
 @pytest.mark.slow
@@ -314,7 +316,7 @@ def test_drone_hovers_by_body_rates_that_its_own_process_follows(rates_bundle, d
         operator.watch(5.0)
         away = np.linalg.norm(heard.position("odom"))
         thrust = heard.wait("rates_thrust_setpoint").twist.linear.z
-        assert operator.status.safety is SafetyState.POLICY
+        assert status_of(operator).safety is SafetyState.POLICY
     assert away < 0.15
     assert 0.3 < thrust < 0.6, "near the share of the largest thrust that carries it"
 
@@ -396,7 +398,7 @@ def test_fake_robot_stands_and_starts_and_stops_leave_nothing(go2_bundle, domain
         found = [re.search(r"fastdds_port(\d+)", name) for name in os.listdir("/dev/shm")]
         return {int(port[1]) for port in found if port and 0 <= int(port[1]) - lowest < 250}
 
-    faults = {"delay": 0.005, "noise": 1.0, "dropout": 0.1}
+    faults: dict[str, Any] = {"delay": 0.005, "noise": 1.0, "dropout": 0.1}
     with running(domain, bundle=go2_bundle, driver="fake", **faults) as first:
         first.arm()
         first.hand_over()

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ STILL = {"velocity_b": [0, 0, 0]}
 Vendor = subprocess.Popen[bytes]
 
 
-def as_option(values: dict[str, object]) -> str:
+def as_option(values: Mapping[str, object]) -> str:
     return "{" + ",".join(f"{k}:{v}" for k, v in values.items()).replace(" ", "") + "}"
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from policies.bundle import load_bundle
 from robot_rl.core.errors import SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import JointCommand
-from robot_rl.core.robot_state import RobotState
 from tests.compositions import composed
 from tests.sim.legs import go2
 

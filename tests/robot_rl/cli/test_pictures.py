@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from robot_rl.cli.parts import make_sim_env
+from robot_rl.cli.components import make_sim_env
 from robot_rl.cli.pictures import FILMED, draw_policy, report_flight
 from robot_rl.core.env import Obs
 from sim.env import SimEnv

@@ -184,7 +184,7 @@ def test_stopped_and_resumed_run_equals_the_uninterrupted_one(train_only, here, 
     at_collect(1000, interrupt)
     answer = train_only(*TINY)
     assert answer.code == 130
-    assert "everything is saved; go on with" in answer.out
+    assert "everything is saved; resume with" in answer.out
     run = only_run()
     status = RunFolder.open(run).status()
     assert (status.state, status.step) == (RunState.INTERRUPTED, 1024)

@@ -98,7 +98,7 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path):
     )  # fmt: skip
     assert alone.returncode == 2
     assert "error: the checkpoint was written by 2 rank(s)" in alone.stderr
-    assert "go on with as many: torchrun --nproc-per-node 2" in alone.stderr
+    assert "resume with as many: torchrun --nproc-per-node 2" in alone.stderr
 
 
 def test_ranks_have_nothing_to_do_on_a_run_that_has_come_to_its_end(tmp_path, finished_run):
@@ -112,7 +112,7 @@ def test_ctrl_c_saves_and_ends_both_ranks(tmp_path):
     said = read_until(process.stdout, "evaluation:")
     process.send_signal(signal.SIGINT)
     said += process.communicate(timeout=60)[0]
-    assert "everything is saved; go on with: torchrun --nproc-per-node 2" in said, said
+    assert "everything is saved; resume with: torchrun --nproc-per-node 2" in said, said
     status = RunFolder.open(only_run(tmp_path)).status()
     assert (status.state, newest(only_run(tmp_path))) == (RunState.INTERRUPTED, status.step)
     assert status.step % 16 == 0

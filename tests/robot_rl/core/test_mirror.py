@@ -12,10 +12,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
-from robot_rl.core.observation import TERM_KINDS, TERMS
+from robot_rl.core.observation import FIELD_KINDS, STATE_FIELDS, TERM_KINDS, TERMS, Mirrored
 from robot_rl.core.robot import JointSpec, MirrorSpec, RobotSpec
 from robot_rl.core.robot_command import CommandKind, JointCommand
-from robot_rl.core.robot_state import FIELD_KINDS, STATE_FIELDS, Mirrored
 from tests.compositions import composed
 
 PLANE = torch.tensor([1.0, -1.0, 1.0])

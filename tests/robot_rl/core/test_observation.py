@@ -9,8 +9,13 @@ import torch
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError, SpecMismatchError
-from robot_rl.core.observation import TERMS, ObservationInputs, ObservationMap, TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import (
+    TERMS,
+    ObservationInputs,
+    ObservationMap,
+    RobotState,
+    TermConfig,
+)
 
 N = 3
 

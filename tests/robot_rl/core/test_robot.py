@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import STATE_FIELDS, RobotState
 from robot_rl.core.robot import GripperSpec, JointSpec, RobotSpec, SensorSpec
 from robot_rl.core.robot_command import CommandKind
-from robot_rl.core.robot_state import STATE_FIELDS, RobotState
 
 HAND = GripperSpec(joints=["finger"])
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig, LogStdBound
 from policies.networks.mlp import Activation
 from robot_rl.core.transition import Batch
-from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
-from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.fakes import copied
 

@@ -10,9 +10,8 @@ import torch
 from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.core.env import EnvSpec
-from robot_rl.learners.reward_scale import RewardScaling
-from robot_rl.learners.temperature import TemperatureLoss
-from robot_rl.learners.values import TargetRule, ValueConfig
+from robot_rl.learners.off_policy import TemperatureLoss
+from robot_rl.learners.values import RewardScaling, TargetRule, ValueConfig
 from tests.fakes import Chain, ToyEnv, small_sac
 from tests.robot_rl.learners.reference_td3 import small_td3
 from tests.small_flash_sac import small_flash_sac

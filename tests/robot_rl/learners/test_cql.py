@@ -13,10 +13,9 @@ from robot_rl.core.learner import Phase
 from robot_rl.core.transition import Batch
 from robot_rl.learners.cql import MONTE_CARLO, CQLPenaltyConfig
 from robot_rl.learners.estimation import EstimationConfig
-from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.off_policy import TemperatureLoss
 from robot_rl.learners.sac import SAC, EntropyAt
-from robot_rl.learners.temperature import TemperatureLoss
-from robot_rl.learners.values import ValueConfig
+from robot_rl.learners.values import RewardScaling, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named

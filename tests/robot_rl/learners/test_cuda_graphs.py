@@ -82,7 +82,7 @@ def test_combinations_without_end_are_computed_beyond_a_number():
     batch = batch_of(learner, spec, 0)
 
     def step(batch: Batch, shift: float) -> UpdateResult:
-        return {"shift": batch.reward.sum() + shift}, {}, batch.reward
+        return UpdateResult({"shift": batch.reward.sum() + shift}, {}, batch.reward)
 
     for shift in range(30):
         for _ in range(5):
@@ -97,7 +97,7 @@ def test_what_is_another_in_each_update_leaves_nothing_behind():
     batch = batch_of(learner, spec, 0)
 
     def step(batch: Batch, share: float) -> UpdateResult:
-        return {"share": batch.reward.sum() * share}, {}, batch.reward
+        return UpdateResult({"share": batch.reward.sum() * share}, {}, batch.reward)
 
     for count in range(1000):
         steps.run(step, batch, count / 1000)
@@ -177,7 +177,7 @@ def test_a_step_that_waits_for_the_gpu_is_computed_and_draws_what_it_would_have_
     def step(batch: Batch) -> UpdateResult:
         noise = torch.randn(4, generator=generator, device=device)
         assert float(noise.sum()) < 1e9  # waits
-        return {"noise": noise.sum()}, {}, batch.reward
+        return UpdateResult({"noise": noise.sum()}, {}, batch.reward)
 
     stream = torch.cuda.current_stream()
     for _ in range(6):

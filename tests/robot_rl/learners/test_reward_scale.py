@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.core.env import EnvStep
-from robot_rl.learners.reward_scale import (
+from robot_rl.learners.values import (
     RewardScaling,
     RunningRewardScale,
     UnitRewardScale,

@@ -9,9 +9,8 @@ from policies.networks.gaussian_actor import LogStdBound
 from policies.networks.mlp import Activation
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.off_policy import ActorObjective
+from robot_rl.learners.off_policy import ActorObjective, TemperatureLoss
 from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
-from robot_rl.learners.temperature import TemperatureLoss
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac

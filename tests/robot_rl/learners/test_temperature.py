@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from robot_rl.learners.temperature import MaximumEntropyConfig, Temperature, TemperatureLoss
+from robot_rl.learners.off_policy import MaximumEntropyConfig, Temperature, TemperatureLoss
 from tests.fakes import CPU
 
 TRAINED = [TemperatureLoss.alpha, TemperatureLoss.log_alpha, TemperatureLoss.softplus]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from robot_rl.core.transition import Batch
-from robot_rl.training.finite_watch import FiniteWatch, not_finite, what_ends_a_run
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from robot_rl.training.trainer import FiniteWatch, not_finite, what_ends_a_run
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 BAD = [float("nan"), float("inf"), -float("inf")]

@@ -11,7 +11,7 @@ from robot_rl.core.env import EnvSpec, GroupSpec
 from robot_rl.core.errors import CheckpointError, ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from robot_rl.training.config import PriorConfig
-from robot_rl.training.prior import open_prior, write_dataset
+from robot_rl.training.prior import Prior, open_prior, write_dataset
 from robot_rl.training.runs.run_folder import RunFolder, RunName
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
@@ -211,8 +211,9 @@ def test_normalisers_see_stored_observations_before_the_first_update_without_an_
     """They saw them with an offline phase only: the first updates were of clipped observations."""
     loop = Loop(tmp_path / "run", prior=PriorConfig(run=str(before), share=0.25))
     loop.trainer.begin()
-    assert loop.trainer.stored["prior"] is not None
-    stored = loop.trainer.stored["prior"].replay.strided_sample(65_536).obs
+    prior = loop.trainer.stored["prior"]
+    assert isinstance(prior, Prior)
+    stored = prior.replay.strided_sample(65_536).obs
     networks: list[tuple[Any, str]] = [
         (loop.learner.actor, "actor"), (loop.learner.critic, "critic")
     ]  # fmt: skip

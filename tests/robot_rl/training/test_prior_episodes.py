@@ -99,7 +99,7 @@ def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path):
         opened(folder)
     (folder / "meta/manifest.jsonl").unlink()
     with pytest.raises(
-        DatasetError, match=r"data set of LeRobot is imported with: .*data.py convert"
+        DatasetError, match=r"data set of LeRobot is imported with: robot-rl data convert"
     ):
         opened(folder)
 

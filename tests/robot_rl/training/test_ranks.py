@@ -14,7 +14,6 @@ from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import ConfigError, RankError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC, SACConfig
-from robot_rl.training.finite_watch import FiniteWatch
 from robot_rl.training.ranks import (
     Ranks,
     check_same,
@@ -24,6 +23,7 @@ from robot_rl.training.ranks import (
     share_of,
     unpack_step,
 )
+from robot_rl.training.trainer import FiniteWatch
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 from tests.robot_rl.training.forked_ranks import on_ranks

@@ -18,6 +18,7 @@ from robot_rl.training.config import (
     StartConfig,
     TrainerConfig,
 )
+from robot_rl.training.prior import Prior
 from robot_rl.training.runs.run_folder import RunFolder, RunName, find_runs
 from robot_rl.training.schedule import hints
 from tests.equality import assert_same
@@ -148,7 +149,7 @@ def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path, before):
 def test_held_out_episodes_are_never_learned_from(tmp_path, before):
     loop = Loop(tmp_path / "run", **settings(before))
     prior = loop.trainer.stored["prior"]
-    assert prior is not None
+    assert isinstance(prior, Prior)
     assert prior.held_out is not None
     kept, apart = (replay.strided_sample(999).action for replay in (prior.replay, prior.held_out))
     assert len(apart) == 18  # two of eight episodes of nine steps

@@ -7,7 +7,7 @@ import torch
 
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import ConfigError
-from robot_rl.learners.reward_scale import RewardScaling
+from robot_rl.learners.values import RewardScaling
 from robot_rl.training.config import StartCheckpoint, StartConfig
 from robot_rl.training.runs.run_folder import RunFolder, RunName
 from robot_rl.training.start import load_start, with_own_streams

@@ -14,9 +14,9 @@ from configs.schema import make_env
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror, SignedPermutation
+from robot_rl.core.observation import Mirrored
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
-from robot_rl.core.robot_state import Mirrored
 from sim.env import SimEnv
 from sim.physics.multirotor_model import PARAM_COLUMNS, STATE_COLUMNS
 from sim.randomization import CurriculumConfig
@@ -399,9 +399,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
         [("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
     ),
 )
-def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
-    robot: str, plant: str
-) -> None:
+def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(robot, plant):
     env = worlds(robot, plant)
     put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
     found, generator = env.mirror(), torch.Generator().manual_seed(0)

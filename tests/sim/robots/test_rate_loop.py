@@ -10,8 +10,8 @@ import torch
 from hardware.controllers.body_rates import BodyRates, BodyRatesConfig, RotorLayout
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot_command import BodyRateCommand, RotorCommand
-from robot_rl.core.robot_state import RobotState
 from sim.robots.multirotor_expert import MultirotorExpert
 from sim.robots.multirotor_robot import FlightAction, MultirotorConfig
 from sim.robots.rate_loop import RateLoop, RateLoopConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core import quaternion
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.scenes.height_scan import HeightScan, scan_points
 from sim.scenes.terrain import ScanConfig, Terrain, TerrainConfig, TileLimits
 

@@ -1,11 +1,10 @@
 """Shapes of reward terms, by hand."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError
+from sim.task import closeness, square_sum
 from sim.tasks.arms.lift import LiftConfig
 from sim.tasks.arms.reach import ReachConfig
 from sim.tasks.flights.flight import FlightStartConfig
@@ -14,7 +13,6 @@ from sim.tasks.flights.tracking import CurveConfig, TrackingConfig
 from sim.tasks.legs.gait import GaitConfig
 from sim.tasks.legs.stand_up import StandUpConfig
 from sim.tasks.legs.velocity import VelocityConfig
-from sim.tasks.record import closeness, square_sum
 
 
 def test_closeness_is_one_half_at_the_half_distance_and_does_not_ask_for_the_side() -> None:
@@ -55,8 +53,6 @@ def test_every_task_says_what_is_not_a_number(config: type) -> None:
         (VelocityConfig, {"turn": [0.5]}, r"task\.turn must be \[low, high\], got \[0\.5\]"),
     ],
 )
-def test_a_sentence_names_the_field_as_the_configuration_does(
-    config: type, changes: dict[str, Any], told: str
-) -> None:
+def test_a_sentence_names_the_field_as_the_configuration_does(config, changes, told):
     with pytest.raises(ConfigError, match=told):
         config(**changes)

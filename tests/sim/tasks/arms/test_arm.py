@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.robots.joint_robot import JointActionConfig
 from sim.tasks.arms.arm import Arm, ArmTaskConfig, standing
 from sim.tasks.arms.drawer import DrawerConfig
@@ -88,8 +88,6 @@ def test_robots_that_do_not_fit_are_refused_in_words() -> None:
         (JointActionConfig, {"scale": 0.0}, "scale must be > 0"),
     ],
 )
-def test_tasks_that_cannot_be_judged_are_refused(
-    config: type, changes: dict[str, Any], message: str
-) -> None:
+def test_tasks_that_cannot_be_judged_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
         config(**changes)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.tasks.arms.lift import GOAL, HALF_EDGE, LiftConfig, LiftTask
 from tests.sim.arms import panda
 from tests.sim.hands import hand_worlds

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from robot_rl.core.env_selection import EnvSelection
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.experts.arms import PegExpert
 from sim.tasks.arms.peg import HOLE_DEPTH, PegConfig, PegTask, RewardKind
 from tests.sim.arms import panda

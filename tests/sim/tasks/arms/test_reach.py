@@ -7,8 +7,8 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
+from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import RobotSpec
-from robot_rl.core.robot_state import RobotState
 from sim.tasks.arms.reach import GOAL, ReachConfig, ReachTask
 from tests.sim.arms import arm_worlds, panda
 from tests.sim.stepping import context, terms_of

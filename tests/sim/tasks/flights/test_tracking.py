@@ -7,7 +7,7 @@ import torch
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.tasks.flights.flight import FlightStartConfig
 from sim.tasks.flights.tracking import CurveConfig, Curves, TrackingConfig, TrackingTask
 from tests.sim.stepping import context, terms_of

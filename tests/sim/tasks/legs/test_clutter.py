@@ -14,7 +14,7 @@ from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
-from robot_rl.core.robot_state import FIELD_KINDS, Mirrored, RobotState
+from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
 from sim.physics.engine import PhysicsEngine
 from sim.robots.joint_robot import JointRandomization

@@ -10,8 +10,7 @@ from torch import Tensor
 from configs.compose import from_plain, to_plain
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState, TermConfig
 from sim.robots.joint_robot import JointRandomization
 from sim.scenes.height_scan import scan_points
 from sim.scenes.scene import SceneConfig

@@ -11,7 +11,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState
 from sim.robots.joint_robot import FallenConfig, JointRandomization, dropped
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.scene import SceneConfig

@@ -11,8 +11,7 @@ from torch import Tensor
 from robot_rl.core import quaternion
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
-from robot_rl.core.observation import TermConfig
-from robot_rl.core.robot_state import RobotState
+from robot_rl.core.observation import RobotState, TermConfig
 from sim.randomization import PushConfig
 from sim.robots.joint_robot import JointRandomization
 from sim.task import StepOutcome

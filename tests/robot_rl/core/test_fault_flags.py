@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from robot_rl.core.env import FaultFlags
 from robot_rl.core.errors import NonFiniteError
-from sim.fault_flags import FaultFlags
 
 NAMES = {"actor": ["position", "position", "rates"], "reward": ["alive", "distance"]}
 CLEAN = {"actor": torch.ones(4, 3), "reward": torch.ones(4, 2)}

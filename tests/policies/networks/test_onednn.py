@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from robot_rl.core.onednn import OneDnnMatmul, is_exact, is_faster
+from policies.networks.mlp import OneDnnMatmul, is_exact, is_faster
 
 MATMUL: Any = torch.backends.mkldnn.matmul  # pyright: ignore[reportAttributeAccessIssue]
 SHAPES = [(7, 5, 3), (256, 23, 256), (100, 300, 1), (512, 512, 64)]

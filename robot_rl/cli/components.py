@@ -1,4 +1,4 @@
-"""Restores a run's folder into its parts: worlds, learner, policy."""
+"""Learner, policy and simulation of a run, from its configuration or out of its folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

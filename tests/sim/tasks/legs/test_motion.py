@@ -248,7 +248,7 @@ def test_robot_that_holds_its_default_pose_sees_the_motion_pass_and_its_mirror(r
         (WidthsConfig, {"body_rates": 0.0}, r"widths.body_rates must be > 0"),
         (motion_config, {"max_end_error": 0.0}, "max_end_error"),
         (motion_config, {"soft_limit": 1.5}, "soft_limit"),
-        (motion_config, {"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level fl"),
+        (motion_config, {"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level flo"),
         (partial(motion_worlds, 1), {"scene": SceneConfig(), "ends": []}, "bodies is empty"),
         (partial(motion_worlds, 1), {"ends": ["FL_foot"]}, "watched body 'FL_foot' is unknown"),
         (partial(motion_worlds, 1), {"scene": SceneConfig(bodies=["base", "tail"]), "ends": []},

@@ -131,52 +131,47 @@ def test_rotors_change_sides_and_body_rates_turn_the_other_way(kind, sign):
     assert found.source == ((1, 0) if kind is CommandKind.rotors else (0, 1, 2, 3))
 
 
-def test_a_range_that_has_no_mirror_is_refused():
-    robot = walker()
-    action_map = ActionMap.joint_positions(robot, 0.7)
-    lopsided = replace(action_map, low=[*action_map.low[:-1], -0.1])
-    with pytest.raises(ConfigError, match=r"action 4 ranges over -0.1 to 0.7, its .* -0.7 to 0.1"):
-        RobotMirror(robot).action(lopsided)
-
-
 def other_hip(**changes: Any) -> RobotSpec:
     joints = walker().joints
     return walker(joints=[*joints[:2], replace(joints[2], **changes), *joints[3:]])
 
 
+def swapped(left: str, **more: Any) -> RobotSpec:
+    return walker(mirror=MirrorSpec(swap={"left": left}, **more))
+
+
+RANGES = ActionMap.joint_positions(walker(), 0.7)
+LOPSIDED = replace(RANGES, low=[*RANGES.low[:-1], -0.1])
+
+
 @pytest.mark.parametrize(
-    ("robot", "told"),
+    ("make", "told"),
     [
-        (walker(mirror=None), r"'walker' cannot be mirrored: .* use training.symmetry=none"),
-        (walker(mirror=MirrorSpec(swap={"left": "starboard"})), "makes starboard_hip, starboard_k"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["hip"])), r"\['hip'\], which"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["left_hip"])), "twice, column"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"})), "'left_hip' with limits .* is not"),
-        (other_hip(default_position=0.2), "'left_hip' with limits .* is not the mirror image of"),
-        (other_hip(position_limit=[-0.5, 1.0]), "'left_hip' with limits .* is not the mirror"),
+        (lambda: RobotMirror(walker(mirror=None)),
+         r"'walker' cannot be mirrored: .* use training.symmetry=none"),
+        (lambda: RobotMirror(swapped("starboard")), "makes starboard_hip, starboard_k"),
+        (lambda: RobotMirror(swapped("right", reversed=["hip"])), r"\['hip'\], which"),
+        (lambda: RobotMirror(swapped("right", reversed=["left_hip"])), "twice, column"),
+        (lambda: RobotMirror(swapped("right")), "'left_hip' with limits .* is not"),
+        (lambda: RobotMirror(other_hip(default_position=0.2)),
+         "'left_hip' with limits .* is not the mirror image of"),
+        (lambda: RobotMirror(other_hip(position_limit=[-0.5, 1.0])),
+         "'left_hip' with limits .* is not the mirror"),
+        (lambda: RobotMirror(walker()).action(LOPSIDED),
+         r"action 4 ranges over -0.1 to 0.7, its .* -0.7 to 0.1"),
+        *((lambda swap=swap: MirrorSpec(swap=swap), r"mirror.swap: expected pairs")
+          for swap in ({"a": "a"}, {"a": "b", "b": "c"}, {"a": "b", "c": "b"})),
+        (lambda: SignedPermutation((1, 2, 0), (1.0, 1.0, 1.0)), "are no mirror: done twice"),
+        (lambda: SignedPermutation((1, 0), (1.0, -1.0)), "are no mirror: done twice"),
+        *((lambda kind=kind, width=width: RobotMirror(walker()).kind(kind, width),
+           f"has {width} columns, which are no '{kind.value}'")
+          for kind, width in (
+              (Mirrored.vector, 4), (Mirrored.joints, 10), (Mirrored.quaternion, 3))),
     ],
-)
-def test_robots_without_a_mirror_are_refused_in_words(robot, told):
+)  # fmt: skip
+def test_what_has_no_mirror_is_refused_in_words(make, told):
     with pytest.raises(ConfigError, match=told):
-        RobotMirror(robot)
-
-
-@pytest.mark.parametrize("swap", [{"a": "a"}, {"a": "b", "b": "c"}, {"a": "b", "c": "b"}])
-def test_names_are_exchanged_in_pairs(swap):
-    with pytest.raises(ConfigError, match=r"mirror.swap: expected pairs"):
-        MirrorSpec(swap=swap)
-
-
-def test_columns_that_do_not_come_back_are_no_mirror():
-    for source, sign in (((1, 2, 0), (1.0, 1.0, 1.0)), ((1, 0), (1.0, -1.0))):
-        with pytest.raises(ConfigError, match="are no mirror: done twice"):
-            SignedPermutation(source, sign)
-
-
-def test_a_kind_of_another_width_is_refused():
-    for kind, width in ((Mirrored.vector, 4), (Mirrored.joints, 10), (Mirrored.quaternion, 3)):
-        with pytest.raises(ConfigError, match=f"has {width} columns, which are no '{kind.value}'"):
-            RobotMirror(walker()).kind(kind, width)
+        make()
 
 
 def test_every_term_and_every_field_of_the_state_says_what_a_mirror_does_to_it():

@@ -63,6 +63,7 @@ def moving(speed: list[float], spin: list[float]) -> ObservationInputs:
     )
 
 
+STILL = moving([0, 0], [0, 0])
 EVERY_TERM = [
     TermConfig(term=name, scale=1 + 0.1 * i, history=1 + i % 3) for i, name in enumerate(TERMS)
 ]
@@ -73,7 +74,7 @@ TWO_TERMS = [
 
 
 def test_history_is_term_major_and_oldest_first_by_hand():
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(TWO_TERMS, STILL)
     assert observation_map.size == 15
     for t in range(1, 5):
         observation_map.update(moving([t, 10 * t], [-t, -10 * t]))
@@ -86,7 +87,7 @@ def test_history_is_term_major_and_oldest_first_by_hand():
 @pytest.mark.parametrize("history", [1, 2, 3, 7])
 def test_window_is_the_last_frames_at_every_step(history):
     terms = [TermConfig(term="angular_velocity_b", history=history)]
-    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(terms, STILL)
     for t in range(1, 4 * history + 3):
         obs = observation_map.update(moving([0, 0], [t, t]))
         expected = [max(0, t - history + 1 + k) for k in range(history)]
@@ -95,8 +96,8 @@ def test_window_is_the_last_frames_at_every_step(history):
 
 @pytest.mark.parametrize("reset_at", [1, 2, 3, 4, 5, 6])
 def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at):
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
-    untouched = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(TWO_TERMS, STILL)
+    untouched = ObservationMap(TWO_TERMS, STILL)
     for t in range(1, reset_at + 1):
         observation_map.update(moving([t, t], [t, t]))
         untouched.update(moving([t, t], [t, t]))
@@ -170,7 +171,7 @@ def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map(kind):
 
 
 def test_returned_observations_are_not_overwritten_later():
-    observation_map = ObservationMap(TWO_TERMS[:1], moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(TWO_TERMS[:1], STILL)
     first = observation_map.update(moving([2, 2], [0, 0]))
     kept = first.copy()
     for _ in range(8):
@@ -222,7 +223,7 @@ def test_looking_again_pushes_nothing():
 
 
 def test_sensed_input_is_a_term_as_it_is():
-    base = moving([0, 0], [0, 0])
+    base = STILL
     inputs = ObservationInputs(
         state=base.state,
         goal={},
@@ -264,7 +265,7 @@ def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind):
 
 def test_layout_tells_terms_in_order_and_what_clips_them():
     terms = [*TWO_TERMS, TermConfig(term="angular_velocity_b", clip=2.0)]
-    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(terms, STILL)
     assert observation_map.layout() == [
         {"term": "linear_velocity_w", "width": 3, "scale": 0.5, "history": 3},
         {"term": "angular_velocity_b", "width": 3, "scale": 1.0, "history": 2},
@@ -273,7 +274,7 @@ def test_layout_tells_terms_in_order_and_what_clips_them():
 
 
 def test_what_cannot_be_observed_is_refused_when_the_map_is_built():
-    example = moving([0, 0], [0, 0])
+    example = STILL
     with pytest.raises(ConfigError, match="did you mean 'last_action'"):
         ObservationMap([TermConfig(term="last_actoin")], example)
     with pytest.raises(ConfigError, match="at least one term"):
@@ -290,7 +291,7 @@ def test_what_cannot_be_observed_is_refused_when_the_map_is_built():
 
 
 def test_history_of_another_shape_is_refused():
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(TWO_TERMS, STILL)
     with pytest.raises(ShapeError, match=r"expected shape \(2, 9\), got \(2, 6\)"):
         observation_map.load_state_dict({"0": np.zeros((2, 6)), "1": np.zeros((2, 6))})
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from configs.builders import pick_device, run_device
-from configs.compose import compose
 from robot_rl.core.errors import DeviceError
+from tests.compositions import composed
 
 
 @pytest.fixture
@@ -30,21 +30,19 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         (["task=hover", "device=cpu"], "cpu"),
     ],
 )
-def test_auto_is_the_gpu_where_the_worlds_can_live_there(
-    two_gpus: None, chosen: list[str], device: str
-) -> None:
-    assert run_device(compose(chosen).config) == torch.device(device)
+def test_auto_is_the_gpu_where_the_worlds_can_live_there(two_gpus, chosen, device):
+    assert run_device(composed(chosen).config) == torch.device(device)
 
 
-def test_a_device_has_the_number_that_its_tensors_name(two_gpus: None) -> None:
+def test_a_device_has_the_number_that_its_tensors_name(two_gpus):
     assert pick_device("auto") == pick_device("cuda") == torch.device("cuda:1")
     assert pick_device("cuda:0") == torch.device("cuda:0")
     with pytest.raises(DeviceError, match="this machine has 2 CUDA device"):
         pick_device("cuda:2")
 
 
-def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device("auto") == run_device(compose(["task=hover"]).config) == torch.device("cpu")
+    assert pick_device("auto") == run_device(composed(["task=hover"]).config) == torch.device("cpu")
     with pytest.raises(DeviceError, match="finds no CUDA device"):
         pick_device("cuda")

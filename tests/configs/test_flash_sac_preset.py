@@ -5,18 +5,18 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from configs.compose import compose
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import GroupSpec
 from robot_rl.learners.flash_sac import FlashSAC
 from robot_rl.learners.values import UnitRewardScale
+from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 SMALL = ["learner.actor.width=16", "learner.critic.width=16", "learner.batch_size=8"]
 
 
-def test_the_preset_has_the_numbers_of_its_source() -> None:
-    config = compose(["learner=flash_sac", "task=tracking"]).config
+def test_the_preset_has_the_numbers_of_its_source():
+    config = composed(["learner=flash_sac", "task=tracking"]).config
     learner, training = config.learner, config.training
     assert (config.num_envs, training.updates_per_step) == (1024, 2)
     assert (training.random_steps, training.replay_capacity) == (100_000, 10_000_000)
@@ -36,8 +36,8 @@ def test_the_preset_has_the_numbers_of_its_source() -> None:
     assert not critic.normalize
 
 
-def test_networks_of_the_published_shape_have_the_published_number_of_weights() -> None:
-    config = compose(["learner=flash_sac", "task=tracking"]).config.learner
+def test_networks_of_the_published_shape_have_the_published_number_of_weights():
+    config = composed(["learner=flash_sac", "task=tracking"]).config.learner
     world = LinearWorld(groups={"actor": GroupSpec(shape=(123,))}, action_size=37)
     learner = FlashSAC(config, ToyEnv(world, 2).spec, seed=0)
     assert isinstance(learner, FlashSAC)
@@ -48,8 +48,8 @@ def test_networks_of_the_published_shape_have_the_published_number_of_weights() 
 
 
 @pytest.mark.parametrize("task", ["hover", "velocity"])
-def test_the_preset_builds_a_learner_that_learns(task: str) -> None:
-    config = compose(["learner=flash_sac", f"task={task}", *SMALL]).config.learner
+def test_the_preset_builds_a_learner_that_learns(task):
+    config = composed(["learner=flash_sac", f"task={task}", *SMALL]).config.learner
     env = ToyEnv(LinearWorld(), 4)
     learner = FlashSAC(config, env.spec, seed=0)
     for seed in range(3):
@@ -78,8 +78,8 @@ REACHED: dict[str, Callable[[FlashSAC], bool]] = {
 
 
 @pytest.mark.parametrize("override", REACHED)
-def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
-    config = compose(["learner=flash_sac", override]).config.learner
+def test_an_override_reaches_what_is_made_of_it(override):
+    config = composed(["learner=flash_sac", override]).config.learner
     torch.manual_seed(0)
     learner = FlashSAC(config, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(learner, FlashSAC)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from configs.catalog import CONFIGS
-from configs.compose import compose
 from configs.schema import component_of
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.dsac_t import DSACT
 from robot_rl.learners.sac import SAC
 from robot_rl.training.evaluation import evaluate
+from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -93,8 +93,8 @@ WHERE = [  # no settings of ours are tuned for these
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> None:
-    config = compose([f"learner={name}", *where]).config
+def test_a_preset_has_the_numbers_of_its_source(name, where):
+    config = composed([f"learner={name}", *where]).config
     told, learner, training = COMMON | PUBLISHED[name], config.learner, config.training
     drawn = (learner.critic.members, learner.target_members, learner.target_replacement)
     assert drawn == told["critics"]
@@ -126,7 +126,7 @@ def test_a_preset_has_the_numbers_of_its_source(name: str, where: list[str]) -> 
     assert told["values"] == (values.atoms, values.low, values.high, learner.target_rule.name)
 
 
-def test_every_file_that_sets_sac_is_in_the_table() -> None:
+def test_every_file_that_sets_sac_is_in_the_table():
     files = (CONFIGS / "learner").glob("*.yaml")
     schema = re.compile("- (sac|cql|h2o)_schema")
     family = {path.stem for path in files if schema.search(path.read_text(encoding="utf-8"))}
@@ -134,9 +134,9 @@ def test_every_file_that_sets_sac_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_builds_a_learner_that_learns(name: str) -> None:
+def test_a_preset_builds_a_learner_that_learns(name):
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
-    config = compose([f"learner={name}", *small]).config.learner
+    config = composed([f"learner={name}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
     learner = component_of(config).build(config, env.spec, seed=0)
     metrics = {}
@@ -166,17 +166,17 @@ REACHED: dict[str, Callable[[SAC], bool]] = {
 
 
 @pytest.mark.parametrize("override", REACHED)
-def test_an_override_reaches_what_is_made_of_it(override: str) -> None:
-    config = compose(["learner=sac_paper", override]).config.learner
+def test_an_override_reaches_what_is_made_of_it(override):
+    config = composed(["learner=sac_paper", override]).config.learner
     learner = SAC(config, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(learner, SAC)
     assert REACHED[override](learner)
 
 
-def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
+def test_a_target_of_more_critics_than_there_are_is_refused():
     with pytest.raises(ConfigError, match=r"target_members 3 asks for more critics than .* 2"):
-        compose(["learner.target_members=3"])
-    compose(["learner.target_members=3", "learner.target_replacement=true"])
+        composed(["learner.target_members=3"])
+    composed(["learner.target_members=3", "learner.target_replacement=true"])
 
 
 @pytest.mark.parametrize(
@@ -201,21 +201,18 @@ def test_a_target_of_more_critics_than_there_are_is_refused() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_would_learn_from_two_scales_or_do_nothing_is_refused(
-    overrides: list[str], message: str
-) -> None:
+def test_what_would_learn_from_two_scales_or_do_nothing_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
-        compose(overrides)
+        composed(overrides)
 
 
 @pytest.mark.parametrize("where", WHERE, ids=["tracking", "hopper"])
-def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
-    config = compose(["learner=dsac_t", *where]).config
+def test_dsac_t_has_the_numbers_of_its_source(where):
+    config = composed(["learner=dsac_t", *where]).config
     learner, training = config.learner, config.training
     assert (learner.actor_lr, learner.critic_lr, learner.temperature_lr) == (1e-4, 1e-4, 3e-4)
-    assert (learner.gamma, learner.tau, learner.scale_tau, learner.batch_size) == (
-        0.99, 0.005, 0.005, 256,
-    )  # fmt: skip
+    assert (learner.tau, learner.scale_tau) == (0.005, 0.005)
+    assert (learner.gamma, learner.batch_size) == (0.99, 256)
     assert (learner.actor_interval, learner.target_entropy_per_action) == (2, -1.0)
     assert learner.init_temperature == pytest.approx(math.e)
     assert learner.temperature_loss.name == "log_alpha"
@@ -230,22 +227,12 @@ def test_dsac_t_has_the_numbers_of_its_source(where: list[str]) -> None:
     assert all(v.isfinite() for v in dsac.update(random_batch(env.spec, 8))[0].values())
 
 
-def test_q_chunking_has_the_numbers_of_its_source() -> None:
-    config = compose(("task=hover", "learner=qc")).config
+def test_q_chunking_has_the_numbers_of_its_source():
+    config = composed(("task=hover", "learner=qc")).config
     qc, training = config.learner, config.training
-    assert (qc.chunk_length, qc.replan_interval, qc.candidates, qc.next_candidates) == (
-        5,
-        5,
-        32,
-        32,
-    )
-    assert (qc.gamma, qc.tau, qc.batch_size, qc.actor_lr, qc.critic_lr) == (
-        0.99,
-        5e-3,
-        256,
-        3e-4,
-        3e-4,
-    )
+    assert (qc.chunk_length, qc.replan_interval) == (5, 5)
+    assert (qc.candidates, qc.next_candidates, qc.batch_size) == (32, 32, 256)
+    assert (qc.gamma, qc.tau, qc.actor_lr, qc.critic_lr) == (0.99, 5e-3, 3e-4, 3e-4)
     assert (qc.actor.hidden, qc.actor.steps, qc.actor.layer_norm) == ([512] * 4, 10, False)
     assert (qc.critic.hidden, qc.critic.members, qc.critic.layer_norm) == ([512] * 4, 2, True)
     assert (training.updates_per_step, training.warm_up_steps) == (1, 5_000)

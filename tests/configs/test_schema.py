@@ -10,6 +10,7 @@ from configs.compose import compose, expand, from_plain, read_only_options, read
 from configs.schema import COMPONENTS, component_of, find_component
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.provenance import config_hash
+from tests.compositions import composed
 
 FULL = pytest.mark.full
 
@@ -25,7 +26,7 @@ EVERYTHING = [(group, name) for group in GROUPS for name in choices(group)]
 
 @pytest.mark.parametrize(("group", "name"), EVERYTHING, ids="=".join)
 def test_every_choice_composes_and_is_described(group, name):
-    composition = compose([f"{group}={name}"])
+    composition = composed([f"{group}={name}"])
     assert composition.chosen[group] == name
     assert choices(group)[name], "the first line of the YAML file says what it is"
     silent = [field.path for field in walk_fields(composition.config) if not field.meaning]
@@ -34,25 +35,25 @@ def test_every_choice_composes_and_is_described(group, name):
 
 @pytest.mark.parametrize("task", first_alone(choices("task")))
 def test_each_task_brings_its_own_length_of_training(task):
-    config = compose([f"task={task}"]).config
+    config = composed([f"task={task}"]).config
     assert config.training.total_steps == config.task.train_steps
-    assert compose([f"task={task}", "training.total_steps=7"]).config.training.total_steps == 7
-    assert compose([f"task={task}", "task.train_steps=9"]).config.training.total_steps == 9
+    assert composed([f"task={task}", "training.total_steps=7"]).config.training.total_steps == 7
+    assert composed([f"task={task}", "task.train_steps=9"]).config.training.total_steps == 9
 
 
 def test_command_line_wins_over_the_experiment_and_that_over_the_groups():
-    plain, smoke = compose([]).config, compose(["experiment=smoke"]).config
+    plain, smoke = composed([]).config, composed(["experiment=smoke"]).config
     assert smoke.num_envs != plain.num_envs
-    assert compose(["experiment=smoke", "num_envs=3"]).config.num_envs == 3
+    assert composed(["experiment=smoke", "num_envs=3"]).config.num_envs == 3
     assert smoke.task.radius == plain.task.radius
 
 
 def test_the_help_shows_what_a_field_is_now():
-    assert "learner.gamma=0.9" in describe_fields(compose(["learner.gamma=0.9"]).config)
+    assert "learner.gamma=0.9" in describe_fields(composed(["learner.gamma=0.9"]).config)
 
 
 def test_plain_sac_shows_the_settings_of_no_other_learner():
-    shown = [field.path for field in walk_fields(compose([]).config.learner)]
+    shown = [field.path for field in walk_fields(composed([]).config.learner)]
     own = [path for path in shown if not path.startswith(("actor.", "critic.", "estimation."))]
     assert len(own) < 40
     assert not any(path.startswith(("conservatism", "dynamics_gap")) for path in shown)
@@ -71,19 +72,19 @@ def test_plain_sac_shows_the_settings_of_no_other_learner():
     ],
 )
 def test_a_task_brings_its_robot_where_none_is_chosen(asked, robot):
-    assert compose(asked).chosen["robot"] == robot
+    assert composed(asked).chosen["robot"] == robot
 
 
 @pytest.mark.parametrize("learner", first_alone(["bc", "flow", "act", "distill"]))
 def test_a_smoke_run_of_learners_without_a_critic_is_an_experiment_of_its_own(learner):
     """`experiment=smoke` failed in Hydra's words: Key 'critic' not in 'BCConfig'."""
     with pytest.raises(ConfigError) as refused:
-        compose([f"learner={learner}", "experiment=smoke"])
+        composed([f"learner={learner}", "experiment=smoke"])
     told = str(refused.value)
     assert "experiment=smoke sets '" in told
     assert f"it does not go together with learner={learner}; leave experiment=smoke out" in told
     assert "smoke_cloning" in told
-    small = compose([f"learner={learner}", "experiment=smoke_cloning"]).config
+    small = composed([f"learner={learner}", "experiment=smoke_cloning"]).config
     assert (small.training.total_steps, small.learner.batch_size) == (640, 64)
 
 
@@ -94,13 +95,13 @@ FITTED = [path.stem for path in sorted((CONFIGS / "fitted").glob("*.yaml"))]
 @pytest.mark.parametrize("name", first_alone(FITTED))
 def test_a_task_fitted_to_a_robot_differs_for_it_and_yields_to_the_command_line(name):
     task, robot = PAIRS[name]  # a file of any other name would never be read
-    fitted = compose([f"task={task}", f"robot={robot}"]).config.task
-    plain = compose([f"task={task}"]).config.task
+    fitted = composed([f"task={task}", f"robot={robot}"]).config.task
+    plain = composed([f"task={task}"]).config.task
     assert fitted != plain
     for field, own in zip(walk_fields(fitted), walk_fields(plain), strict=True):
         if isinstance(own.value, list | float) and field.value != own.value:
             told = [f"task={task}", f"robot={robot}", f"task.{own.path}={own.value}"]
-            again = {f.path: f.value for f in walk_fields(compose(told).config.task)}
+            again = {f.path: f.value for f in walk_fields(composed(told).config.task)}
             assert again[own.path] == own.value
             break
 
@@ -113,7 +114,7 @@ def test_the_help_says_which_robot_a_task_brings():
 
 @pytest.mark.parametrize("task", first_alone(choices("task")))
 def test_saved_config_is_read_back_equal(task):
-    config = compose([f"task={task}", "logging.wandb=off", "learner.gamma=0.9"]).config
+    config = composed([f"task={task}", "logging.wandb=off", "learner.gamma=0.9"]).config
     text = yaml.safe_dump(to_plain(config))
     again = from_plain(yaml.safe_load(text))
     assert again == config
@@ -121,7 +122,7 @@ def test_saved_config_is_read_back_equal(task):
 
 
 def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
-    saved = to_plain(compose([]).config)
+    saved = to_plain(composed([]).config)
     assert from_plain(saved, ["task.radius=3"]).task.radius == 3
     with pytest.raises(ConfigError, match="would replace the task of a run"):
         from_plain(saved, ["task=tracking"])
@@ -131,7 +132,7 @@ def test_saved_config_takes_overrides_of_fields_but_not_of_groups():
 
 @pytest.mark.parametrize("learner", ["sac", "cql", "h2o"])
 def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(learner):
-    config = compose([f"learner={learner}"]).config
+    config = composed([f"learner={learner}"]).config
     saved = to_plain(config)
     off = {"conservatism": {"weight": 0.0}, "dynamics_gap": {"weight": 0.0}}
     saved["learner"] = {**off, **saved["learner"]}
@@ -139,7 +140,7 @@ def test_a_config_saved_when_every_sac_had_all_penalties_is_read_as_its_learner(
 
 
 def test_saved_config_of_an_unknown_schema_is_refused():
-    saved = to_plain(compose([]).config)
+    saved = to_plain(composed([]).config)
     with pytest.raises(ConfigError, match=r"task schema 'hoverr' is unknown.*'hover'"):
         from_plain({**saved, "schemas": {**saved["schemas"], "task": "hoverr"}})
     with pytest.raises(ConfigError, match=r"does not fit.*colour"):
@@ -240,13 +241,13 @@ def test_command_that_takes_options_only_refuses_fields_of_a_run():
 
 
 def test_run_that_is_older_than_the_choice_of_environments_is_of_our_own_worlds():
-    saved = to_plain(compose(["task=tracking"]).config)
+    saved = to_plain(composed(["task=tracking"]).config)
     del saved["env"], saved["schemas"]["env"]
-    assert to_plain(from_plain(saved)) == to_plain(compose(["task=tracking"]).config)
+    assert to_plain(from_plain(saved)) == to_plain(composed(["task=tracking"]).config)
 
 
 def test_environment_of_its_own_robot_takes_the_place_of_task_and_robot():
-    composition = compose(["env=gymnasium", "env.id=Hopper-v5"])
+    composition = composed(["env=gymnasium", "env.id=Hopper-v5"])
     assert (composition.config.task, composition.config.robot) == (None, None)
     assert {"env", "learner"} <= set(composition.chosen)
     assert not {"task", "robot"} & set(composition.chosen)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from configs.compose import compose
 from robot_rl.learners.td3 import TD3
+from tests.compositions import composed
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 ELSEWHERE = "task=tracking"
@@ -37,10 +37,8 @@ PLAYGROUND: dict[str, Any] = {
         ),
     ],
 )  # fmt: skip
-def test_a_preset_has_the_numbers_of_its_source(
-    name: str, published: dict[str, Any], run: Any, choices: Any, layers: Any
-) -> None:
-    config = compose([f"learner={name}", ELSEWHERE]).config
+def test_a_preset_has_the_numbers_of_its_source(name, published, run, choices, layers):
+    config = composed([f"learner={name}", ELSEWHERE]).config
     learner, training = config.learner, config.training
     assert {field: getattr(learner, field) for field in published} == published
     assert (config.num_envs, training.updates_per_step, training.random_steps) == run
@@ -52,9 +50,9 @@ def test_a_preset_has_the_numbers_of_its_source(
 
 @pytest.mark.parametrize("name", ["td3", "fast_td3"])
 @pytest.mark.parametrize("task", ["hover", "tracking"])
-def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
+def test_a_preset_builds_a_learner_that_learns(name, task):
     small = ["learner.actor.hidden=[16]", "learner.critic.hidden=[16]", "learner.batch_size=8"]
-    config = compose([f"learner={name}", f"task={task}", *small]).config.learner
+    config = composed([f"learner={name}", f"task={task}", *small]).config.learner
     env = ToyEnv(LinearWorld(), 4)
     learner = TD3(config, env.spec, seed=0)
     learner.begin(torch.ones(4, dtype=torch.bool))
@@ -67,13 +65,13 @@ def test_a_preset_builds_a_learner_that_learns(name: str, task: str) -> None:
     assert learner.act(env.reset(seed=0), explore=True).shape == (4, 2)
 
 
-def test_overrides_reach_what_is_made_of_them() -> None:
+def test_overrides_reach_what_is_made_of_them():
     overrides = [
         "learner=td3", ELSEWHERE, "learner.values={atoms: 9, high: 40}",
         "learner.critic.members=5", "learner.exploration_max=0.1", "learner.exploration_min=0.1",
         "learner.actor.hidden=[7]", "learner.actor.last_layer_std=1e-6",
     ]  # fmt: skip
-    td3 = TD3(compose(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
+    td3 = TD3(composed(overrides).config.learner, ToyEnv(LinearWorld()).spec, seed=0)
     assert isinstance(td3, TD3)
     critic, actor = td3.critic.state_dict(), td3.actor.state_dict()
     assert critic["network.0.weight"].shape[0] == 5

@@ -35,7 +35,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nothing catches it."""
 
 
-def test_onnxruntime_agrees_with_torch(exported: Path, arguments: Arguments) -> None:
+def test_onnxruntime_agrees_with_torch(exported, arguments):
     policy = arguments()["policy"]
     session = onnxruntime.InferenceSession((exported / "policy.onnx").read_bytes())
     for count in (1, 5, 1000):
@@ -46,9 +46,7 @@ def test_onnxruntime_agrees_with_torch(exported: Path, arguments: Arguments) -> 
         assert np.abs(np.asarray(action) - expected).max() <= 1e-5
 
 
-def test_recurrent_state_is_kept_and_starts_anew(
-    tmp_path: Path, arguments: Arguments, policy_class: Any
-) -> None:
+def test_recurrent_state_is_kept_and_starts_anew(tmp_path, arguments, policy_class):
     initial = [0.5, -0.5, 0.0]
     policy = policy_class(29, 4, memory=3)
     folder = export_bundle(
@@ -71,8 +69,8 @@ def test_recurrent_state_is_kept_and_starts_anew(
 
 @pytest.mark.parametrize("initial", [[], [0.5, -0.5, 0.0]])
 def test_a_rehearsal_does_the_same_and_is_not_remembered(
-    tmp_path: Path, arguments: Arguments, policy_class: Any, initial: list[float]
-) -> None:
+    tmp_path, arguments, policy_class, initial
+):
     policy = policy_class(29, 4, memory=len(initial))
     folder = export_bundle(tmp_path / "b", **arguments(policy=policy, initial_state=initial))
     plain, rehearsing = load_bundle(folder), load_bundle(folder)
@@ -92,9 +90,7 @@ def test_a_rehearsal_does_the_same_and_is_not_remembered(
         rehearsing.rehearse()
 
 
-def test_sensed_inputs_reach_the_policy(
-    tmp_path: Path, arguments: Arguments, policy_class: Any
-) -> None:
+def test_sensed_inputs_reach_the_policy(tmp_path, arguments, policy_class):
     folder = export_bundle(
         tmp_path / "b",
         **arguments(
@@ -106,16 +102,12 @@ def test_sensed_inputs_reach_the_policy(
     assert load_bundle(folder).spec.sensed_widths == {"height_scan": 5}
 
 
-def test_same_seed_draws_the_same_golden_sequences(
-    tmp_path: Path, exported: Path, arguments: Arguments
-) -> None:
+def test_same_seed_draws_the_same_golden_sequences(tmp_path, exported, arguments):
     again = export_bundle(tmp_path / "b", **arguments())
     assert (again / "golden.npz").read_bytes() == (exported / "golden.npz").read_bytes()
 
 
-def test_export_is_silent_and_leaves_the_policy_alone(
-    tmp_path: Path, arguments: Arguments, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_export_is_silent_and_leaves_the_policy_alone(tmp_path, arguments, capfd):
     policy = arguments()["policy"].train()
     export_bundle(tmp_path / "b", **arguments(policy=policy))
     assert capfd.readouterr() == ("", "")
@@ -123,14 +115,14 @@ def test_export_is_silent_and_leaves_the_policy_alone(
     assert all(parameter.requires_grad for parameter in policy.parameters())
 
 
-def test_provenance_and_network_tell_nothing_about_the_machine(exported: Path) -> None:
+def test_provenance_and_network_tell_nothing_about_the_machine(exported):
     provenance = json.loads((exported / "provenance.json").read_text())
     assert provenance["seed"] == 7
     assert {"torch", "onnxruntime", "numpy", "python"} <= provenance["versions"].keys()
     assert str(Path(__file__).parents[2]).encode() not in (exported / "policy.onnx").read_bytes()
 
 
-def test_older_bundle_is_replaced(bundle: Path, arguments: Arguments) -> None:
+def test_older_bundle_is_replaced(bundle, arguments):
     export_bundle(bundle, **arguments(control_dt=0.005))
     load_bundle(bundle, control_dt=0.005)
     assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
@@ -140,8 +132,8 @@ def test_older_bundle_is_replaced(bundle: Path, arguments: Arguments) -> None:
     "kill_at", [3, *(pytest.param(step, marks=pytest.mark.full) for step in (0, 1, 4))]
 )
 def test_killed_export_leaves_the_older_bundle_and_no_false_one(
-    bundle: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch, kill_at: int
-) -> None:
+    bundle, arguments, monkeypatch, kill_at
+):
     synced: list[int] = []
 
     def fsync(descriptor: int) -> None:
@@ -166,9 +158,7 @@ def test_killed_export_leaves_the_older_bundle_and_no_false_one(
         load_bundle(leftover)
 
 
-def test_failed_last_step_puts_the_older_bundle_back(
-    bundle: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_last_step_puts_the_older_bundle_back(bundle, arguments, monkeypatch):
     rename = Path.rename
 
     def fail_for_draft(self: Path, target: Path) -> Path:
@@ -183,9 +173,7 @@ def test_failed_last_step_puts_the_older_bundle_back(
     assert [path.name for path in bundle.parent.iterdir()] == ["hover"]
 
 
-def test_full_disk_leaves_nothing_behind(
-    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_nothing_behind(tmp_path, arguments, monkeypatch):
     def fsync(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -195,7 +183,7 @@ def test_full_disk_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_that_is_no_bundle_is_never_replaced(tmp_path: Path, arguments: Arguments) -> None:
+def test_folder_that_is_no_bundle_is_never_replaced(tmp_path, arguments):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(BundleError, match="exists and is not a policy bundle"):
         export_bundle(tmp_path, **arguments())
@@ -238,31 +226,21 @@ class Branch(nn.Module):
         ),
     ],
 )
-def test_what_cannot_be_deployed_is_not_written(
-    tmp_path: Path,
-    arguments: Arguments,
-    changes: dict[str, Any],
-    error: type[Exception],
-    sentence: str,
-) -> None:
+def test_what_cannot_be_deployed_is_not_written(tmp_path, arguments, changes, error, sentence):
     with pytest.raises(error, match=sentence) as caught:
         export_bundle(tmp_path / "b", **arguments(**changes))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_network_that_onnxruntime_runs_differently_is_refused(
-    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_network_that_onnxruntime_runs_differently_is_refused(tmp_path, arguments, monkeypatch):
     monkeypatch.setattr(export, "ONNX_TOLERANCE", -1.0)
     with pytest.raises(BundleError, match=r"differs from torch by .*nothing was written"):
         export_bundle(tmp_path / "b", **arguments())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_exporter_names_the_extra(
-    tmp_path: Path, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_exporter_names_the_extra(tmp_path, arguments, monkeypatch):
     monkeypatch.setattr(export, "EXPORT_PACKAGES", ("onnx_that_is_absent",))
     with pytest.raises(MissingExtraError, match=r"robot_rl\[train\]"):
         export_bundle(tmp_path / "b", **arguments())

@@ -1,7 +1,6 @@
 """An actor of every kind becomes a bundle that acts as it does, with all that it has learned."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,9 +52,7 @@ def trained_actor(kind: NetworkKind) -> GaussianActor:
         ),
     ],
 )
-def test_a_bundle_acts_as_torch_does(
-    kind: NetworkKind, tmp_path: Path, arguments: Arguments
-) -> None:
+def test_a_bundle_acts_as_torch_does(kind, tmp_path, arguments):
     actor = trained_actor(kind)
     folder = export_bundle(tmp_path / "b", **arguments(policy=actor))
     assert actor.training  # learning goes on as before
@@ -72,9 +69,7 @@ def test_a_bundle_acts_as_torch_does(
     np.testing.assert_allclose(got["action"], golden["action"], atol=1e-5)
 
 
-def test_running_statistics_of_batch_norm_travel_with_the_bundle(
-    tmp_path: Path, arguments: Arguments
-) -> None:
+def test_running_statistics_of_batch_norm_travel_with_the_bundle(tmp_path, arguments):
     actor = trained_actor(NetworkKind.flash)
     obs = np.random.default_rng(0).standard_normal((1, OBS_SIZE), np.float32)
     actions = []

@@ -1,7 +1,6 @@
 """`python -m scripts.bench data`: what is read is not held, and what is damaged is not believed."""
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.full
-def test_no_operation_holds_the_data_set_that_it_goes_through(bench: Any, tmp_path: Path) -> None:
+def test_no_operation_holds_the_data_set_that_it_goes_through(bench, tmp_path):
     formats = ("robomimic", "npz")
     lines: list[str] = []
     nothing, *done = bench("streaming").measure_streaming(
@@ -35,7 +34,7 @@ def test_no_operation_holds_the_data_set_that_it_goes_through(bench: Any, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_without_room_is_told_before_anything_is_written(bench: Any, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_told_before_anything_is_written(bench, tmp_path):
     with pytest.raises(ConfigError, match=r"1e\+07 GB and what is made of it need 2.* take --gig"):
         bench("streaming").measure_streaming(1e7, tmp_path, print)
     with pytest.raises(ConfigError, match="--gigabytes must be at least"):
@@ -45,9 +44,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(bench: Any, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.full)])
-def test_damaged_files_are_refused_repaired_or_not_needed(
-    bench: Any, tmp_path: Path, count: int
-) -> None:
+def test_damaged_files_are_refused_repaired_or_not_needed(bench, tmp_path, count):
     tally = bench("corruptions").damage_many(count, tmp_path)
     assert tally.faults == []
     what = {outcome: sum(n for (_, one), n in tally.outcomes.items() if one == outcome)
@@ -63,9 +60,7 @@ def test_damaged_files_are_refused_repaired_or_not_needed(
     )
 
 
-def test_what_would_be_believed_is_found_by_the_benchmark(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_be_believed_is_found_by_the_benchmark(bench, tmp_path, monkeypatch):
     """The judge is judged: a reader that compares nothing must be blamed."""
     checks = importlib.import_module("robot_rl.datasets.reader")
     monkeypatch.setattr(checks, "check_file", lambda *_: None)

@@ -189,9 +189,7 @@ def test_a_scan_is_read_from_left_to_right() -> None:
     [([0.0, 0.5, 0.5, 0.0], -1.0), ([0.0, 0.0, 0.5, 0.5], 1.0), ([0.0, 0.5, 0.75, 0.25], -1.0)],
     ids=["trot", "bound", "walk"],
 )
-def test_the_mirrored_clock_asks_of_each_foot_what_its_counterpart_was_asked(
-    offsets: list[float], sign: float
-) -> None:
+def test_the_mirrored_clock_asks_of_each_foot_what_its_counterpart_was_asked(offsets, sign):
     gait, feet = Gait(GaitConfig(offsets=offsets), num_feet=4, device=CPU), (1, 0, 3, 2)
     assert gait.mirror(feet).sign == (sign, sign)
     phase, moving = torch.rand(100), torch.ones(100, dtype=torch.bool)

@@ -149,9 +149,7 @@ class ClimbingReach(ReachTask):
 
 
 @pytest.mark.parametrize(("success_distance", "level"), [(9.0, 3), (1e-9, 1)])
-def test_a_task_with_levels_of_its_own_hears_of_every_end(
-    success_distance: float, level: int
-) -> None:
+def test_a_task_with_levels_of_its_own_hears_of_every_end(success_distance, level):
     env = arm_worlds(
         3, make_task=ClimbingReach, success_distance=success_distance, lowest_height=-9.0
     )

@@ -93,8 +93,7 @@ def test_it_moves_as_the_training_world_with_the_same_commands(config):
         step = env.step(action)
         worlds.append(as_numpy(env.simulation.true_state.fields))
         total += float(step.reward)
-        assert not step.truncated, "the comparison is of one episode"
-        assert not step.terminated, "the comparison is of one episode"
+        assert not step.ended, "the comparison is of one episode"
     robot, loop = config.robot, loop_of(config, twin)
     for action, world in zip(actions(env.spec.action_size), worlds, strict=True):
         command = robot.action_map(config.task).to_command(action.numpy())

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import count
 
 import numpy as np
@@ -54,16 +54,22 @@ def child(code):
     )
 
 
+@contextmanager
+def connected(width, read=None):
+    with (
+        closing(SharedMemoryWriter(NAME, width)) as writer,
+        closing(SharedMemoryReader(NAME, read or width)) as reader,
+    ):
+        yield writer, reader
+
+
 def newest(reader):
     message = reader.newest()
     return None if message is None else message.values.tolist()
 
 
 def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
-    with (
-        closing(SharedMemoryWriter(NAME, 3)) as writer,
-        closing(SharedMemoryReader(NAME, 3)) as reader,
-    ):
+    with connected(3) as (writer, reader):
         assert reader.newest() is None
         writer.write([1, 2, 3], 0.5)
         writer.write([4, 5, 6], 0.6)
@@ -72,13 +78,7 @@ def test_the_newest_message_is_read_and_stays_the_same_until_the_next():
         assert (message.sequence, message.stamp) == (2, 0.6)
         np.testing.assert_array_equal(message.values, [4, 5, 6])
         assert reader.newest() is message
-
-
-def test_a_message_once_read_is_not_changed_by_later_ones():
-    with (
-        closing(SharedMemoryWriter(NAME, 1)) as writer,
-        closing(SharedMemoryReader(NAME, 1)) as reader,
-    ):
+    with connected(1) as (writer, reader):
         writer.write([1], 0.0)
         first = reader.newest()
         for value in range(2, 6):
@@ -113,20 +113,14 @@ def test_a_reader_sees_the_writer_go_and_come_again():
 def test_ten_cycles_leave_neither_files_nor_descriptors():
     before = (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists())
     for _ in range(10):
-        with (
-            closing(SharedMemoryWriter(NAME, 8)) as writer,
-            closing(SharedMemoryReader(NAME, 8)) as reader,
-        ):
+        with connected(8) as (writer, reader):
             writer.write(np.zeros(8), 0.0)
             assert reader.newest() is not None
     assert (sorted(os.listdir("/proc/self/fd")), channel_path(NAME).exists()) == before
 
 
 def test_another_width_or_name_is_refused():
-    with (
-        closing(SharedMemoryWriter(NAME, 2)) as writer,
-        closing(SharedMemoryReader(NAME, 3)) as reader,
-    ):
+    with connected(2, 3) as (writer, reader):
         with pytest.raises(ShapeError, match="takes 2 numbers, got 3"):
             writer.write([1, 2, 3], 0.0)
         writer.write([1, 2], 0.0)
@@ -136,10 +130,7 @@ def test_another_width_or_name_is_refused():
 
 
 def test_a_half_written_message_is_never_read():
-    with (
-        closing(SharedMemoryWriter(NAME, 2)) as writer,
-        closing(SharedMemoryReader(NAME, 2)) as reader,
-    ):
+    with connected(2) as (writer, reader):
         writer.write([1, 1], 0.1)
         with open(channel_path(NAME), "r+b") as file:
             whole = file.read()

@@ -87,12 +87,10 @@ class TestState:
         watched.tick(joints())
         assert watched.first(condition) == after
 
-    def test_the_same_stamp_again_is_no_new_sample(self):
+    def test_silence_is_measured_by_stamps_and_a_sample_that_was_overtaken_is_not_used(self):
         watched = Watched()
         watched.tick(joints())
         assert watched.first(C.STATE_LATE, joints(), stamp=watched.now) == 0.022
-
-    def test_a_sample_that_was_overtaken_is_not_used(self):
         watched = Watched()
         watched.tick(joints(q=(0.1, 0)))
         watched.tick(joints(q=(0.2, 0)), stamp=watched.now - 0.01)
@@ -169,11 +167,9 @@ class TestState:
     def test_a_force_from_outside_is_noticed(self):
         spec = RobotSpec(name="arm", sensors={"wrench_ee": SensorSpec()}, command=CommandKind.joint)
         watched = Watched(spec, SafetyLimits(external_force=5.0))
-        states = [
-            RobotState({"wrench_ee": np.array([[f, 4.0, 0, 99, 99, 99]])}) for f in (2.9, 3.1)
-        ]
-        assert C.EXTERNAL_FORCE not in watched.tick(states[0])
-        assert C.EXTERNAL_FORCE in watched.tick(states[1])
+        for force, felt in ((2.9, False), (3.1, True)):
+            state = RobotState({"wrench_ee": np.array([[force, 4.0, 0, 99, 99, 99]])})
+            assert (C.EXTERNAL_FORCE in watched.tick(state)) is felt
 
 
 class TestPolicy:
@@ -212,13 +208,9 @@ class TestPolicy:
 
     @pytest.mark.parametrize(
         "bad",
-        [
-            target(q=(math.nan, 0)),
-            target(q=(0, 0, 0)),
-            target(q=(math.inf, 0)),
-            RotorCommand(speed=np.zeros((1, 4))),
-        ],
-    )
+        [*(target(q=q) for q in ((math.nan, 0), (0, 0, 0), (math.inf, 0))),
+         RotorCommand(speed=np.zeros((1, 4)))],
+    )  # fmt: skip
     def test_one_bad_command_of_the_one_in_charge_is_enough(self, bad):
         watched = Watched()
         watched.tick(joints())

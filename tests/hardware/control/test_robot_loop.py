@@ -63,15 +63,13 @@ class TestStandingUp:
         np.testing.assert_allclose(process.q, DEFAULT, atol=2e-3)
         assert within(JointLimits.of(two_joints()), process.driver.received)
 
-    def test_arming_starts_where_somebody_moved_the_robot_to(self):
+    def test_arming_starts_where_somebody_moved_the_robot_to_once_it_was_heard(self):
         process = joints()
         process.ticks(5)
         process.driver.body.q = np.array([[-0.6, 0.3]])  # by hand, faster than any command
         process.ticks()
         process.act(C.ARM)
         np.testing.assert_allclose(last(process).q, [[-0.6, 0.3]], atol=1e-3)
-
-    def test_it_does_not_arm_before_the_robot_was_heard(self):
         process = joints()
         process.driver.close()
         assert process.act(C.ARM) is S.PASSIVE
@@ -102,9 +100,8 @@ class TestPolicy:
         process = joints().ready()
         process.ticks(command=to(0.55, -0.5))
         assert process.act(C.ENABLE_POLICY, command=to(0.55, -0.5)) is S.READY
-        assert (
-            "policy_jump (first command is 0.35 rad from the pose)" in process.loop.status.refused
-        )
+        refused = process.loop.status.refused
+        assert "policy_jump (first command is 0.35 rad from the pose)" in refused
         process.ticks(100, command=to(0.55, -0.5))
         np.testing.assert_allclose(last(process).q, [DEFAULT])
 
@@ -220,19 +217,16 @@ class TestRobot:
         process.requests.estop_down = False
         assert process.act(C.RESET) is S.PASSIVE
 
-    def test_a_driver_that_cannot_write_is_an_emergency_and_nothing_is_raised(self):
+    @pytest.mark.parametrize(
+        ("fault", "ticks", "told"),
+        [("write_error", 2, "OSError: cable pulled"), ("read_error", 1, "cable pulled")],
+    )
+    def test_a_driver_that_fails_is_an_emergency_and_nothing_is_raised(self, fault, ticks, told):
         process = joints().ready()
-        process.faults.write_error = "cable pulled"
-        process.ticks(2)
+        setattr(process.faults, fault, "cable pulled")
+        process.ticks(ticks)
         assert process.safety is S.ESTOP
-        assert "OSError: cable pulled" in process.loop.status.trip
-
-    def test_a_driver_that_cannot_read_is_an_emergency(self):
-        process = joints().ready()
-        process.faults.read_error = "bus off"
-        process.ticks()
-        assert process.safety is S.ESTOP
-        assert "bus off" in process.loop.status.trip
+        assert told in process.loop.status.trip
 
     def test_a_second_sender_pauses(self):
         process = joints().in_policy(to(0.3, -0.4))

@@ -9,12 +9,7 @@ import pytest
 from hardware.control.monitors import SafetyLimits
 from hardware.control.pipeline import ControllerSet
 from hardware.control.safety import Condition, SafetyState
-from hardware.control.stopping import (
-    FlightStopping,
-    JointStopping,
-    StopConfig,
-    make_stopping,
-)
+from hardware.control.stopping import FlightStopping, JointStopping, StopConfig, make_stopping
 from hardware.controllers.controller import Controller
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.observation import RobotState
@@ -83,7 +78,7 @@ class TestJoints:
         with pytest.raises(ConfigError, match=told):
             JointStopping(two_joints(), StopConfig(pose=asked))
 
-    def test_a_stop_keeps_the_pose_and_loses_its_stiffness(self):
+    def test_a_stop_keeps_the_pose_and_a_hold_has_at_least_the_robots_own_damping(self):
         stopping = JointStopping(two_joints(), self.stop)
         stopping.enter(S.SAFE_STOP, 5.0, pose(0, 0), to(0.3, -0.4))
         half = stopping.setpoint(S.SAFE_STOP, 5.5, pose(0, 0))
@@ -93,8 +88,6 @@ class TestJoints:
         np.testing.assert_array_equal(half.kd, [[4, 2]])
         assert stopping.conditions(S.SAFE_STOP, 5.99) == {C.STOPPING}
         assert stopping.conditions(S.SAFE_STOP, 6.0) == set()
-
-    def test_a_hold_has_at_least_the_robots_own_damping(self):
         stopping = JointStopping(two_joints())
         stopping.enter(S.HOLD, 0.0, pose(0, 0), to(0.3, -0.4, kd=(0, 9)))
         held = stopping.setpoint(S.HOLD, 0.0, pose(0, 0))
@@ -111,14 +104,12 @@ class TestJoints:
         assert isinstance(stop, JointCommand)
         np.testing.assert_array_equal(stop.q, [[0.1, 0.2]])
 
-    def test_a_frozen_twist_is_zero(self):
+    def test_a_frozen_twist_is_zero_and_passive_damping_can_be_another(self):
         one = np.ones((1, 3))
         frozen = JointStopping(two_joints()).freeze(TwistCommand(linear_b=one, angular_b=one), None)
         assert isinstance(frozen, TwistCommand)
         assert not frozen.linear_b.any()
         assert not frozen.angular_b.any()
-
-    def test_passive_damping_can_be_another(self):
         stopping = JointStopping(two_joints(), StopConfig(passive_damping=8.0))
         command = stopping.setpoint(S.PASSIVE, 0.0, None)
         assert isinstance(command, JointCommand)
@@ -134,17 +125,17 @@ class TestLevelling:
         assert isinstance(command, BodyRateCommand)
         return command.rates_b[0], command.thrust[0, 0]
 
-    @pytest.mark.parametrize("axis", [(1, 0, 0), (0, 1, 0), (-0.6, 0.8, 0)])
-    def test_it_turns_back_about_the_axis_that_it_leans_about(self, axis):
-        turn, _ = self.levelled(flying(0.3 * np.array(axis)))
-        np.testing.assert_allclose(turn, -5.0 * math.sin(0.3) * np.array(axis), atol=1e-12)
-
-    def test_upside_down_it_turns_fastest(self):
-        turn, _ = self.levelled(flying((3.0, 0, 0)))
-        np.testing.assert_allclose(turn, [-5, 0, 0], atol=1e-12)
-
-    def test_yaw_is_left_alone(self):
-        np.testing.assert_allclose(self.levelled(flying((0, 0, 2.0)))[0], 0, atol=1e-12)
+    @pytest.mark.parametrize(
+        ("turn", "back"),
+        [
+            *((0.3 * np.array(axis), -5.0 * math.sin(0.3) * np.array(axis))
+              for axis in ((1, 0, 0), (0, 1, 0), (-0.6, 0.8, 0))),
+            ((3.0, 0, 0), [-5, 0, 0]),  # upside down it turns fastest
+            ((0, 0, 2.0), [0, 0, 0]),  # yaw is left alone
+        ],
+    )  # fmt: skip
+    def test_it_turns_back_about_the_axis_that_it_leans_about(self, turn, back):
+        np.testing.assert_allclose(self.levelled(flying(turn))[0], back, atol=1e-12)
 
     def test_thrust_makes_up_for_the_lean_and_for_the_vertical_speed(self):
         assert self.levelled(flying())[1] == pytest.approx(HOVER)
@@ -152,15 +143,13 @@ class TestLevelling:
         assert self.levelled(flying(climb=1.0))[1] == pytest.approx(HOVER - 0.2)
         assert self.levelled(flying(climb=-0.5), S.SAFE_STOP)[1] == pytest.approx(HOVER)
 
-    def test_rotors_that_were_off_stay_off(self):
+    def test_rotors_that_were_off_stay_off_and_off_means_rotors_where_the_driver_takes_them(self):
         stopping = FlightStopping(multirotor())
         for safety in (S.HOLD, S.READY, S.SAFE_STOP):
             stopping.enter(safety, 0.0, flying(), rates(0.0))
             off: Any = stopping.setpoint(safety, 0.0, flying())
             assert not off.thrust.any()
         assert stopping.conditions(S.SAFE_STOP, 0.0) == set()
-
-    def test_off_means_rotors_where_the_driver_takes_rotors(self):
         stopping = make_stopping(multirotor(CommandKind.rotors))
         assert isinstance(stopping.setpoint(S.PASSIVE, 0.0, flying()), RotorCommand)
 

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from hardware.controllers import rotations
-from hardware.controllers.cartesian_impedance import (
-    CartesianImpedance,
-    CartesianImpedanceConfig,
-)
+from hardware.controllers.cartesian_impedance import CartesianImpedance, CartesianImpedanceConfig
 from hardware.controllers.joint_pd import torque
 from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError

@@ -68,8 +68,7 @@ def test_they_recover_from_a_tilt_and_go_to_the_goal(plant, dt):
         command = law.update(pose([0.3, -0.2, 0.1], yaw=1.0), measured(engine), dt)
         assert isinstance(command, RotorCommand)
         engine.step(
-            torch.tensor(command.speed, dtype=torch.float32),
-            torch.randn(1, 12, generator=random),
+            torch.tensor(command.speed, dtype=torch.float32), torch.randn(1, 12, generator=random)
         )
     end = engine.state[0].double().numpy()
     np.testing.assert_allclose(end[:3], [0.3, -0.2, 0.1], atol=0.03)

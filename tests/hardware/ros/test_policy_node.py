@@ -118,8 +118,7 @@ ONE_A_KIND = ("hover", "hover by rates", "lift", "velocity")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "task",
-    [t if t in ONE_A_KIND else pytest.param(t, marks=pytest.mark.full) for t in TASKS],
+    "task", [t if t in ONE_A_KIND else pytest.param(t, marks=pytest.mark.full) for t in TASKS]
 )
 def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_path):
     twin, runner, direct = make_bundle(task, tmp_path / "bundle")

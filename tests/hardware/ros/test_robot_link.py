@@ -124,6 +124,12 @@ class Joined:
 
         self.vendor.wait_until(looked, "the other side")
 
+    def hear(self, fields: dict[str, np.ndarray], *change: Callable[[Any], None]) -> None:
+        """Publish until the link has heard it."""
+        self.until(
+            lambda: self.link.heard, lambda: self.publish(fields, self.vendor.now(), *change)
+        )
+
     def told(self, command: Any) -> Any:
         """The message that their node gets for a command."""
         got: list[Any] = []
@@ -220,10 +226,7 @@ def test_names_decide_and_more_joints_are_no_harm(join):
             setattr(packed, entry, array("d", [*row, 9.0]))
         packed.name = [*np.array(packed.name)[order], "elbow"]
 
-    joined.until(
-        lambda: joined.link.heard,
-        lambda: joined.publish(fields, joined.vendor.now(), shuffled),
-    )
+    joined.hear(fields, shuffled)
     np.testing.assert_array_equal(joined.driver.read().joint_position, fields["joint_position"])
 
 
@@ -270,7 +273,7 @@ def test_joint_command_leaves_in_the_form_of_their_node(join, form):
     order = [*reversed(spec.joint_names)]
     joined = join(form=form, order=order)
     fields, sent = sample(spec), command(spec)
-    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.hear(fields)
     got, expected = joined.told(sent), sent.q[0, ::-1]
     match form:
         case "joint_state":
@@ -299,7 +302,7 @@ def test_node_that_knows_only_poses_keeps_one_when_the_stiffness_ends(join, fade
     """The measured one in an emergency; after a soft stop the one that it holds already."""
     joined = join()
     fields, soft = sample(joined.spec), command(joined.spec, stiffness=0.0)
-    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.hear(fields)
     for _ in range(20):
         joined.driver.write(soft)
         joined.link.poll()
@@ -323,7 +326,7 @@ def test_node_that_knows_only_poses_keeps_one_when_the_stiffness_ends(join, fade
 def test_loop_that_dies_leaves_a_stop(join, form):
     joined = join(form=form)
     fields = sample(joined.spec)
-    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.hear(fields)
     joined.told(command(joined.spec))
     assert joined.link.driving
     got: list[Any] = []
@@ -344,7 +347,7 @@ def test_link_that_ends_waits_until_its_stop_was_heard(join):
     reliable = joined.vendor.every(
         joined.wiring.topics[COMMAND], joined.link._commands.kind, reliable=True
     )
-    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.hear(fields)
     joined.told(command(joined.spec))
     joined.until(lambda: reliable.count > 0, lambda: [*reliable.take()] and None)
     before = reliable.count
@@ -357,7 +360,7 @@ def test_link_that_ends_waits_until_its_stop_was_heard(join):
 def test_gripper_and_rotors_travel_too(join):
     joined = join("panda")
     fields = sample(joined.spec)
-    joined.until(lambda: joined.link.heard, lambda: joined.publish(fields, joined.vendor.now()))
+    joined.hear(fields)
     got = joined.told(command(joined.spec))
     assert got.name[-1] == "gripper"
     assert got.position[-1] == 0.25
@@ -374,8 +377,6 @@ def test_others_who_command_are_counted(join):
     other = joined.vendor.publisher(joined.wiring.topics[COMMAND], joined.link._commands.kind)
     assert other
     joined.until(lambda: joined.link.others == 1)
-    joined.until(
-        lambda: joined.link.heard, lambda: joined.publish(sample(joined.spec), joined.vendor.now())
-    )
+    joined.hear(sample(joined.spec))
     joined.driver.read()
     assert joined.driver.publishers == 2

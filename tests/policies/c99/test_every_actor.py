@@ -45,7 +45,7 @@ def check(
 
 
 @pytest.mark.parametrize("kind", matrix(NetworkKind.simba, NetworkKind.flash))
-def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
+def test_network_passes(kind, tmp_path, arguments, self_test):
     torch.manual_seed(0)
     normalize = kind is not NetworkKind.flash  # which has a batch norm of its own
     config = GaussianActorConfig(kind=kind, hidden=[16, 12], width=16, normalize=normalize)
@@ -55,21 +55,21 @@ def test_network_passes(kind, tmp_path, arguments, self_test) -> None:
 @pytest.mark.parametrize(
     "kind", [EncoderKind.conv, pytest.param(EncoderKind.mlp, marks=pytest.mark.full)]
 )
-def test_encoder_of_a_history_passes(kind, tmp_path, arguments, self_test) -> None:
+def test_encoder_of_a_history_passes(kind, tmp_path, arguments, self_test):
     values = arguments(policy=make_student(kind), terms=TERMS)
     _, source = write_c99(export_bundle(tmp_path / "bundle", **values), tmp_path / "c")
     done = self_test(source)
     assert done.returncode == 0, done.stdout
 
 
-def test_flow_passes_from_its_noise_on(tmp_path, arguments, self_test) -> None:
+def test_flow_passes_from_its_noise_on(tmp_path, arguments, self_test):
     torch.manual_seed(0)
     config = FlowPolicyConfig(hidden=[9], steps=2, start=FlowStart.drawn)
     check(FlowPolicy(config, OBS_SIZE, 4), tmp_path, arguments, self_test)
 
 
 @pytest.mark.parametrize("activation", matrix(Activation.silu))
-def test_activation_passes(activation, tmp_path, arguments, self_test) -> None:
+def test_activation_passes(activation, tmp_path, arguments, self_test):
     torch.manual_seed(0)
     config = DeterministicActorConfig(hidden=[9, 6], activation=activation, layer_norm=True)
     check(DeterministicActor(config, OBS_SIZE, 4), tmp_path, arguments, self_test)

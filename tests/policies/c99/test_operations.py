@@ -104,7 +104,7 @@ CASES: dict[str, tuple[Sequence[onnx.NodeProto], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_operation_gives_what_onnxruntime_gives(case: str, run_in_c: RunInC) -> None:
+def test_operation_gives_what_onnxruntime_gives(case, run_in_c):
     nodes, constants = CASES[case]
     model = model_of(*nodes, **constants)
     rows = np.random.default_rng(0).standard_normal((1, WIDTH)).astype(np.float32)
@@ -114,7 +114,7 @@ def test_operation_gives_what_onnxruntime_gives(case: str, run_in_c: RunInC) -> 
     )
 
 
-def test_every_operation_that_is_said_to_be_known_is_tried() -> None:
+def test_every_operation_that_is_said_to_be_known_is_tried():
     tried = {node.op_type for nodes, _ in CASES.values() for node in nodes}
     elsewhere = {"Cast", "Expand", "Flatten", "Squeeze", "Tile", "Unsqueeze"}  # as Reshape, Gather
     assert tried | elsewhere == set(KNOWN)
@@ -123,7 +123,7 @@ def test_every_operation_that_is_said_to_be_known_is_tried() -> None:
 @pytest.mark.parametrize(
     "activation", ["Relu", "Tanh", "Elu", "Gelu", "Sigmoid", "Softplus", "Clip", "MatMul"]
 )
-def test_nan_is_not_hidden(activation: str, run_in_c: RunInC) -> None:
+def test_nan_is_not_hidden(activation, run_in_c):
     constants = {"Clip": {"c": -1.0}, "MatMul": {"c": MATRIX.T}}.get(activation, {})
     model = model_of(one(activation, *constants), **constants)
     assert np.isnan(run_in_c(model, np.full((1, WIDTH), np.nan, np.float32))).all()
@@ -153,7 +153,7 @@ def test_nan_is_not_hidden(activation: str, run_in_c: RunInC) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_has_no_form_is_named(nodes: Any, constants: Any, told: str, run_in_c: RunInC) -> None:
+def test_what_has_no_form_is_named(nodes, constants, told, run_in_c):
     with pytest.raises(ConfigError) as refused:
         run_in_c(model_of(*nodes, **constants), np.zeros((1, WIDTH), np.float32))
     assert told in str(refused.value)

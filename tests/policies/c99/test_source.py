@@ -159,7 +159,7 @@ def arm_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any) 
     )
 
 
-def test_rotors_follow_the_runner(exported, tmp_path, c_policy) -> None:
+def test_rotors_follow_the_runner(exported, tmp_path, c_policy):
     check_against_the_runner(exported, tmp_path, c_policy)
 
 
@@ -167,18 +167,18 @@ def test_rotors_follow_the_runner(exported, tmp_path, c_policy) -> None:
 @pytest.mark.parametrize("make", [kite_bundle, arm_bundle])
 def test_every_term_and_command_follows_the_runner(
     make, tmp_path, arguments, policy_class, robot, c_policy, self_test
-) -> None:
+):
     bundle = make(tmp_path / "bundle", arguments, policy_class, robot)
     check_against_the_runner(bundle, tmp_path / "c", c_policy)
     done = self_test(tmp_path / "c" / "policy.c")
     assert done.returncode == 0, done.stdout
 
 
-def test_every_term_of_the_core_has_a_form() -> None:
+def test_every_term_of_the_core_has_a_form():
     assert set(ENTRIES) == set(CORE_TERMS)
 
 
-def test_header_names_units_and_constants(exported, tmp_path) -> None:
+def test_header_names_units_and_constants(exported, tmp_path):
     header, source = write_c99(exported, tmp_path, "kite_hover")
     text = header.read_text()
     assert "float linear_velocity_w[3]; /* velocity of the base, [m/s], world axes */" in text
@@ -192,7 +192,7 @@ def test_header_names_units_and_constants(exported, tmp_path) -> None:
     assert includes == ['#include "kite_hover.h"', "#include <math.h>", "#include <stdio.h>"]
 
 
-def test_self_test_passes_and_says_how_closely(exported, tmp_path, self_test) -> None:
+def test_self_test_passes_and_says_how_closely(exported, tmp_path, self_test):
     _, source = write_c99(exported, tmp_path)
     done = self_test(source)
     assert done.returncode == 0
@@ -209,7 +209,7 @@ def test_self_test_passes_and_says_how_closely(exported, tmp_path, self_test) ->
         ("w_out_weights", "action, entry 0: step 1 of sequence 0: got "),
     ],
 )
-def test_self_test_finds_a_changed_number(array, told, exported, tmp_path, self_test) -> None:
+def test_self_test_finds_a_changed_number(array, told, exported, tmp_path, self_test):
     _, source = write_c99(exported, tmp_path)
     first = rf"(static const float {array}\[.*\n\s*\{{?)\S+f"
     text, changed = re.subn(first, r"\g<1>0.0123f", source.read_text())
@@ -220,7 +220,7 @@ def test_self_test_finds_a_changed_number(array, told, exported, tmp_path, self_
     assert told in done.stdout
 
 
-def test_histories_are_tested_too(exported, tmp_path, self_test) -> None:
+def test_histories_are_tested_too(exported, tmp_path, self_test):
     _, source = write_c99(exported, tmp_path)
     filled = "starting ? frame[i % width]"
     assert filled in source.read_text()
@@ -228,7 +228,7 @@ def test_histories_are_tested_too(exported, tmp_path, self_test) -> None:
     assert "observation term 'linear_velocity_w', entry 0: step 0" in self_test(source).stdout
 
 
-def test_nan_is_answered_and_the_command_left_alone(exported, tmp_path, c_policy) -> None:
+def test_nan_is_answered_and_the_command_left_alone(exported, tmp_path, c_policy):
     write_c99(exported, tmp_path)
     in_c = c_policy(tmp_path, "policy", count=1)
     in_c.reset(0)
@@ -241,13 +241,13 @@ def test_nan_is_answered_and_the_command_left_alone(exported, tmp_path, c_policy
     assert in_c.step(0) == 0
 
 
-def test_fast_math_is_refused(exported, tmp_path, compile_c) -> None:
+def test_fast_math_is_refused(exported, tmp_path, compile_c):
     _, source = write_c99(exported, tmp_path)
     with pytest.raises(AssertionError, match="compile without -ffast-math"):
         compile_c(source, "-ffast-math", "-c")
 
 
-def test_name_and_folder_are_checked(exported, tmp_path) -> None:
+def test_name_and_folder_are_checked(exported, tmp_path):
     with pytest.raises(ConfigError, match="the policy's name 'my-policy' cannot be a name in C"):
         write_c99(exported, tmp_path, "my-policy")
     (tmp_path / "taken").write_text("")
@@ -263,7 +263,7 @@ class Sorting(nn.Module):
 
 
 @pytest.mark.slow
-def test_operation_without_a_form_leaves_no_file(tmp_path, arguments) -> None:
+def test_operation_without_a_form_leaves_no_file(tmp_path, arguments):
     bundle = export_bundle(tmp_path / "bundle", **arguments(policy=Sorting()))
     with pytest.raises(ConfigError, match=r"operation CumSum .* has no form in C99 here; known"):
         write_c99(bundle, tmp_path / "c")
@@ -271,7 +271,7 @@ def test_operation_without_a_form_leaves_no_file(tmp_path, arguments) -> None:
 
 
 @pytest.mark.slow
-def test_term_of_a_task_is_named(tmp_path, arguments, monkeypatch) -> None:
+def test_term_of_a_task_is_named(tmp_path, arguments, monkeypatch):
     monkeypatch.setitem(TERMS, "kite_line", lambda inputs: inputs.state.position_w)
     changed = arguments(
         terms=[TermConfig(term="kite_line", history=3), TermConfig(term="last_action", history=5)]

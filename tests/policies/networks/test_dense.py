@@ -38,8 +38,8 @@ def in_double(layers: torch.nn.Sequential, x: Tensor, grad: Tensor) -> list[Tens
 @pytest.mark.parametrize("outputs", [1, 2, 12])
 @pytest.mark.parametrize(("members", "shared"), [(0, True), (1, True), (3, True), (3, False)])
 def test_outputs_and_gradients_are_those_of_plain_products_in_double_precision(
-    members: int, shared: bool, outputs: int, rows: int
-) -> None:
+    members, shared, outputs, rows
+):
     layers = network(members, outputs)
     shape = (rows, SIZES[0]) if shared else (members, rows, SIZES[0])
     x = torch.randn(shape, requires_grad=True)
@@ -52,14 +52,14 @@ def test_outputs_and_gradients_are_those_of_plain_products_in_double_precision(
         torch.testing.assert_close(ours.double(), reference, rtol=1e-5, atol=1e-5 * max(scale, 1.0))
 
 
-def test_without_gradients_the_output_is_the_same_bit_for_bit() -> None:
+def test_without_gradients_the_output_is_the_same_bit_for_bit():
     layers, x = network(2), torch.randn(16, SIZES[0])
     with_graph = chain(x, params(layers))
     with torch.no_grad():
         assert torch.equal(chain(x, params(layers)), with_graph)
 
 
-def test_weights_that_a_backward_pass_does_not_ask_for_cost_no_gradient(monkeypatch) -> None:
+def test_weights_that_a_backward_pass_does_not_ask_for_cost_no_gradient(monkeypatch):
     def count(backward: Callable[[Tensor], object]) -> int:
         calls: list[int] = []
         plain = mlp_module._weight_gradient
@@ -79,7 +79,7 @@ def test_weights_that_a_backward_pass_does_not_ask_for_cost_no_gradient(monkeypa
     assert count(lambda y: torch.autograd.grad(y, params(layers))[0].sum()) == each
 
 
-def test_weights_that_change_before_the_backward_pass_are_noticed() -> None:
+def test_weights_that_change_before_the_backward_pass_are_noticed():
     layers = network(2)
     y = chain(torch.randn(16, SIZES[0]), params(layers)).sum()
     with torch.no_grad():
@@ -89,9 +89,7 @@ def test_weights_that_change_before_the_backward_pass_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(("members", "shared"), [(0, True), (3, True), (3, False)])
-def test_under_autocast_outputs_and_gradients_are_those_of_torch_s_own_layers(
-    members: int, shared: bool
-) -> None:
+def test_under_autocast_outputs_and_gradients_are_those_of_torch_s_own_layers(members, shared):
     layers = network(members, outputs=1)
     x = torch.randn((64, SIZES[0]) if shared else (members, 64, SIZES[0]), requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -108,7 +106,7 @@ def test_under_autocast_outputs_and_gradients_are_those_of_torch_s_own_layers(
 
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("members", [0, 2])
-def test_a_nan_goes_through_all_layers(members: int, rounded: bool) -> None:
+def test_a_nan_goes_through_all_layers(members, rounded):
     layers, x = network(members), torch.randn(16, SIZES[0])
     x[3, 5] = -torch.nan
     with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
@@ -117,7 +115,7 @@ def test_a_nan_goes_through_all_layers(members: int, rounded: bool) -> None:
     assert bad.sum() == bad[..., 3, :].numel()
 
 
-def test_small_networks_go_the_plain_way_and_large_ones_do_not() -> None:
+def test_small_networks_go_the_plain_way_and_large_ones_do_not():
     layers = network(2)
     assert "Chain" in layers(torch.randn(4096, SIZES[0])).grad_fn.name()
     assert "Chain" not in layers(torch.randn(16, SIZES[0])).grad_fn.name()
@@ -125,7 +123,7 @@ def test_small_networks_go_the_plain_way_and_large_ones_do_not() -> None:
 
 
 @pytest.mark.parametrize("members", [0, 2])
-def test_under_autocast_hidden_layers_are_rounded_and_the_last_one_is_not(members: int) -> None:
+def test_under_autocast_hidden_layers_are_rounded_and_the_last_one_is_not(members):
     layers, x = network(members, outputs=1), torch.randn(64, SIZES[0])
     with torch.no_grad():
         plain = layers(x)
@@ -137,7 +135,7 @@ def test_under_autocast_hidden_layers_are_rounded_and_the_last_one_is_not(member
     assert len(low.unique()) > 32
 
 
-def test_a_network_that_is_traced_for_export_uses_operations_that_others_know() -> None:
+def test_a_network_that_is_traced_for_export_uses_operations_that_others_know():
     exported = torch.export.export(network(0), (torch.randn(16, SIZES[0]),))
     names = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
     assert names

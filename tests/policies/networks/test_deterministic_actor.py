@@ -1,7 +1,5 @@
 """The deterministic actor: bounds, its first actions, its export."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ def obs(count: int, width: int = 3, scale: float = 1.0) -> dict[str, Tensor]:
     return {"actor": scale * torch.randn(count, width, generator=generator)}
 
 
-def test_the_action_is_the_squashed_output_of_the_network() -> None:
+def test_the_action_is_the_squashed_output_of_the_network():
     plain = actor(normalize=False)
     seen = obs(50)
     expected = torch.tanh(plain.network(seen["actor"]))
@@ -37,7 +35,7 @@ def test_the_action_is_the_squashed_output_of_the_network() -> None:
     assert plain(obs(50, scale=1e6)).abs().max() <= 1.0
 
 
-def test_a_small_last_layer_begins_near_the_middle_of_the_range() -> None:
+def test_a_small_last_layer_begins_near_the_middle_of_the_range():
     small, free = actor(last_layer_std=0.001), actor()
     assert not small.get_parameter("network.2.bias").any()
     wide = actor(hidden=[400], actions=50, last_layer_std=0.01)
@@ -47,7 +45,7 @@ def test_a_small_last_layer_begins_near_the_middle_of_the_range() -> None:
     assert small(obs(50)).abs().mean() < 0.1 * free(obs(50)).abs().mean()
 
 
-def test_normalising_is_an_option_and_acts_before_the_network() -> None:
+def test_normalising_is_an_option_and_acts_before_the_network():
     plain, normal = actor(normalize=False), actor()
     assert isinstance(plain.normalizer, IdentityNormalizer)
     seen = obs(100)
@@ -57,16 +55,14 @@ def test_normalising_is_an_option_and_acts_before_the_network() -> None:
     assert torch.equal(plain({"actor": normal.normalizer(seen["actor"])}), normal(seen))
 
 
-def test_actions_are_in_full_precision_whatever_the_network_runs_in() -> None:
+def test_actions_are_in_full_precision_whatever_the_network_runs_in():
     with torch.autocast("cpu", torch.bfloat16):
         action = actor()(obs(50))
     assert action.dtype is torch.float32
     assert not torch.equal(action, action.bfloat16().float())
 
 
-def test_the_exported_bundle_acts_as_the_actor_does(
-    tmp_path: Path, arguments: Callable[..., dict[str, Any]]
-) -> None:
+def test_the_exported_bundle_acts_as_the_actor_does(tmp_path, arguments):
     policy = actor(29, 4, hidden=[32, 16], layer_norm=True)
     policy.update_statistics(obs(500, 29, scale=3.0))
     folder = export_bundle(tmp_path / "b", **arguments(policy=policy))
@@ -80,9 +76,7 @@ def test_the_exported_bundle_acts_as_the_actor_does(
 
 
 @pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.bro, NetworkKind.flash])
-def test_every_kind_of_network_acts_and_is_brought_back_to_its_constraints(
-    kind: NetworkKind,
-) -> None:
+def test_every_kind_of_network_acts_and_is_brought_back_to_its_constraints(kind):
     policy = actor(kind=kind, width=8, blocks=1)
     action = policy(obs(50))
     assert action.shape == (50, 2)
@@ -104,6 +98,6 @@ def test_every_kind_of_network_acts_and_is_brought_back_to_its_constraints(
         ({"last_layer_std": 0.01, "kind": NetworkKind.simba}, "last_layer_std 0.01 is for an mlp"),
     ],
 )  # fmt: skip
-def test_an_actor_that_cannot_be_built_is_refused(changes: dict, name: str) -> None:
+def test_an_actor_that_cannot_be_built_is_refused(changes, name):
     with pytest.raises(ConfigError, match=rf"actor\.{name}"):
         DeterministicActorConfig(**changes)

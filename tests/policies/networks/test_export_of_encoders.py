@@ -1,7 +1,6 @@
 """A bundle holds the student with its encoder, and nothing that only learning needed."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,7 @@ def make_student(kind: EncoderKind) -> GaussianActor:
 
 
 @pytest.mark.parametrize("kind", [EncoderKind.mlp, EncoderKind.conv])
-def test_a_bundle_fills_and_resets_its_history_and_acts_as_torch_does(
-    kind: EncoderKind, tmp_path: Path, arguments: Arguments
-) -> None:
+def test_a_bundle_fills_and_resets_its_history_and_acts_as_torch_does(kind, tmp_path, arguments):
     folder = export_bundle(tmp_path / "b", **arguments(policy=make_student(kind), terms=TERMS))
     with np.load(folder / "golden.npz") as archive:
         golden = dict(archive)
@@ -62,7 +59,7 @@ def test_a_bundle_fills_and_resets_its_history_and_acts_as_torch_does(
     assert (frames[start + 2, 3:] != frames[start, :1]).any()
 
 
-def test_neither_teacher_nor_decoder_is_in_the_bundle(tmp_path: Path, arguments: Arguments) -> None:
+def test_neither_teacher_nor_decoder_is_in_the_bundle(tmp_path, arguments):
     privileged = (TermSpec(name="velocity", width=2), TermSpec(name="plant", width=5))
     groups = {
         "actor": GroupSpec(shape=(SIZE,), terms=tuple(LAYOUT)),

@@ -1,7 +1,5 @@
 """A flow that is learned from two ways of doing it chooses one, and chunks reach a bundle."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -24,7 +22,7 @@ def flow(steps: int = 10) -> FlowPolicy:
     return FlowPolicy(FlowPolicyConfig(hidden=[32, 32], steps=steps), 2, 1, 2)
 
 
-def test_steps_of_euler_by_hand() -> None:
+def test_steps_of_euler_by_hand():
     policy = flow(steps=2)
     obs, noise = {"actor": torch.randn(3, 2)}, 0.1 * torch.randn(3, 2, 1)
     half = noise + 0.5 * policy.velocity(obs, noise, torch.zeros(3, 1))
@@ -32,7 +30,7 @@ def test_steps_of_euler_by_hand() -> None:
     torch.testing.assert_close(policy.flow(obs, noise), expected.clamp(-1, 1))
 
 
-def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
+def test_a_flow_learns_both_ways_and_not_their_mean():
     policy, generator = flow(), torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(policy.parameters(), 1e-2)
     obs = {"actor": torch.zeros(256, 2)}
@@ -51,7 +49,7 @@ def test_a_flow_learns_both_ways_and_not_their_mean() -> None:
 
 
 @pytest.mark.slow
-def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path: Path) -> None:
+def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path):
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=3, start=FlowStart.drawn, start_seed=5)
     network = FlowPolicy(config, OBS_SIZE, 4)
@@ -68,7 +66,7 @@ def test_evaluation_and_bundle_start_at_the_same_noise(tmp_path: Path) -> None:
     assert np.abs(np.asarray(action) - evaluated.numpy()).max() < 1e-5
 
 
-def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither() -> None:
+def test_drawn_noise_takes_one_of_two_opposite_ways_where_zero_noise_takes_neither():
     """Velocities that part at 0, as those of demonstrations to the left and to the right do."""
     chosen: dict[int | None, float] = {}
     for seed in (None, 0, 1):
@@ -88,7 +86,7 @@ class Parting(torch.nn.Module):
         return 10 * x[:, 2:3]  # behind the observation: the action on its way
 
 
-def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path: Path) -> None:
+def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path):
     torch.manual_seed(1)
     config = FlowPolicyConfig(hidden=[8], steps=2, start=FlowStart.drawn)
     network = FlowPolicy(config, OBS_SIZE, 4, 5)
@@ -119,7 +117,7 @@ def test_a_queue_around_the_network_and_around_the_bundle_do_the_same(tmp_path: 
             assert np.abs(action.numpy() - runner.last_action).max() < 1e-5
 
 
-def test_a_queue_forgets_where_an_episode_starts() -> None:
+def test_a_queue_forgets_where_an_episode_starts():
     """The published residual code popped the first action of an episode from the one before."""
     policy = flow()
     queued = QueuedPolicy(policy, chunk_length=2, replan_interval=2)
@@ -140,7 +138,7 @@ def best_chunk(candidates: int = 5) -> BestChunk:
     return BestChunk(flow, critic, candidates)
 
 
-def test_a_bundle_chooses_as_torch_does(tmp_path: Path) -> None:
+def test_a_bundle_chooses_as_torch_does(tmp_path):
     network = best_chunk()
     queued = QueuedPolicy(network, chunk_length=3, replan_interval=2)
     folder = export_bundle(
@@ -166,7 +164,7 @@ def test_a_bundle_chooses_as_torch_does(tmp_path: Path) -> None:
     assert len(taken) > 1  # it is a choice
 
 
-def test_a_choice_that_rounding_decides_is_not_exported(tmp_path: Path) -> None:
+def test_a_choice_that_rounding_decides_is_not_exported(tmp_path):
     network = best_chunk()
     for parameter in network.critic.parameters():
         torch.nn.init.zeros_(parameter)  # all proposals are worth the same
@@ -179,7 +177,7 @@ def test_a_choice_that_rounding_decides_is_not_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "tie").exists()
 
 
-def test_a_single_proposal_leaves_no_choice() -> None:
+def test_a_single_proposal_leaves_no_choice():
     network = best_chunk(candidates=1)
     obs = {"actor": torch.randn(4, OBS_SIZE)}
     with torch.no_grad():

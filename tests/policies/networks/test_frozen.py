@@ -40,7 +40,7 @@ def trained(obs_size: int, action_size: int) -> ResidualActor:
     return actor
 
 
-def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path: Path) -> None:
+def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path):
     """Published: evaluation applied another residual than training, and began below its base."""
 
     def worlds() -> ToyEnv:
@@ -58,7 +58,7 @@ def test_evaluation_without_a_wrapper_acts_as_training_did_within_one(tmp_path: 
         assert torch.equal(one.seconds, two.seconds)
 
 
-def test_a_bundle_holds_its_bases_and_their_plans(tmp_path: Path) -> None:
+def test_a_bundle_holds_its_bases_and_their_plans(tmp_path):
     paths = [
         write_base(tmp_path / f"{i}.onnx", OBS_SIZE, 4, length=3 - 2 * i, seed=i) for i in (0, 1)
     ]
@@ -87,7 +87,7 @@ def test_a_bundle_holds_its_bases_and_their_plans(tmp_path: Path) -> None:
         assert np.abs(action.numpy() - runner.last_action).max() < 1e-5
 
 
-def test_what_cannot_be_a_base_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_a_base_is_refused(tmp_path):
     path, worlds = write_base(tmp_path / "base.onnx", 5, 3), spec(4, 3)
     with pytest.raises(SpecMismatchError, match=r"expected actor \(N, 4\) -> action \(N, 3\)"):
         frozen([path], worlds, 1)
@@ -137,9 +137,7 @@ def with_functions(path: Path) -> Path:
     return path
 
 
-def test_a_base_of_other_operations_acts_as_it_did_and_goes_into_the_bundle(
-    tmp_path: Path,
-) -> None:
+def test_a_base_of_other_operations_acts_as_it_did_and_goes_into_the_bundle(tmp_path):
     path = write_base(tmp_path / "old.onnx", OBS_SIZE, 4, operations=17)
     same = write_base(tmp_path / "own.onnx", OBS_SIZE, 4)
     old, own = (frozen([one], spec(OBS_SIZE, 4), WORLDS) for one in (path, same))

@@ -45,9 +45,7 @@ def draw(actor: GaussianActor, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.5, -1.0), (-1.0, 0.3)])
-def test_the_density_integrates_to_one_and_is_that_of_the_samples(
-    mean: float, log_std: float
-) -> None:
+def test_the_density_integrates_to_one_and_is_that_of_the_samples(mean, log_std):
     action, log_prob = (x.ravel() for x in draw(constant_actor(mean, log_std), 200_000))
     order = np.argsort(action)
     action, density = action[order], np.exp(log_prob[order])
@@ -58,7 +56,7 @@ def test_the_density_integrates_to_one_and_is_that_of_the_samples(
     assert np.abs(mass - share).max() < 1.95 / math.sqrt(len(action)) + 2e-3
 
 
-def test_the_log_probability_is_the_change_of_variables_in_double_precision() -> None:
+def test_the_log_probability_is_the_change_of_variables_in_double_precision():
     actor = constant_actor(0.3, -0.5, actions=4)
     action, log_prob = draw(actor, 500)
     u = torch.from_numpy(np.arctanh(action)).requires_grad_()
@@ -71,7 +69,7 @@ def test_the_log_probability_is_the_change_of_variables_in_double_precision() ->
 
 
 @pytest.mark.parametrize("mean", [-40.0, 40.0])
-def test_the_log_probability_stays_exact_where_tanh_is_one(mean: float) -> None:
+def test_the_log_probability_stays_exact_where_tanh_is_one(mean):
     action, log_prob = draw(constant_actor(mean, 0.0), 100)
     noise = torch.randn(100, 1, generator=torch.Generator().manual_seed(1)).double().numpy()
     u = mean + noise
@@ -93,7 +91,7 @@ def test_the_log_probability_stays_exact_where_tanh_is_one(mean: float) -> None:
         (LogStdBound.tanh, 0.5, -2.0 + math.tanh(0.5)),
     ],
 )
-def test_the_log_deviation_keeps_its_bounds(bound: LogStdBound, raw: float, log_std: float) -> None:
+def test_the_log_deviation_keeps_its_bounds(bound, raw, log_std):
     actor = constant_actor(0.0, raw, log_std_min=-3.0, log_std_max=-1.0, log_std_bound=bound)
     action, _ = draw(actor, 1000)
     noise = torch.randn(1000, 1, generator=torch.Generator().manual_seed(1)).numpy()
@@ -103,7 +101,7 @@ def test_the_log_deviation_keeps_its_bounds(bound: LogStdBound, raw: float, log_
 @pytest.mark.parametrize(
     ("bound", "learns"), [(LogStdBound.clamp, False), (LogStdBound.tanh, True)]
 )
-def test_only_the_smooth_bound_has_a_gradient_beyond_it(bound: LogStdBound, learns: bool) -> None:
+def test_only_the_smooth_bound_has_a_gradient_beyond_it(bound, learns):
     actor = constant_actor(0.0, 3.0, log_std_bound=bound)
     actor.sample(obs(8))[1].sum().backward()
     grad = actor.get_parameter("network.2.bias").grad
@@ -111,7 +109,7 @@ def test_only_the_smooth_bound_has_a_gradient_beyond_it(bound: LogStdBound, lear
     assert bool(grad[1] != 0) == learns
 
 
-def test_exploring_draws_what_sampling_draws() -> None:
+def test_exploring_draws_what_sampling_draws():
     torch.manual_seed(0)
     actor = GaussianActor(GaussianActorConfig(hidden=[16]), 3, 2)
     seen = obs(50)
@@ -120,13 +118,13 @@ def test_exploring_draws_what_sampling_draws() -> None:
     assert not torch.equal(actor.explore(seen, torch.Generator().manual_seed(5)), action)
 
 
-def test_the_mode_is_the_squashed_mean() -> None:
+def test_the_mode_is_the_squashed_mean():
     assert constant_actor(0.5, 1.0)(obs(3)).flatten().tolist() == pytest.approx(
         [math.tanh(0.5)] * 3
     )
 
 
-def test_normalising_is_an_option_and_acts_before_the_network() -> None:
+def test_normalising_is_an_option_and_acts_before_the_network():
     torch.manual_seed(0)
     plain = GaussianActor(GaussianActorConfig(hidden=[16], normalize=False), 3, 2)
     assert isinstance(plain.normalizer, IdentityNormalizer)
@@ -148,12 +146,12 @@ def test_normalising_is_an_option_and_acts_before_the_network() -> None:
         ({"log_std_min": 1.0, "log_std_max": 1.0}, "log_std_min"),
     ],
 )
-def test_an_actor_that_cannot_be_built_is_refused(changes: dict, name: str) -> None:
+def test_an_actor_that_cannot_be_built_is_refused(changes, name):
     with pytest.raises(ConfigError, match=rf"actor\.{name} "):
         GaussianActorConfig(**changes)
 
 
-def test_the_log_probability_is_that_of_the_normal_less_the_logarithm_of_the_slope() -> None:
+def test_the_log_probability_is_that_of_the_normal_less_the_logarithm_of_the_slope():
     generator = torch.Generator().manual_seed(0)
     mean, log_std, noise = torch.randn(3, 64, 5, generator=generator).double()
     action, log_prob = squashed_normal(mean, log_std, noise)
@@ -164,14 +162,14 @@ def test_the_log_probability_is_that_of_the_normal_less_the_logarithm_of_the_slo
     torch.testing.assert_close(log_prob, (normal - slope.log()).sum(-1))
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
+def test_the_gradient_is_that_of_finite_differences():
     generator = torch.Generator().manual_seed(1)
     mean, log_std, noise = torch.randn(3, 7, 3, generator=generator).double()
     inputs = mean.requires_grad_(), log_std.requires_grad_(), noise
     assert torch.autograd.gradcheck(squashed_normal, inputs)
 
 
-def test_far_out_the_gradient_is_that_of_the_tails() -> None:
+def test_far_out_the_gradient_is_that_of_the_tails():
     mean = torch.tensor([[-60.0, 60.0]], requires_grad=True)
     action, log_prob = squashed_normal(mean, torch.zeros(1, 2), torch.zeros(1, 2))
     (action.sum() + log_prob.sum()).backward()

@@ -1,5 +1,7 @@
 """Encoders of a history: which columns they see, and the network behind them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -27,28 +29,23 @@ LAYOUT = (
 )
 
 
-def test_a_window_holds_one_frame_of_all_terms_in_each_row_oldest_first():
-    columns = find_columns(LAYOUT, frames=0, encoded=[])
-    assert columns.window == [[0, 1, 7], [2, 3, 8], [4, 5, 9]]
-    assert columns.present == [4, 5, 6, 9]
-
-
-def test_fewer_frames_are_the_newest():
-    columns = find_columns(LAYOUT, frames=2, encoded=[])
-    assert columns.window == [[2, 3, 8], [4, 5, 9]]
-    assert columns.present == [4, 5, 6, 9]
-
-
-def test_without_an_encoder_the_frames_that_are_looked_at_are_seen():
-    assert find_columns(LAYOUT, frames=1, encoded=None).present == [4, 5, 6, 9]
-    assert find_columns(LAYOUT, frames=2, encoded=None).present == [2, 3, 4, 5, 6, 8, 9]
-    assert find_columns(LAYOUT, frames=0, encoded=None).present == list(range(10))
-
-
-def test_an_encoded_term_of_a_single_frame_is_seen_through_the_latent_alone():
-    columns = find_columns(LAYOUT, frames=1, encoded=["goal"])
-    assert columns.window == [[6]]
-    assert columns.present == [4, 5, 9]
+@pytest.mark.parametrize(
+    ("frames", "encoded", "window", "present"),
+    [
+        (0, [], [[0, 1, 7], [2, 3, 8], [4, 5, 9]], [4, 5, 6, 9]),
+        (2, [], [[2, 3, 8], [4, 5, 9]], [4, 5, 6, 9]),
+        (1, ["goal"], [[6]], [4, 5, 9]),  # seen through the latent alone
+        (1, None, None, [4, 5, 6, 9]),  # no encoder: the frames that are looked at
+        (2, None, None, [2, 3, 4, 5, 6, 8, 9]),
+        (0, None, None, list(range(10))),
+    ],
+)
+def test_a_window_holds_the_newest_frames_of_all_terms_oldest_first(
+    frames, encoded, window, present
+):
+    columns = find_columns(LAYOUT, frames=frames, encoded=encoded)
+    assert columns.present == present
+    assert window is None or columns.window == window
 
 
 @pytest.mark.parametrize(
@@ -128,12 +125,6 @@ def test_convolutions_join_four_frames_and_end_with_the_newest():
     assert encoder(torch.tensor([[9.0, 1, 2, 3, 4]])).item() == 4321  # the oldest is left over
 
 
-def test_a_window_too_short_for_its_convolutions_is_refused():
-    config = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
-    with pytest.raises(ConfigError, match="2 convolutions over 4 frames need more than the 5"):
-        make_encoder(config, 5, 3, 4)
-
-
 def test_estimates_get_no_gradient_from_what_is_done_with_them():
     actor = make_actor(estimated=2, estimate=["velocity"])
     assert isinstance(actor.network, EncodedNetwork)
@@ -172,38 +163,26 @@ def test_several_groups_are_seen_side_by_side():
     assert actor.normalized(obs).tolist() == [[2, 3, 1]]
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"groups": []}, "at least one"),
-        ({"groups": ["actor", "actor"]}, "different observation groups"),
-    ],
-)
-def test_groups_that_make_no_sense_are_refused(values, told):
-    with pytest.raises(ConfigError, match=told):
-        GaussianActorConfig(**values)
+MLP = EncoderConfig(kind=EncoderKind.mlp)
+LONG = EncoderConfig(kind=EncoderKind.conv, hidden=[8, 8])
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("make", "told"),
     [
-        ({"hidden": []}, "encoder.hidden needs widths"),
-        ({"latent": 0}, "encoder.latent must be at least 1"),
-        ({"frames": -1}, "encoder.frames must be at least 0"),
-        ({"kind": EncoderKind.none, "estimate": ["velocity"]}, "estimate .* needs an encoder"),
+        (lambda: GaussianActorConfig(groups=[]), "at least one"),
+        (lambda: GaussianActorConfig(groups=["actor"] * 2), "different observation groups"),
+        (lambda: replace(MLP, hidden=[]), "encoder.hidden needs widths"),
+        (lambda: replace(MLP, latent=0), "encoder.latent must be at least 1"),
+        (lambda: replace(MLP, frames=-1), "encoder.frames must be at least 0"),
+        (lambda: EncoderConfig(kind=EncoderKind.none, estimate=["velocity"]),
+         "estimate .* needs an encoder"),
+        (lambda: GaussianActor(GaussianActorConfig(encoder=MLP), 7, 2), "terms of the 7 entries"),
+        (lambda: GaussianActor(GaussianActorConfig(), 7, 2).latent({"actor": torch.zeros(1, 7)}),
+         "without an encoder"),
+        (lambda: make_encoder(LONG, 5, 3, 4), "2 convolutions over 4 frames need more than the 5"),
     ],
-)
-def test_encoders_that_cannot_be_built_are_refused(values, told):
+)  # fmt: skip
+def test_encoders_and_groups_that_make_no_sense_are_refused(make, told):
     with pytest.raises(ConfigError, match=told):
-        EncoderConfig(**{"kind": EncoderKind.mlp, **values})
-
-
-def test_an_environment_that_does_not_tell_its_terms_is_refused():
-    config = GaussianActorConfig(encoder=EncoderConfig(kind=EncoderKind.mlp))
-    with pytest.raises(ConfigError, match="terms of the 7 entries"):
-        GaussianActor(config, 7, 2)
-
-
-def test_a_latent_of_an_actor_without_an_encoder_is_refused():
-    with pytest.raises(ConfigError, match="without an encoder"):
-        GaussianActor(GaussianActorConfig(), SIZE, 2).latent({"actor": torch.zeros(1, SIZE)})
+        make()

@@ -18,7 +18,7 @@ from policies.networks.mlp import (
 INPUTS, OUTPUTS = 60, 40
 
 
-def test_xavier_is_uniform_with_the_variance_of_both_widths() -> None:
+def test_xavier_is_uniform_with_the_variance_of_both_widths():
     torch.manual_seed(0)
     for network in (
         mlp([INPUTS, OUTPUTS], Activation.relu),
@@ -33,7 +33,7 @@ def test_xavier_is_uniform_with_the_variance_of_both_widths() -> None:
         assert network[0].get_parameter("bias").abs().max() == 0
 
 
-def test_heads_in_one_layer_are_drawn_as_if_they_were_apart() -> None:
+def test_heads_in_one_layer_are_drawn_as_if_they_were_apart():
     torch.manual_seed(0)
     network = mlp([INPUTS, 2 * OUTPUTS], Activation.relu)
     initialize(network, Initialization.xavier, heads=2)
@@ -41,7 +41,7 @@ def test_heads_in_one_layer_are_drawn_as_if_they_were_apart() -> None:
     assert largest == pytest.approx(math.sqrt(6 / (INPUTS + OUTPUTS)), rel=0.01)
 
 
-def test_orthogonal_rows_have_length_sqrt_two_in_every_member() -> None:
+def test_orthogonal_rows_have_length_sqrt_two_in_every_member():
     network = ensemble_mlp(3, [INPUTS, OUTPUTS], Activation.relu)
     initialize(network, Initialization.orthogonal)
     layer = network[0]
@@ -51,7 +51,7 @@ def test_orthogonal_rows_have_length_sqrt_two_in_every_member() -> None:
     assert not torch.equal(layer.weight[0], layer.weight[1])
 
 
-def test_torchs_own_weights_are_left_alone() -> None:
+def test_torchs_own_weights_are_left_alone():
     network = mlp([INPUTS, 8, OUTPUTS], Activation.relu)
     before = [p.detach().clone() for p in network.parameters()]
     initialize(network, Initialization.torch)
@@ -59,9 +59,7 @@ def test_torchs_own_weights_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(("bound", "log_std"), [(LogStdBound.tanh, -2.5), (LogStdBound.clamp, 0.0)])
-def test_a_zero_head_begins_at_rest_with_one_noise_everywhere(
-    bound: LogStdBound, log_std: float
-) -> None:
+def test_a_zero_head_begins_at_rest_with_one_noise_everywhere(bound, log_std):
     config = GaussianActorConfig(
         hidden=[8], log_std_min=-5.0, log_std_max=0.0, log_std_bound=bound, zero_head=True
     )

@@ -36,7 +36,7 @@ def member(
 
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("activation", list(Activation))
-def test_an_ensemble_equals_its_members_apart(layer_norm: bool, activation: Activation) -> None:
+def test_an_ensemble_equals_its_members_apart(layer_norm, activation):
     torch.manual_seed(0)
     ensemble = ensemble_mlp(3, SIZES, activation, layer_norm=layer_norm)
     for parameter in ensemble.parameters():  # scales and shifts of the norms too
@@ -49,7 +49,7 @@ def test_an_ensemble_equals_its_members_apart(layer_norm: bool, activation: Acti
         torch.testing.assert_close(ensemble(apart)[e], single(apart[e]), rtol=1e-5, atol=1e-5)
 
 
-def test_one_members_loss_gives_the_others_no_gradient() -> None:
+def test_one_members_loss_gives_the_others_no_gradient():
     ensemble = ensemble_mlp(3, SIZES, Activation.relu, layer_norm=True)
     ensemble(rows(8))[1].sum().backward()
     for parameter in ensemble.parameters():
@@ -58,7 +58,7 @@ def test_one_members_loss_gives_the_others_no_gradient() -> None:
         assert parameter.grad[1].abs().max() > 0
 
 
-def test_members_begin_apart_and_as_plain_linear_layers_do() -> None:
+def test_members_begin_apart_and_as_plain_linear_layers_do():
     torch.manual_seed(0)
     layer = EnsembleLinear(4, 100, 200)
     assert not torch.equal(layer.weight[0], layer.weight[1])
@@ -69,7 +69,7 @@ def test_members_begin_apart_and_as_plain_linear_layers_do() -> None:
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
-def test_layer_norm_adds_a_millionth_to_the_variance(ensemble: bool) -> None:
+def test_layer_norm_adds_a_millionth_to_the_variance(ensemble):
     norm = (
         EnsembleLayerNorm(1, 2) if ensemble else mlp([2, 2, 1], Activation.relu, layer_norm=True)[1]
     )
@@ -78,7 +78,7 @@ def test_layer_norm_adds_a_millionth_to_the_variance(ensemble: bool) -> None:
     torch.testing.assert_close(value, torch.tensor([1.0, -1.0]) / 2**0.5, rtol=1e-5, atol=0)
 
 
-def test_the_last_layer_has_neither_norm_nor_activation() -> None:
+def test_the_last_layer_has_neither_norm_nor_activation():
     for network in (mlp(SIZES, Activation.relu, layer_norm=True),
                     ensemble_mlp(2, SIZES, Activation.relu, layer_norm=True)):  # fmt: skip
         kinds = [type(layer).__name__.removeprefix("Ensemble") for layer in network]
@@ -86,7 +86,7 @@ def test_the_last_layer_has_neither_norm_nor_activation() -> None:
 
 
 @pytest.mark.parametrize("chunks", [[1000], [1] * 1000, [17, 3, 480, 500], [999, 1]])
-def test_the_normaliser_has_the_mean_and_deviation_of_numpy(chunks: list[int]) -> None:
+def test_the_normaliser_has_the_mean_and_deviation_of_numpy(chunks):
     x = rows(1000) * torch.tensor([1.0, 10.0, 0.1, 1.0, 3.0, 0.0]) + torch.tensor(
         [0.0, 5.0, -2.0, 100.0, 1.0, 7.0]
     )
@@ -100,7 +100,7 @@ def test_the_normaliser_has_the_mean_and_deviation_of_numpy(chunks: list[int]) -
     np.testing.assert_allclose(normalizer(x), expected.clip(-5, 5), rtol=2e-4, atol=2e-4)
 
 
-def test_the_normaliser_begins_as_the_identity_and_looking_changes_nothing() -> None:
+def test_the_normaliser_begins_as_the_identity_and_looking_changes_nothing():
     normalizer = RunningNormalizer(6)
     x = rows(20)
     assert torch.equal(normalizer(x), x)
@@ -113,7 +113,7 @@ def test_the_normaliser_begins_as_the_identity_and_looking_changes_nothing() -> 
     assert torch.equal(other(x), normalizer(x))  # counts and squares are part of the state
 
 
-def test_constant_entries_stay_finite_and_far_ones_are_clipped() -> None:
+def test_constant_entries_stay_finite_and_far_ones_are_clipped():
     normalizer = RunningNormalizer(1, clip=10.0)
     normalizer.update(torch.full((5, 1), 3.0))
     assert normalizer(torch.tensor([[3.0], [3.01], [1e9]])).flatten().tolist() == pytest.approx(
@@ -121,7 +121,7 @@ def test_constant_entries_stay_finite_and_far_ones_are_clipped() -> None:
     )
 
 
-def test_normalising_is_an_option_of_the_critic() -> None:
+def test_normalising_is_an_option_of_the_critic():
     config = QEnsembleConfig(hidden=[16], normalize=False)
     critic = QEnsemble(config, "actor", 6, 2)
     assert isinstance(critic.normalizer, IdentityNormalizer)
@@ -131,7 +131,7 @@ def test_normalising_is_an_option_of_the_critic() -> None:
     assert torch.equal(critic(obs, action), before)
 
 
-def test_the_critic_reads_its_own_group_only() -> None:
+def test_the_critic_reads_its_own_group_only():
     critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "critic", 6, 2)
     obs = {"critic": rows(4), "actor": rows(4, 9)}
     value = critic(obs, rows(4, 2))
@@ -143,12 +143,12 @@ def test_the_critic_reads_its_own_group_only() -> None:
     )
 
 
-def test_a_critic_has_as_many_outputs_per_member_as_are_asked_for() -> None:
+def test_a_critic_has_as_many_outputs_per_member_as_are_asked_for():
     critic = QEnsemble(QEnsembleConfig(members=3, hidden=[16]), "actor", 6, 2, outputs=51)
     assert critic({"actor": rows(4)}, rows(4, 2)).shape == (3, 4, 51)
 
 
-def test_some_members_of_a_critic_answer_as_they_do_among_all() -> None:
+def test_some_members_of_a_critic_answer_as_they_do_among_all():
     config = QEnsembleConfig(members=4, hidden=[16], layer_norm=True)
     critic = QEnsemble(config, "critic", 6, 2, outputs=3)
     critic.update_statistics({"critic": 5 * rows(20)})
@@ -160,6 +160,6 @@ def test_some_members_of_a_critic_answer_as_they_do_among_all() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"members": 0}, {"hidden": []}, {"hidden": [16, 0]}])
-def test_a_critic_that_cannot_be_built_is_refused(changes: dict) -> None:
+def test_a_critic_that_cannot_be_built_is_refused(changes):
     with pytest.raises(ConfigError, match=f"critic.{next(iter(changes))} "):
         QEnsembleConfig(**changes)

@@ -13,7 +13,7 @@ SHAPES = [(7, 5, 3), (256, 23, 256), (100, 300, 1), (512, 512, 64)]
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), SHAPES)
-def test_products_have_the_digits_of_float32(m: int, k: int, n: int, turned: bool) -> None:
+def test_products_have_the_digits_of_float32(m, k, n, turned):
     a, b = torch.randn(2, m, k), torch.randn(2, k, n)
     if turned:  # columns beside each other
         a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
@@ -24,7 +24,7 @@ def test_products_have_the_digits_of_float32(m: int, k: int, n: int, turned: boo
         assert float((got - expected).norm() / expected.norm()) < 1e-6
 
 
-def test_the_setting_is_as_it_was_afterwards_and_after_an_error() -> None:
+def test_the_setting_is_as_it_was_afterwards_and_after_an_error():
     before = MATMUL.fp32_precision
     with OneDnnMatmul(), OneDnnMatmul():
         assert (MATMUL.fp32_precision == "bf16") == is_exact()
@@ -34,13 +34,13 @@ def test_the_setting_is_as_it_was_afterwards_and_after_an_error() -> None:
     assert MATMUL.fp32_precision == before
 
 
-def test_who_does_not_want_them_changes_nothing() -> None:
+def test_who_does_not_want_them_changes_nothing():
     before = MATMUL.fp32_precision
     with OneDnnMatmul(wanted=False):
         assert MATMUL.fp32_precision == before
 
 
-def test_a_library_that_rounds_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_rounds_is_found_out(monkeypatch):
     plain = torch.Tensor.__matmul__
 
     def rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_a_library_that_rounds_is_found_out(monkeypatch: pytest.MonkeyPatch) -> 
     is_exact.cache_clear()
 
 
-def test_few_rows_through_narrow_layers_are_not_worth_it() -> None:
+def test_few_rows_through_narrow_layers_are_not_worth_it():
     assert is_faster(256, 256 * 256)
     assert not is_faster(1, 256 * 256)
     assert not is_faster(256, 32 * 32)

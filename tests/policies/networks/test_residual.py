@@ -33,20 +33,20 @@ def trained(network: ResidualActor) -> ResidualActor:
     return network
 
 
-def test_an_untrained_residual_is_its_base() -> None:
+def test_an_untrained_residual_is_its_base():
     obs = observed()
     assert torch.equal(actor()(obs), obs["base_action"])
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.4])
-def test_exploration_begins_equally_wide_whatever_the_scale(scale: float) -> None:
+def test_exploration_begins_equally_wide_whatever_the_scale(scale):
     """Published: the noise is in units of executed actions, not of the scale."""
     obs, network = observed(span=0.2), actor(scale=scale, initial_std=0.02)
     spread = (network.explore(obs, torch.Generator().manual_seed(0)) - obs["base_action"]).std()
     assert spread.item() == pytest.approx(0.02, rel=0.1)  # tanh takes a little
 
 
-def test_executed_actions_stay_within_the_scale_and_the_range() -> None:
+def test_executed_actions_stay_within_the_scale_and_the_range():
     obs, network = observed(), trained(actor(scale=0.3, initial_std=0.3))
     for action in (network(obs), network.sample(obs)[0], network.explore(obs)):
         assert (action - obs["base_action"]).abs().max() <= 0.3 + 1e-6
@@ -54,7 +54,7 @@ def test_executed_actions_stay_within_the_scale_and_the_range() -> None:
         assert (action - obs["base_action"]).abs().max() > 0.25
 
 
-def test_the_log_probability_is_that_of_the_residual_in_units_of_its_scale() -> None:
+def test_the_log_probability_is_that_of_the_residual_in_units_of_its_scale():
     obs, network = observed(span=0.5), trained(actor(scale=0.2, initial_std=0.1))
     action, log_prob = network.sample(obs, torch.Generator().manual_seed(3))
     residual = ((action - obs["base_action"]) / 0.2).double().clamp(-0.99999, 0.99999)
@@ -70,7 +70,7 @@ def test_the_log_probability_is_that_of_the_residual_in_units_of_its_scale() -> 
     assert difference.median() < 1e-5
 
 
-def test_what_it_may_not_be_is_refused() -> None:
+def test_what_it_may_not_be_is_refused():
     with pytest.raises(ConfigError, match=r"actor.scale must lie in \(0, 2\], got 0"):
         ResidualActorConfig(scale=0)
     with pytest.raises(ConfigError, match=r"initial_std 1e-09 of a scale of 0.2"):
@@ -88,7 +88,7 @@ class Repeats(QEnsemble):
         return action[None]
 
 
-def test_critics_read_the_action_the_base_and_the_way_between_in_units_of_the_scale() -> None:
+def test_critics_read_the_action_the_base_and_the_way_between_in_units_of_the_scale():
     critic = ResidualCritic(Repeats(QEnsembleConfig(), "critic", SIZE, WIDTHS * ACTIONS), SCALE)
     obs = {"critic": torch.zeros(2, SIZE), "base_action": torch.tensor([[0.5, -0.5], [0.0, 0.9]])}
     action = torch.tensor([[0.51, -0.5], [-0.8, 0.88]])  # the second is a demonstration's
@@ -132,7 +132,7 @@ def slope_found(critic: ResidualCritic | QEnsemble) -> float:
     return float((action.grad > 0).all(-1).float().mean())
 
 
-def test_a_step_of_thousandths_is_not_lost_on_them() -> None:
+def test_a_step_of_thousandths_is_not_lost_on_them():
     """What failed: success fell once the actor moved, along slopes between actions far apart."""
     torch.manual_seed(0)
     config = QEnsembleConfig(members=2, hidden=[32, 32], layer_norm=True)

@@ -58,9 +58,7 @@ def one_of(ensemble: nn.Module, kind: NetworkKind, member: int) -> nn.Module:
 
 @pytest.mark.parametrize("learning", [True, False])
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_a_member_equals_the_single_network_with_its_weights(
-    kind: NetworkKind, learning: bool
-) -> None:
+def test_a_member_equals_the_single_network_with_its_weights(kind, learning):
     ensemble = network(kind, MEMBERS)
     shared, apart = rows(32, INPUTS), rows(MEMBERS, 32, INPUTS, seed=1)
     with torch.set_grad_enabled(learning):
@@ -75,7 +73,7 @@ def test_a_member_equals_the_single_network_with_its_weights(
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_one_members_loss_gives_the_others_no_gradient(kind: NetworkKind) -> None:
+def test_one_members_loss_gives_the_others_no_gradient(kind):
     ensemble = network(kind, MEMBERS)
     (ensemble(rows(32, INPUTS))[1] ** 2).sum().backward()
     for name, parameter in ensemble.named_parameters():
@@ -85,14 +83,14 @@ def test_one_members_loss_gives_the_others_no_gradient(kind: NetworkKind) -> Non
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_members_begin_apart(kind: NetworkKind) -> None:
+def test_members_begin_apart(kind):
     ensemble = make_network(Shape(kind), INPUTS, OUTPUTS, members=MEMBERS)
     output = ensemble(rows(8, INPUTS))
     assert (output[0] - output[1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_some_members_of_a_critic_answer_as_they_do_among_all(kind: NetworkKind) -> None:
+def test_some_members_of_a_critic_answer_as_they_do_among_all(kind):
     config = QEnsembleConfig(kind=kind, members=5, width=16, blocks=1)
     critic = QEnsemble(config, "actor", INPUTS, 2, OUTPUTS)
     obs, action = {"actor": rows(8, INPUTS)}, rows(8, 2)
@@ -107,9 +105,7 @@ def test_some_members_of_a_critic_answer_as_they_do_among_all(kind: NetworkKind)
 
 @pytest.mark.parametrize("members", [None, MEMBERS])
 @pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.flash])
-def test_norms_hold_after_a_hundred_steps_of_the_optimiser(
-    kind: NetworkKind, members: int | None
-) -> None:
+def test_norms_hold_after_a_hundred_steps_of_the_optimiser(kind, members):
     torch.manual_seed(1)
     made = make_network(Shape(kind), INPUTS, OUTPUTS, members=members)
     adam = torch.optim.Adam(made.parameters(), 1e-2)
@@ -141,7 +137,7 @@ def test_norms_hold_after_a_hundred_steps_of_the_optimiser(
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_gradients_are_finite_whatever_the_rows(kind: NetworkKind) -> None:
+def test_gradients_are_finite_whatever_the_rows(kind):
     for x in (
         torch.zeros(8, INPUTS),
         torch.ones(8, INPUTS),
@@ -157,7 +153,7 @@ def test_gradients_are_finite_whatever_the_rows(kind: NetworkKind) -> None:
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_bfloat16_is_near_and_norms_stay_in_float32(kind: NetworkKind) -> None:
+def test_bfloat16_is_near_and_norms_stay_in_float32(kind):
     made = network(kind, MEMBERS)
     x = rows(64, INPUTS)
     exact = made(x)
@@ -169,7 +165,7 @@ def test_bfloat16_is_near_and_norms_stay_in_float32(kind: NetworkKind) -> None:
 
 @pytest.mark.parametrize("members", [None, MEMBERS])
 @pytest.mark.parametrize("kind", NetworkKind)
-def test_values_keep_their_digits_in_bfloat16(kind: NetworkKind, members: int | None) -> None:
+def test_values_keep_their_digits_in_bfloat16(kind, members):
     """Five distinct values were left of 128 around 300 where the last layer was rounded too."""
     made = network(kind, members)
     with torch.no_grad():
@@ -182,7 +178,7 @@ def test_values_keep_their_digits_in_bfloat16(kind: NetworkKind, members: int | 
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)
-def test_actions_are_in_full_precision_whatever_the_network_runs_in(kind: NetworkKind) -> None:
+def test_actions_are_in_full_precision_whatever_the_network_runs_in(kind):
     actor = GaussianActor(GaussianActorConfig(kind=kind, width=16, normalize=False), INPUTS, 3)
     with torch.autocast("cpu", torch.bfloat16):
         action = actor({"actor": rows(64, INPUTS)})
@@ -200,7 +196,7 @@ def streams(made: nn.Module, names: tuple[str, ...], x: Tensor) -> list[Tensor]:
     return seen
 
 
-def test_simba_keeps_its_stream_on_the_sphere_and_sees_how_long_the_input_was() -> None:
+def test_simba_keeps_its_stream_on_the_sphere_and_sees_how_long_the_input_was():
     x = rows(16, INPUTS)
     for stream in streams(network(NetworkKind.simba), ("blocks.0", "blocks.1"), x):
         torch.testing.assert_close(stream.norm(dim=-1), torch.ones(16), rtol=1e-6, atol=0)
@@ -208,7 +204,7 @@ def test_simba_keeps_its_stream_on_the_sphere_and_sees_how_long_the_input_was() 
     assert (made(x) - made(2 * x)).abs().max() > 0.01  # the constant entry tells them apart
 
 
-def test_a_simba_block_moves_a_third_of_the_way_at_the_start() -> None:
+def test_a_simba_block_moves_a_third_of_the_way_at_the_start():
     torch.manual_seed(0)
     made = make_network(Shape(NetworkKind.simba), INPUTS, OUTPUTS)  # two blocks: 1 / (2 + 1)
     block = made.get_submodule("blocks.0")
@@ -219,7 +215,7 @@ def test_a_simba_block_moves_a_third_of_the_way_at_the_start() -> None:
     torch.testing.assert_close(block(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_bronet_equals_plain_layers_of_torch() -> None:
+def test_bronet_equals_plain_layers_of_torch():
     made = network(NetworkKind.bro)
     state = made.state_dict()
 
@@ -239,26 +235,27 @@ def test_bronet_equals_plain_layers_of_torch() -> None:
     torch.testing.assert_close(made(x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_stream_of_flash_only_grows() -> None:
+def test_the_stream_of_flash_only_grows():
     names = ("embed", "blocks.0", "blocks.1")
     first, second, third = streams(network(NetworkKind.flash), names, rows(16, INPUTS))
     assert (second >= first).all()
     assert (third >= second).all()
 
 
-@pytest.mark.parametrize("config", [GaussianActorConfig, QEnsembleConfig])
-@pytest.mark.parametrize("changes", [{"width": 0}, {"blocks": 0}])
-def test_a_network_that_cannot_be_built_is_refused(config: type, changes: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"{next(iter(changes))} must be at least 1, got 0"):
-        config(kind=NetworkKind.flash, **changes)
-
-
 @pytest.mark.parametrize(
-    "changes", [{"initialization": Initialization.xavier}, {"zero_head": True}], ids=str
-)
-def test_a_setting_of_perceptrons_is_refused_where_it_would_have_no_effect(changes: dict) -> None:
-    with pytest.raises(ConfigError, match=rf"actor\.{next(iter(changes))} .*is for an mlp"):
-        GaussianActorConfig(kind=NetworkKind.simba, **changes)
+    ("config", "changes", "told"),
+    [
+        *((config, {name: 0}, f"{name} must be at least 1, got 0")
+          for config in (GaussianActorConfig, QEnsembleConfig) for name in ("width", "blocks")),
+        # Settings of perceptrons would have no effect.
+        (GaussianActorConfig, {"initialization": Initialization.xavier},
+         r"actor\.initialization .*is for an mlp"),
+        (GaussianActorConfig, {"zero_head": True}, r"actor\.zero_head .*is for an mlp"),
+    ],
+)  # fmt: skip
+def test_a_network_that_cannot_be_built_is_refused(config, changes, told):
+    with pytest.raises(ConfigError, match=told):
+        config(kind=NetworkKind.simba, **changes)
 
 
 def skewed_rows(count: int, seed: int = 0) -> Tensor:
@@ -275,7 +272,7 @@ def trained(members: int | None = None) -> UnitBatchNorm:
     return norm
 
 
-def test_values_gradients_and_running_statistics_are_those_of_torch() -> None:
+def test_values_gradients_and_running_statistics_are_those_of_torch():
     ours, theirs = trained(), nn.BatchNorm1d(4, momentum=0.1)
     with torch.no_grad():
         theirs.weight.copy_(ours.weight[0])
@@ -298,7 +295,7 @@ def test_values_gradients_and_running_statistics_are_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("frozen", ["no gradients", "evaluation mode"])
-def test_without_learning_a_row_does_not_feel_its_neighbours(frozen: str) -> None:
+def test_without_learning_a_row_does_not_feel_its_neighbours(frozen):
     norm = trained(2)
     norm(skewed_rows(64))
     before = {name: value.clone() for name, value in norm.state_dict().items()}
@@ -309,13 +306,13 @@ def test_without_learning_a_row_does_not_feel_its_neighbours(frozen: str) -> Non
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
-def test_one_row_is_no_division_by_zero() -> None:
+def test_one_row_is_no_division_by_zero():
     norm = trained()
     assert norm(skewed_rows(1)).isfinite().all()
     assert norm.running_var.isfinite().all()
 
 
-def test_statistics_of_half_precision_rows_are_taken_in_float32() -> None:
+def test_statistics_of_half_precision_rows_are_taken_in_float32():
     norm = trained()
     # In bfloat16 a sum of 512 rows near 100 could not tell them apart.
     x = (100 + torch.linspace(-1, 1, 512)[:, None].expand(512, 4)).bfloat16()

@@ -36,32 +36,25 @@ def lengths(found: Mapping[int, tuple[Tensor, Tensor, float]]) -> list[int]:
     return [int(valid.sum()) for _, valid, _ in found.values()]
 
 
-def test_a_chunk_is_whole_until_the_newest_row_comes_too_close() -> None:
-    assert lengths(chunks(story(REWARDS))) == [3, 3, 3, 3, 2, 1]
-
-
-def test_a_chunk_that_ends_where_a_task_terminates_is_whole_and_has_no_future() -> None:
-    found = chunks(story(REWARDS, terminated=[(3, 0)]))
-    assert lengths(found) == [3, 3, 2, 1, 2, 1]
-    assert [found[step][2] for step in (0, 1)] == [0.125, 0.0]
-
-
-def test_a_chunk_that_ends_where_time_does_is_whole_and_has_a_future() -> None:
-    found = chunks(story(REWARDS, truncated=[(3, 0)]))
-    assert lengths(found) == [3, 3, 2, 1, 2, 1]
-    assert found[1][2] == 0.125
-
-
-def test_no_chunk_reaches_into_an_invalid_row() -> None:
-    assert lengths(chunks(story(REWARDS, invalid=[(3, 0)]))) == [3, 2, 1, 0, 2, 1]
-
-
-def test_no_chunk_joins_new_steps_to_old_ones_where_the_ring_has_wrapped() -> None:
-    assert lengths(chunks(story(REWARDS), capacity=4)) == [3, 3, 2, 1]  # steps 2 to 5
+@pytest.mark.parametrize(
+    ("ends", "settings", "valid", "discounts"),
+    [
+        ({}, {}, [3, 3, 3, 3, 2, 1], {}),  # until the newest row comes too close
+        ({"terminated": [(3, 0)]}, {}, [3, 3, 2, 1, 2, 1], {0: 0.125, 1: 0.0}),  # no future
+        ({"truncated": [(3, 0)]}, {}, [3, 3, 2, 1, 2, 1], {1: 0.125}),
+        ({"invalid": [(3, 0)]}, {}, [3, 2, 1, 0, 2, 1], {}),
+        ({}, {"capacity": 4}, [3, 3, 2, 1], {}),  # steps 2 to 5: none joins new ones to old ones
+        ({"truncated": [(3, 0)]}, {"length": 1}, [1] * 6, {}),
+    ],
+)
+def test_a_chunk_is_whole_until_an_end_or_a_seam(ends, settings, valid, discounts):
+    found = chunks(story(REWARDS, **ends), **settings)
+    assert lengths(found) == valid
+    assert {step: found[step][2] for step in discounts} == discounts
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_chunk_is_what_the_obvious_rule_says(seed: int) -> None:
+def test_every_chunk_is_what_the_obvious_rule_says(seed):
     generator = torch.Generator().manual_seed(seed)
     flags = torch.rand(3, 12, 2, generator=generator) < 0.15
     places = [[(int(t), int(n)) for t, n in flag.nonzero()] for flag in flags]
@@ -83,19 +76,13 @@ def test_every_chunk_is_what_the_obvious_rule_says(seed: int) -> None:
         assert batch.extra["chunk"][i, :count, 0].tolist() == done
 
 
-def test_a_chunk_of_one_action_is_that_action() -> None:
-    assert lengths(chunks(story(REWARDS, truncated=[(3, 0)]), length=1)) == [1] * 6
-
-
 @pytest.mark.parametrize("ends", [{"terminated": [(3, 0)]}, {"truncated": [(3, 0)]}])
-def test_the_same_check_finds_rows_that_go_on_over_an_episodes_end(
-    monkeypatch: pytest.MonkeyPatch, ends: dict[str, Any]
-) -> None:
+def test_the_same_check_finds_rows_that_go_on_over_an_episodes_end(monkeypatch, ends):
     monkeypatch.setattr(row_layout, "_goes_on", lambda part: part["valid"][:, 0] > 0)
     assert lengths(chunks(story(REWARDS, **ends))) == [3, 3, 3, 3, 2, 1]
 
 
-def test_a_chunk_is_mirrored_action_by_action() -> None:
+def test_a_chunk_is_mirrored_action_by_action():
     told = story([[1.0], [2.0]])
     replay = told.tell(told.replay(n_step=2, chunks=True))
     same, turned = SignedPermutation((0, 1), (1.0, 1.0)), SignedPermutation((0,), (-1.0,))

@@ -16,7 +16,7 @@ from tests.robot_rl.buffers.story import story
 TOLD = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)])
 
 
-def test_uniform_minibatches_are_the_parts_of_one_sample() -> None:
+def test_uniform_minibatches_are_the_parts_of_one_sample():
     one, other = (TOLD.tell(TOLD.replay(seed=2)) for _ in range(2))
     whole = other.sample(24)
     for i, batch in enumerate(Minibatches(one, 8).draw(3, 0.5)):
@@ -24,7 +24,7 @@ def test_uniform_minibatches_are_the_parts_of_one_sample() -> None:
     assert_same(one.sample(5), other.sample(5))
 
 
-def test_a_minibatch_drawn_by_priority_knows_the_errors_of_the_one_before() -> None:
+def test_a_minibatch_drawn_by_priority_knows_the_errors_of_the_one_before():
     replay = TOLD.tell(TOLD.replay(config=ReplayConfig(priority=1.0)))
     minibatches = Minibatches(replay, 16)
     drawn = []
@@ -36,7 +36,7 @@ def test_a_minibatch_drawn_by_priority_knows_the_errors_of_the_one_before() -> N
     assert not (drawn[0].extra["index"] == 7).all()
 
 
-def test_a_learner_without_priorities_is_refused_in_words() -> None:
+def test_a_learner_without_priorities_is_refused_in_words():
     replay = TOLD.tell(TOLD.replay(config=ReplayConfig(priority=0.6)))
     minibatches = Minibatches(replay, 4)
     with pytest.raises(ConfigError, match=r"training.replay.priority=0 or another learner"):
@@ -56,7 +56,7 @@ def mixed(size: int, share: float, **settings: Any) -> Minibatches:
 @pytest.mark.parametrize(
     ("size", "share", "before"), [(8, 0.5, 4), (10, 0.3, 3), (9, 0.5, 4), (256, 0.1, 26)]
 )
-def test_every_minibatch_holds_its_share_of_before(size: int, share: float, before: int) -> None:
+def test_every_minibatch_holds_its_share_of_before(size, share, before):
     for batch in mixed(size, share).draw(5, 0.0):
         source = batch.extra["source"]
         assert len(source) == len(batch.reward) == size
@@ -67,12 +67,12 @@ def test_every_minibatch_holds_its_share_of_before(size: int, share: float, befo
         assert (running.abs() < 1).all()
 
 
-def test_halves_alternate() -> None:
+def test_halves_alternate():
     batch = next(mixed(6, 0.5).draw(1, 0.0))
     assert batch.extra["source"].tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in() -> None:
+def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in():
     for batch in mixed(16, 0.25).draw(3, 0.0):
         step = torch.where(batch.reward >= 100, batch.reward - 100, batch.reward.abs())
         own_world = (batch.extra["source"] == 0) & (batch.extra["index"] % 2 == 1)
@@ -85,7 +85,7 @@ def test_a_row_keeps_all_of_its_parts_when_it_is_mixed_in() -> None:
         assert torch.equal(batch.extra["index"].div(columns, rounding_mode="floor"), step.long())
 
 
-def test_errors_of_mixed_minibatches_go_to_own_rows_only() -> None:
+def test_errors_of_mixed_minibatches_go_to_own_rows_only():
     minibatches = mixed(16, 0.5, config=ReplayConfig(priority=1.0))
     for _ in range(40):  # every own row is told that it is settled, but one
         for batch in minibatches.draw(1, 1.0):
@@ -97,7 +97,7 @@ def test_errors_of_mixed_minibatches_go_to_own_rows_only() -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.99])
-def test_a_share_that_leaves_nothing_of_one_side_is_refused(share: float) -> None:
+def test_a_share_that_leaves_nothing_of_one_side_is_refused(share):
     with pytest.raises(
         ConfigError, match=rf"share {share} of 8 transitions per minibatch is [08];"
     ):
@@ -112,9 +112,7 @@ IMAGES = MirrorImages(
 
 
 @pytest.mark.parametrize("settings", [{}, {"config": ReplayConfig(priority=0.6)}])
-def test_every_second_row_of_every_minibatch_is_the_image_of_the_one_before(
-    settings: dict[str, Any],
-) -> None:
+def test_every_second_row_of_every_minibatch_is_the_image_of_the_one_before(settings):
     own = TOLD.tell(TOLD.replay(n_step=3, **settings))
     for batch in Minibatches(own, 8, images=IMAGES).draw(3, 0.5):
         assert len(batch.reward) == 8
@@ -129,14 +127,14 @@ def test_every_second_row_of_every_minibatch_is_the_image_of_the_one_before(
         assert torch.equal(twice.obs["actor"][3::4], batch.obs["actor"])
 
 
-def test_both_halves_hold_their_share_of_before() -> None:
+def test_both_halves_hold_their_share_of_before():
     own, before = TOLD.tell(TOLD.replay()), BEFORE.tell(BEFORE.replay())
     for batch in Minibatches(own, 16, prior=before, share=0.5, images=IMAGES).draw(3, 0.0):
         assert batch.extra["source"].tolist() == [0, 0, 1, 1] * 4
         assert torch.equal(batch.reward >= 100, batch.extra["source"] == 1)
 
 
-def test_errors_of_a_row_and_its_image_go_to_the_row() -> None:
+def test_errors_of_a_row_and_its_image_go_to_the_row():
     own = TOLD.tell(TOLD.replay(config=ReplayConfig(priority=1.0)))
     minibatches = Minibatches(own, 16, prior=BEFORE.tell(BEFORE.replay()), share=0.5, images=IMAGES)
     for _ in range(60):
@@ -148,12 +146,12 @@ def test_errors_of_a_row_and_its_image_go_to_the_row() -> None:
     assert (batch.extra["index"][batch.extra["source"] == 0] == 5).all()
 
 
-def test_an_odd_minibatch_cannot_be_half_images() -> None:
+def test_an_odd_minibatch_cannot_be_half_images():
     with pytest.raises(ConfigError, match=r"a minibatch of 7 .* even learner.batch_size"):
         Minibatches(TOLD.tell(TOLD.replay()), 7, images=IMAGES)
 
 
-def test_own_rows_drawn_by_priority_keep_their_part_of_the_loss() -> None:
+def test_own_rows_drawn_by_priority_keep_their_part_of_the_loss():
     """Importance weights of at most 1 left them less of the loss than of the rows."""
     minibatches = mixed(256, 0.5, config=ReplayConfig(priority=1.0))
     for batch in minibatches.draw(30, 1.0):

@@ -26,9 +26,7 @@ def frequencies(drawn: torch.Tensor, count: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
 @pytest.mark.parametrize("count", [5, 64, 1000])
-def test_rows_are_drawn_in_proportion_to_the_power_of_their_error(
-    count: int, exponent: float
-) -> None:
+def test_rows_are_drawn_in_proportion_to_the_power_of_their_error(count, exponent):
     made = priorities(count, exponent)
     error = torch.rand(count, generator=torch.Generator().manual_seed(1)) + 0.01
     made.set(torch.arange(count), -error)  # of any sign
@@ -38,11 +36,11 @@ def test_rows_are_drawn_in_proportion_to_the_power_of_their_error(
     assert ((found - chance).abs() < 4.5 * (chance / drawn).sqrt()).all()
 
 
-def test_each_of_equal_parts_of_the_whole_is_drawn_from_once() -> None:
+def test_each_of_equal_parts_of_the_whole_is_drawn_from_once():
     assert priorities(128).draw(2).div(64, rounding_mode="floor").tolist() == [0, 1]
 
 
-def test_new_rows_get_the_largest_error_that_was_ever_told() -> None:
+def test_new_rows_get_the_largest_error_that_was_ever_told():
     made = Priorities(4, 1.0, CPU, seed=0)
     two = torch.ones(2, dtype=torch.bool)
     made.on_add(0, two)
@@ -53,7 +51,7 @@ def test_new_rows_get_the_largest_error_that_was_ever_told() -> None:
     assert found.tolist() == pytest.approx([1 / 15, 2 / 15, 6 / 15, 6 / 15], abs=2e-3)
 
 
-def test_of_a_row_that_was_drawn_twice_the_larger_error_counts() -> None:
+def test_of_a_row_that_was_drawn_twice_the_larger_error_counts():
     made = priorities(2)
     made.set(torch.tensor([0, 1, 0]), torch.tensor([3.0, 1.0, 2.0]))
     assert frequencies(made.draw(40_000), 2).tolist() == pytest.approx([0.75, 0.25], abs=1e-3)
@@ -61,7 +59,7 @@ def test_of_a_row_that_was_drawn_twice_the_larger_error_counts() -> None:
     assert frequencies(made.draw(40_000), 2).tolist() == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
-def test_invalid_rows_and_rows_not_yet_filled_are_never_drawn() -> None:
+def test_invalid_rows_and_rows_not_yet_filled_are_never_drawn():
     made = Priorities(1000, 0.6, CPU, seed=3)
     valid = torch.rand(300, generator=torch.Generator().manual_seed(0)) > 0.5
     made.on_add(0, valid)
@@ -70,14 +68,14 @@ def test_invalid_rows_and_rows_not_yet_filled_are_never_drawn() -> None:
     assert len(drawn.unique()) == int(valid.sum())
 
 
-def test_where_all_rows_are_invalid_nothing_is_learned() -> None:
+def test_where_all_rows_are_invalid_nothing_is_learned():
     told = story([[1.0, 2.0]] * 3, invalid=[(t, n) for t in range(3) for n in (0, 1)])
     batch = told.tell(told.replay(config=CONFIG)).sample(50)
     assert (batch.weight == 0).all()
     assert batch.extra["index"].max() < 6
 
 
-def test_importance_weights_undo_the_chances_when_fully_corrected() -> None:
+def test_importance_weights_undo_the_chances_when_fully_corrected():
     made = priorities(4)
     made.set(torch.arange(4), torch.tensor([1.0, 2.0, 4.0, 8.0]))
     drawn = torch.tensor([1, 2, 3, 2])
@@ -90,13 +88,13 @@ def test_importance_weights_undo_the_chances_when_fully_corrected() -> None:
     assert float((weight * drawn).sum() / weight.sum()) == pytest.approx(1.5, abs=0.01)
 
 
-def test_an_error_that_is_no_number_does_not_poison_the_draws() -> None:
+def test_an_error_that_is_no_number_does_not_poison_the_draws():
     made = priorities(3)
     made.set(torch.arange(3), torch.tensor([torch.nan, 1.0, torch.inf]))
     assert frequencies(made.draw(3_000), 3).tolist() == pytest.approx([0, 1, 0], abs=1e-3)
 
 
-def test_sums_do_not_drift_over_many_updates() -> None:
+def test_sums_do_not_drift_over_many_updates():
     made, generator = priorities(777), torch.Generator().manual_seed(0)
     for _ in range(3000):
         made.set(made.draw(32), 1e3 * torch.rand(32, generator=generator))
@@ -106,9 +104,7 @@ def test_sums_do_not_drift_over_many_updates() -> None:
 
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("capacity", [8, 24], ids=["wrapped", "not yet full"])
-def test_transitions_drawn_by_priority_are_those_of_the_uniform_ring(
-    n_step: int, capacity: int
-) -> None:
+def test_transitions_drawn_by_priority_are_those_of_the_uniform_ring(n_step, capacity):
     told = story([[float(t), -float(t)] for t in range(9)], terminated=[(6, 0)], invalid=[(7, 1)])
     replay = told.tell(told.replay(capacity=capacity, n_step=n_step, config=CONFIG))
     found = by_place(replay, told)
@@ -118,7 +114,7 @@ def test_transitions_drawn_by_priority_are_those_of_the_uniform_ring(
         assert row == pytest.approx(expected(told, step, world, n_step, newest=8))
 
 
-def test_what_was_wrong_is_drawn_more_often_and_weighs_less() -> None:
+def test_what_was_wrong_is_drawn_more_often_and_weighs_less():
     replay = TWELVE.tell(TWELVE.replay(config=CONFIG))
     index = torch.arange(24)
     replay.set_priorities(index, torch.where(index == 5, 99.0, 1.0))
@@ -133,7 +129,7 @@ def test_what_was_wrong_is_drawn_more_often_and_weighs_less() -> None:
 
 
 @pytest.mark.parametrize("capacity", [8, 24])
-def test_a_restored_ring_draws_bit_equal_by_priority(capacity: int) -> None:
+def test_a_restored_ring_draws_bit_equal_by_priority(capacity):
     replay = TWELVE.tell(TWELVE.replay(capacity=capacity, config=CONFIG, seed=1), stop=9)
     segments = MemorySegments()
     generator = torch.Generator().manual_seed(0)
@@ -149,7 +145,7 @@ def test_a_restored_ring_draws_bit_equal_by_priority(capacity: int) -> None:
     assert_same(other.sample(64), replay.sample(64))
 
 
-def test_a_ring_that_starts_empty_draws_what_comes_then() -> None:
+def test_a_ring_that_starts_empty_draws_what_comes_then():
     replay = TWELVE.tell(TWELVE.replay(config=CONFIG))
     other = TWELVE.tell(TWELVE.replay(config=CONFIG))
     other.load_state_dict(copied(replay.state_dict(None)), None)
@@ -157,7 +153,7 @@ def test_a_ring_that_starts_empty_draws_what_comes_then() -> None:
     assert set(other.sample(200).extra["index"].tolist()) == {0, 1, 2, 3}
 
 
-def test_uniform_draws_are_those_of_a_ring_that_knows_no_priorities() -> None:
+def test_uniform_draws_are_those_of_a_ring_that_knows_no_priorities():
     plain, zero = TWELVE.replay(seed=4), TWELVE.replay(seed=4, config=ReplayConfig(priority=0.0))
     batches = [TWELVE.tell(replay).sample(64, progress=0.3) for replay in (plain, zero)]
     assert_same(*batches)
@@ -165,6 +161,6 @@ def test_uniform_draws_are_those_of_a_ring_that_knows_no_priorities() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"priority": -0.1}, {"priority": 1.5}, {"correction": 2.0}])
-def test_exponents_outside_their_range_are_refused(wrong: dict[str, float]) -> None:
+def test_exponents_outside_their_range_are_refused(wrong):
     with pytest.raises(ConfigError, match=rf"replay.{next(iter(wrong))} must lie in \[0, 1\]"):
         ReplayConfig(**wrong)

@@ -40,7 +40,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_three_steps_are_summed_until_a_seam(end: str) -> None:
+def test_three_steps_are_summed_until_a_seam(end):
     where, changed = ENDS[end]
     told = story(REWARDS, **where)
     found = by_place(told.tell(told.replay(n_step=3)), told)
@@ -48,7 +48,7 @@ def test_three_steps_are_summed_until_a_seam(end: str) -> None:
     assert sums(found, "reward", "discount", "next_obs", "weight") == expected
 
 
-def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one() -> None:
+def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one():
     told = story(REWARDS)
     replay = told.tell(told.replay(capacity=4, n_step=3))  # steps 2 to 5, slots 2 3 0 1
     assert len(replay) == 4
@@ -61,7 +61,7 @@ def test_the_seam_of_the_ring_joins_no_new_step_to_an_old_one() -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 2])
-def test_worlds_are_never_mixed(n_step: int) -> None:
+def test_worlds_are_never_mixed(n_step):
     told = story([[1.0, 100.0], [2.0, 200.0], [4.0, 400.0]], terminated=[(1, 0)])
     found = by_place(told.tell(told.replay(n_step=n_step)), told)
     for (step, world), row in found.items():
@@ -71,7 +71,7 @@ def test_worlds_are_never_mixed(n_step: int) -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step: int) -> None:
+def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step):
     told = story(REWARDS, invalid=[(0, 0), (2, 0), (5, 0)])
     batch = told.tell(told.replay(n_step=n_step)).sample(256)
     for value in (*batch.obs.values(), *batch.next_obs.values(), batch.action):
@@ -81,7 +81,7 @@ def test_no_nan_of_an_invalid_row_reaches_a_batch(n_step: int) -> None:
 
 
 @pytest.mark.parametrize("n_step", [1, 2])
-def test_old_rows_are_valued_by_the_newest_reward_weights(n_step: int) -> None:
+def test_old_rows_are_valued_by_the_newest_reward_weights(n_step):
     told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
     told.weights = {0: [1.0, 0.0], 2: [0.0, 2.0]}
     replay = told.tell(told.replay(n_step=n_step), stop=2)
@@ -92,7 +92,7 @@ def test_old_rows_are_valued_by_the_newest_reward_weights(n_step: int) -> None:
     assert sums(by_place(replay, told), "reward") == weighed[n_step]
 
 
-def test_every_transition_is_drawn_equally_often() -> None:
+def test_every_transition_is_drawn_equally_often():
     told = story([[float(3 * t + n) for n in range(3)] for t in range(9)])
     replay = told.tell(told.replay(capacity=15))
     drawn = torch.bincount(replay.sample(30_000).extra["index"], minlength=15)
@@ -100,7 +100,7 @@ def test_every_transition_is_drawn_equally_often() -> None:
     assert float(((drawn - 2000) ** 2 / 2000).sum()) < 36.1
 
 
-def test_equal_seeds_draw_equal_batches_and_others_do_not() -> None:
+def test_equal_seeds_draw_equal_batches_and_others_do_not():
     told = story(REWARDS)
     one, two, three = (told.tell(told.replay(seed=seed)) for seed in (1, 1, 2))
     first = one.sample(64).extra["index"]
@@ -109,7 +109,7 @@ def test_equal_seeds_draw_equal_batches_and_others_do_not() -> None:
     assert not torch.equal(first, one.sample(64).extra["index"])
 
 
-def test_what_is_stored_is_a_copy() -> None:
+def test_what_is_stored_is_a_copy():
     told = story(REWARDS)
     replay = told.replay()
     obs, step = told.at(0)
@@ -121,7 +121,7 @@ def test_what_is_stored_is_a_copy() -> None:
     assert batch.obs["actor"].tolist() == [[0.0, 0.0]] * 4
 
 
-def test_steps_that_were_stored_come_back_one_by_one_or_several_at_once() -> None:
+def test_steps_that_were_stored_come_back_one_by_one_or_several_at_once():
     told = story([[float(t), 50.0 + t] for t in range(7)])
     wide = told.replay().layout.width
     steps = torch.arange(7 * 2 * wide, dtype=torch.float32).view(7, 2, wide)
@@ -138,19 +138,19 @@ def test_steps_that_were_stored_come_back_one_by_one_or_several_at_once() -> Non
 
 
 @pytest.mark.parametrize(("capacity", "n_step"), [(1, 1), (5, 3), (8, 0)])
-def test_a_ring_too_small_for_its_returns_is_refused(capacity: int, n_step: int) -> None:
+def test_a_ring_too_small_for_its_returns_is_refused(capacity, n_step):
     told = story([[1.0, 2.0]] * 4)
     with pytest.raises(ConfigError, match=f"capacity {capacity} .* n_step {n_step} "):
         told.replay(capacity=capacity, n_step=n_step)
 
 
-def test_capacity_is_rounded_down_to_whole_steps() -> None:
+def test_capacity_is_rounded_down_to_whole_steps():
     told = story([[1.0, 2.0]] * 4)
     replay = told.tell(told.replay(capacity=7))
     assert (replay.num_steps, len(replay)) == (3, 6)
     assert replay.num_bytes == 6 * replay.layout.width * 4
 
 
-def test_an_empty_ring_refuses_to_be_sampled() -> None:
+def test_an_empty_ring_refuses_to_be_sampled():
     with pytest.raises(ConfigError, match="nothing can be sampled"):
         story(REWARDS).replay().sample(1)

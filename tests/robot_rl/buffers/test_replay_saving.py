@@ -39,9 +39,7 @@ def with_terms() -> Story:
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("saves", [(5,), (3, 9), (2, 4, 10), (12,)])
 @pytest.mark.parametrize("capacity", [8, 24])
-def test_a_restored_ring_samples_bit_equal_now_and_later(
-    n_step: int, saves: tuple[int, ...], capacity: int
-) -> None:
+def test_a_restored_ring_samples_bit_equal_now_and_later(n_step, saves, capacity):
     segments, state, done = MemorySegments(), {}, 0
     replay = TOLD.replay(capacity=capacity, n_step=n_step, seed=1)
     for stop in saves:
@@ -59,7 +57,7 @@ def test_a_restored_ring_samples_bit_equal_now_and_later(
     assert_same(other.state_dict(MemorySegments()), replay.state_dict(MemorySegments()))
 
 
-def test_reward_weights_are_restored_before_the_next_step() -> None:
+def test_reward_weights_are_restored_before_the_next_step():
     told, segments = with_terms(), MemorySegments()
     replay = told.tell(told.replay())
     other = told.replay(seed=5)
@@ -67,7 +65,7 @@ def test_reward_weights_are_restored_before_the_next_step() -> None:
     assert_same(other.sample(32), replay.sample(32))
 
 
-def test_each_save_writes_new_rows_only() -> None:
+def test_each_save_writes_new_rows_only():
     segments, replay = MemorySegments(), TOLD.replay()
     for stop in (4, 5, 5, 9):
         TOLD.tell(replay, replay.total_steps, stop)
@@ -79,7 +77,7 @@ def test_each_save_writes_new_rows_only() -> None:
     }
 
 
-def test_entries_whose_rows_are_all_overwritten_are_dropped() -> None:
+def test_entries_whose_rows_are_all_overwritten_are_dropped():
     segments, replay = MemorySegments(), TOLD.replay(capacity=8)  # four steps
     held = []
     for stop in (2, 5, 7, 12):
@@ -90,7 +88,7 @@ def test_entries_whose_rows_are_all_overwritten_are_dropped() -> None:
     assert len(segments.held["steps_000000000008"]["rows"]) == 4
 
 
-def test_without_segments_the_state_says_so_and_the_ring_starts_empty() -> None:
+def test_without_segments_the_state_says_so_and_the_ring_starts_empty():
     replay = TOLD.tell(TOLD.replay())
     state = copied(replay.state_dict(None))
     assert state["rows_saved"] is False
@@ -102,13 +100,13 @@ def test_without_segments_the_state_says_so_and_the_ring_starts_empty() -> None:
     assert_same(other.sample(32), replay.sample(32))  # the stream of draws goes on all the same
 
 
-def test_a_run_that_saves_its_rows_no_longer_holds_on_to_the_old_ones() -> None:
+def test_a_run_that_saves_its_rows_no_longer_holds_on_to_the_old_ones():
     segments, replay = MemorySegments(), TOLD.tell(TOLD.replay(), stop=5)
     assert len(replay.state_dict(segments)["entries"]) == 1
     assert replay.state_dict(None)["entries"] == []  # else they would stay on the disk for ever
 
 
-def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty() -> None:
+def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty():
     before = TOLD.tell(TOLD.replay(n_step=3))
     before.load_state_dict(copied(TOLD.replay(n_step=3).state_dict(None)), None)
     found = by_place(TOLD.tell(before, stop=2), TOLD)
@@ -120,7 +118,7 @@ def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty() -> None:
     }
 
 
-def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on() -> None:
+def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on():
     segments = MemorySegments()
     other = TOLD.replay()
     other.load_state_dict(copied(TOLD.tell(TOLD.replay()).state_dict(None)), None)
@@ -129,14 +127,14 @@ def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on() -> None:
     assert [(e["first_step"], e["num_steps"]) for e in entries] == [(0, 3)]
 
 
-def test_a_ring_of_another_shape_is_refused_in_words() -> None:
+def test_a_ring_of_another_shape_is_refused_in_words():
     segments = MemorySegments()
     state = TOLD.tell(TOLD.replay()).state_dict(segments)
     with pytest.raises(CheckpointError, match=r"\[12, 2, \d+\], this run makes \[6, 2, \d+\]"):
         TOLD.replay(capacity=12).load_state_dict(state, segments)
 
 
-def test_a_saved_state_is_not_changed_by_what_follows() -> None:
+def test_a_saved_state_is_not_changed_by_what_follows():
     replay = TOLD.tell(TOLD.replay(), stop=6)
     segments = MemorySegments()
     state = replay.state_dict(segments)
@@ -148,7 +146,7 @@ def test_a_saved_state_is_not_changed_by_what_follows() -> None:
     assert_same({name: segments.held[name] for name in rows}, rows)
 
 
-def test_stamps_and_policy_versions_travel_with_the_ring() -> None:
+def test_stamps_and_policy_versions_travel_with_the_ring():
     told, segments = story([[1.0]] * 3), MemorySegments()
     replay = told.replay()
     for t in range(3):
@@ -161,9 +159,7 @@ def test_stamps_and_policy_versions_travel_with_the_ring() -> None:
 
 
 @pytest.mark.parametrize("capacity", [10, 24])
-def test_a_large_ring_is_saved_in_pieces_and_joined_again(
-    monkeypatch: pytest.MonkeyPatch, capacity: int
-) -> None:
+def test_a_large_ring_is_saved_in_pieces_and_joined_again(monkeypatch, capacity):
     segments, replay = MemorySegments(), TOLD.replay(capacity=capacity, n_step=3)
     two_steps = 2 * replay.num_bytes // replay.num_steps
     monkeypatch.setattr("robot_rl.buffers.saved_rows._SEGMENT_BYTES", two_steps)

@@ -80,7 +80,7 @@ FULL = pytest.mark.full
     "n_step", [1, pytest.param(2, marks=FULL), 3, pytest.param(5, marks=FULL), 10]
 )
 @pytest.mark.parametrize("capacity_steps", [37, 150], ids=["wrapped", "not yet full"])
-def test_returns_and_discounts_are_those_of_a_float64_sum(n_step: int, capacity_steps: int) -> None:
+def test_returns_and_discounts_are_those_of_a_float64_sum(n_step, capacity_steps):
     for seed in range(3):
         stream = Stream(seed, steps=120)
         batch = stream.told(capacity_steps, n_step).sample(1500)
@@ -96,7 +96,7 @@ def test_returns_and_discounts_are_those_of_a_float64_sum(n_step: int, capacity_
         assert len(seen) > 0.85 * (120 - oldest) * WORLDS
 
 
-def test_the_discount_is_of_as_many_steps_as_were_summed_and_not_of_n() -> None:
+def test_the_discount_is_of_as_many_steps_as_were_summed_and_not_of_n():
     stream = Stream(seed=1, steps=120)
     batch = stream.told(150, n_step=10).sample(1500)
     kept = (batch.weight > 0) & (batch.discount > 0)
@@ -117,8 +117,8 @@ FLAG_RATES = {"terminated": 0.15, "truncated": 0.15, "invalid": 0.1}
     terms=st.integers(0, 2),
 )
 def test_every_sample_is_what_the_obvious_rule_says(
-    seed: int, steps: int, worlds: int, capacity_steps: int, n_step: int, terms: int
-) -> None:
+    seed, steps, worlds, capacity_steps, n_step, terms
+):
     capacity_steps = max(capacity_steps, n_step)
     generator = torch.Generator().manual_seed(seed)
     shape = (steps, worlds, terms) if terms else (steps, worlds)

@@ -14,7 +14,7 @@ PLAIN = story([[1.0, 2.0]], terminated=[(0, 1)])
 TERMS = story([[[1.0, 10.0], [2.0, 20.0]]], truncated=[(0, 0)], invalid=[(0, 1)])
 
 
-def test_parts_come_back_as_they_went_in() -> None:
+def test_parts_come_back_as_they_went_in():
     layout = RowLayout(PLAIN.spec, ["critic", "actor"])
     assert layout.width == 2 + 2 + 1 + 1 + 2 + 2 + 4
     rows = torch.full((2, layout.width), torch.nan)
@@ -30,13 +30,13 @@ def test_parts_come_back_as_they_went_in() -> None:
     assert flags == {"terminated": [0, 1], "valid": [1, 1]}
 
 
-def test_only_the_named_groups_are_stored() -> None:
+def test_only_the_named_groups_are_stored():
     layout = RowLayout(PLAIN.spec, ["actor"])
     assert layout.width == 2 + 1 + 1 + 2 + 4
     assert list(layout.obs(layout.split(torch.zeros(1, layout.width)), "obs/")) == ["actor"]
 
 
-def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero() -> None:
+def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero():
     layout = RowLayout(TERMS.spec, ["actor"])
     rows = torch.full((2, layout.width), torch.nan)
     layout.pack(*TERMS.at(0), rows)
@@ -46,7 +46,7 @@ def test_terms_are_stored_one_by_one_and_an_invalid_row_is_all_zero() -> None:
     assert rows[1].tolist() == [0.0] * layout.width
 
 
-def test_an_unknown_group_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_group_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"'critc' is unknown \(did you mean 'critic'"):
         RowLayout(PLAIN.spec, ["actor", "critc"])
 
@@ -54,13 +54,13 @@ def test_an_unknown_group_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     "group", [GroupSpec(shape=(4, 4, 3), dtype=torch.uint8), GroupSpec(shape=(2, 2))]
 )
-def test_what_is_no_float_vector_is_refused(group: GroupSpec) -> None:
+def test_what_is_no_float_vector_is_refused(group):
     spec = replace(PLAIN.spec, groups={"image/front": group})
     with pytest.raises(ConfigError, match="'image/front' has shape"):
         RowLayout(spec, ["image/front"])
 
 
-def test_a_step_wider_than_its_spec_never_spills_into_the_next_row() -> None:
+def test_a_step_wider_than_its_spec_never_spills_into_the_next_row():
     layout = RowLayout(PLAIN.spec, ["actor"])
     ring = torch.zeros(3, 2, layout.width)
     obs, step = PLAIN.at(0)

@@ -62,7 +62,7 @@ def misses(change: Callable[[EnvStep], EnvStep], n_step: int) -> float:
 
 
 @pytest.mark.parametrize("n_step", [1, 2, 5])
-def test_q_converges_to_the_true_value_whatever_the_time_limits(n_step: int) -> None:
+def test_q_converges_to_the_true_value_whatever_the_time_limits(n_step):
     assert misses(as_it_was, n_step) < 1e-5
 
 
@@ -76,7 +76,5 @@ def test_q_converges_to_the_true_value_whatever_the_time_limits(n_step: int) -> 
         (time_limits_unseen, 5),  # sums go on into the next episode
     ],
 )
-def test_the_same_check_finds_every_way_to_mistake_a_time_limit(
-    broken: Callable[[EnvStep], EnvStep], n_step: int
-) -> None:
+def test_the_same_check_finds_every_way_to_mistake_a_time_limit(broken, n_step):
     assert misses(broken, n_step) > 0.05

@@ -1,6 +1,5 @@
 """Returns that were reached, by hand; episodes of a ring; draws by chance."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,17 +27,17 @@ def told(
     return Trajectories.of(torch.tensor(reward)[:, None], valid, ends)
 
 
-def test_returns_are_discounted_to_the_episodes_end() -> None:
+def test_returns_are_discounted_to_the_episodes_end():
     found = told([1.0, 2.0, 4.0, 8.0, 16.0], ended=[2, 4]).returns(0.5)[:, 0]
     assert found.tolist() == [1 + 1 + 1, 2 + 2, 4, 8 + 8, 16]
 
 
-def test_returns_are_unknown_behind_the_newest_row_and_before_an_invalid_one() -> None:
+def test_returns_are_unknown_behind_the_newest_row_and_before_an_invalid_one():
     found = told([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], ended=[0, 4], invalid=[2]).returns(0.5)[:, 0]
     assert found.tolist() == [1.0, NONE, NONE, 1.5, 1.0, NONE]
 
 
-def test_worlds_do_not_mix() -> None:
+def test_worlds_do_not_mix():
     reward = torch.tensor([[1.0, 10.0], [1.0, 10.0], [1.0, 10.0]])
     ended = torch.tensor([[False, True], [True, False], [False, True]])
     found = Trajectories.of(reward, torch.ones_like(ended), ended)
@@ -47,7 +46,7 @@ def test_worlds_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_doubling_equals_a_loop_over_time(seed: int) -> None:
+def test_doubling_equals_a_loop_over_time(seed):
     generator = torch.Generator().manual_seed(seed)
     shape = (37, 3)
     reward = torch.randn(shape, generator=generator)
@@ -77,7 +76,7 @@ def returns_of(replay: ReplayBuffer) -> list[float]:
     return replay.strided_sample(len(replay)).extra["monte_carlo_return"].tolist()
 
 
-def test_a_sample_has_the_return_of_its_row_also_where_the_ring_has_wrapped() -> None:
+def test_a_sample_has_the_return_of_its_row_also_where_the_ring_has_wrapped():
     one: Story = story([[float(t)] for t in range(10)], truncated=[(3, 0), (6, 0), (9, 0)])
     replay = buffer(one.spec, 5)
     one.tell(replay)
@@ -86,7 +85,7 @@ def test_a_sample_has_the_return_of_its_row_also_where_the_ring_has_wrapped() ->
     assert set(batch.extra["monte_carlo_return"].tolist()) <= set(returns_of(replay))
 
 
-def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought() -> None:
+def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought():
     """Cal-QL on sparse rewards: an episode without success gets r / (1 - gamma) in every step."""
     one = story([[0.0], [0.0], [0.0], [1.0], [0.0]], truncated=[(1, 0), (3, 0)])
     replay = buffer(one.spec, 5, MonteCarloReturns(failure_reward=-1.0, online=True))
@@ -96,13 +95,13 @@ def test_failures_are_worth_failing_for_ever_and_successes_what_they_brought() -
     assert returns_of(replay) == [-2.0, -2.0, 0.5, 1.0, NONE]  # the last is not over yet
 
 
-def test_failing_for_ever_without_a_discount_is_refused() -> None:
+def test_failing_for_ever_without_a_discount_is_refused():
     one = story([[0.0]])
     with pytest.raises(ConfigError, match=r"learner.gamma=1 is infinite"):
         buffer(one.spec, 5, MonteCarloReturns(failure_reward=-1.0, online=True), gamma=1.0)
 
 
-def test_returns_follow_the_newest_weights() -> None:
+def test_returns_follow_the_newest_weights():
     one = story([[[1.0, 10.0]], [[1.0, 10.0]]], truncated=[(1, 0)])
     one.weights = {0: [1.0, 0.0]}
     replay = buffer(one.spec, 5)
@@ -112,7 +111,7 @@ def test_returns_follow_the_newest_weights() -> None:
     assert returns_of(replay) == [15.0, 10.0]
 
 
-def test_known_returns_are_part_of_the_state(tmp_path: Path) -> None:
+def test_known_returns_are_part_of_the_state(tmp_path):
     one = story([[float(t)] for t in range(8)], truncated=[(3, 0), (6, 0)])
     replay, other = buffer(one.spec, 8), buffer(one.spec, 8)
     one.tell(replay)
@@ -123,7 +122,7 @@ def test_known_returns_are_part_of_the_state(tmp_path: Path) -> None:
     assert other.monte_carlo.value[:, 0].tolist() == first
 
 
-def test_rows_are_drawn_by_their_chances() -> None:
+def test_rows_are_drawn_by_their_chances():
     drawn = Favoured(torch.tensor([1.0, 0.0, 3.0])).draw(4000, torch.Generator().manual_seed(0))
     counts = torch.bincount(drawn, minlength=3)
     assert counts[1] == 0

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hardware.control.ipc import (
-    ArraySubscriber,
-    CommandLayout,
-    CommandSubscriber,
-    StatusSubscriber,
-)
+from hardware.control.ipc import ArraySubscriber, CommandLayout, CommandSubscriber, StatusSubscriber
 from hardware.control.robot_loop import RobotStatus
 from hardware.control.safety import SafetyState
 from hardware.ros.compat import inspect_environment, message

@@ -16,9 +16,7 @@ from robot_rl.cli.main import main
 from tests.compositions import composed
 from tests.robot_rl.cli.deployments import WITHOUT_ROS, session
 
-pytestmark = [
-    pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed"),
-]
+pytestmark = [pytest.mark.skipif(WITHOUT_ROS, reason="ROS 2 is not installed")]
 
 
 def go2():

@@ -154,8 +154,7 @@ class TestDeployment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.full) for n in ENDINGS[1:])],
+    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.full) for n in ENDINGS[1:])]
 )
 def test_signal_ends_the_bag_whole(here, go2_bundle, domain, talking, number):
     said: list[str] = []

@@ -1,7 +1,6 @@
 """What a resumed run may change, and the sentence for what it may not."""
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,21 +18,21 @@ def resume(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("learner", ["sac", "td3", "flash_sac", "iql", "qc"])
-def test_every_field_may_change_or_has_a_reason(resume: Any, learner: str) -> None:
+def test_every_field_may_change_or_has_a_reason(resume, learner):
     fields = [field.path for field in walk_fields(compose([f"learner={learner}"]).config)]
     assert "training.snapshots.clusters" in fields
     for path in fields:
         assert resume.is_free(path) or resume.why_fixed(path)
 
 
-def test_what_only_says_where_things_lie_may_change(resume: Any) -> None:
+def test_what_only_says_where_things_lie_may_change(resume):
     assert resume.is_free("training.snapshots.data")
     assert not resume.is_free("training.snapshots.steps")
     assert "beginning of the run" in resume.why_fixed("training.snapshots.steps")
 
 
 @pytest.mark.parametrize("name", ["training.prior.run", "training.snapshots.data"])
-def test_data_may_move_but_neither_come_nor_go(resume: Any, tmp_path: Path, name: str) -> None:
+def test_data_may_move_but_neither_come_nor_go(resume, tmp_path, name):
     def run(kind: str, *overrides: str) -> RunFolder:
         config = to_plain(compose(["device=cpu", *overrides]).config)
         named = RunName(task="hover", robot="crazyflie", learner="sac", seed=0)

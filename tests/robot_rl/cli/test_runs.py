@@ -61,25 +61,24 @@ def test_list_of_nothing_says_how_to_start(script, tmp_path, capsys):
     assert "no runs in" in capsys.readouterr().out
 
 
-def test_show_tells_where_to_look(script, root, capsys):
+def test_show_tells_where_to_look_and_finds_the_latest_run(script, root, capsys):
     run = next(root.glob("*sac_s1"))
     script(["show", str(run)])
     out = capsys.readouterr().out
     assert "status   finished" in out
     assert f"{run}/checkpoints/step_000000020000 (score 0.6000)" in out
     assert "rollout/success" in out
+    script(["show", "latest"])
+    assert capsys.readouterr().out.splitlines()[0] == f"run      {find_runs(root)[-1]}"
 
 
-def test_compare_prints_a_table_and_draws(script, root, capsys):
+def test_compare_prints_a_table_and_draws_also_of_patterns(script, root, capsys):
     script(["compare", "by=learner.gamma", "out=new/c.png"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:3] == ["learner.gamma", "seeds", "IQM"]
     assert lines[2].split()[:3] == ["0.9", "2", "99.0%"]
     assert lines[3].split()[:3] == ["0.99", "2", "51.0%"]
     assert Path("new/c.png").stat().st_size > 10_000
-
-
-def test_compare_takes_patterns(script, root, capsys):
     script(["compare", "runs/*ppo*", "out=c.png"])
     assert capsys.readouterr().out.splitlines()[2].startswith("hover crazyflie ppo")
 
@@ -133,8 +132,3 @@ def test_the_script_runs_by_its_path_and_into_a_closed_pipe(root):
         check=True,
     )
     assert "examples:" in helped.stdout
-
-
-def test_show_finds_the_latest_run(script, root, capsys):
-    script(["show", "latest"])
-    assert capsys.readouterr().out.splitlines()[0] == f"run      {find_runs(root)[-1]}"

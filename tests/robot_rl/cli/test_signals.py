@@ -12,9 +12,7 @@ from robot_rl.core.process import clean_environ
 from tests.robot_rl.cli.tiny_run import ROOT
 
 
-def test_a_logger_is_heard_meanwhile_and_as_before_after_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_logger_is_heard_meanwhile_and_as_before_after_it(monkeypatch, capsys):
     log_to_stdout = importlib.import_module("robot_rl.cli.run_logging").log_to_stdout
     logger = logging.getLogger("worlds.that.take.memory")
     with log_to_stdout(logger.name):
@@ -50,9 +48,7 @@ except RankError as error:
 @pytest.mark.parametrize(
     ("ranks", "code", "last"), [(1, -signal.SIGTERM, "asked to stop"), (2, 0, "rank 1 of 2 died")]
 )
-def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(
-    ranks: int, code: int, last: str
-) -> None:
+def test_a_rank_says_who_died_although_torchrun_ends_it_meanwhile(ranks, code, last):
     ended = subprocess.run(
         [sys.executable, "-u", "-c", _ENDS, str(ranks)], capture_output=True, text=True,
         env=clean_environ({"PYTHONPATH": str(ROOT)}), timeout=60,

@@ -37,7 +37,7 @@ def states(run: Path) -> Any:
     return tensors(CheckpointStore(run / "checkpoints", read_only=True).load("latest").state)
 
 
-def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -> None:
+def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data):
     assert command("train", *SMALL["act"], *SHORT, data).code == 0
     run = next((here / "runs").iterdir())
     records = read_metrics(run / "metrics.jsonl")
@@ -52,7 +52,7 @@ def test_demonstrations_become_a_bundle_that_is_evaluated(here, command, data) -
 
 
 @pytest.mark.parametrize("learner", ["flow", "act"])
-def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, learner):
     average = "learner.average=0.9"
     train_only(*SMALL[learner], *SHORT, data, "runs=whole", average)
     often = ("training.total_steps=20", "training.checkpoint_interval=8")
@@ -66,7 +66,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data, lear
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
 
 
-def test_a_run_that_gets_no_better_stops_early(here, train_only, data) -> None:
+def test_a_run_that_gets_no_better_stops_early(here, train_only, data):
     patience = "training.demonstrations.patience=2"
     answer = train_only(
         "learner=bc", *SHORT, data, patience, "learner.actor_lr=0", "training.total_steps=400"
@@ -78,7 +78,7 @@ def test_a_run_that_gets_no_better_stops_early(here, train_only, data) -> None:
     assert read_metrics(run / "metrics.jsonl")[-1]["step"] == 60
 
 
-def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data) -> None:
+def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data):
     assert "none were named" in refused("train", "learner=bc")
     assert "learn from demonstrations alone" in refused("train", "learner=sac", data)
     told = refused("train", "learner=bc", "task=reach", data)

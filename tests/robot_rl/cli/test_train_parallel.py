@@ -60,7 +60,7 @@ def newest(run: Path) -> int:
     return CheckpointStore(run / "checkpoints", read_only=True).load().step
 
 
-def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
+def test_two_ranks_train_evaluate_and_go_on(tmp_path):
     code, said = train(tmp_path, *TINY)
     assert code == 0, said
     assert "16 envs on 2 ranks on cpu" in said
@@ -101,14 +101,12 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path: Path) -> None:
     assert "resume with as many: torchrun --nproc-per-node 2" in alone.stderr
 
 
-def test_ranks_have_nothing_to_do_on_a_run_that_has_come_to_its_end(
-    tmp_path: Path, finished_run: Path
-) -> None:
+def test_ranks_have_nothing_to_do_on_a_run_that_has_come_to_its_end(tmp_path, finished_run):
     code, said = train(tmp_path, f"resume={finished_run}")
     assert (code, said.count("nothing to do")) == (0, 1), said
 
 
-def test_ctrl_c_saves_and_ends_both_ranks(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_ends_both_ranks(tmp_path):
     process = launch(tmp_path, *TINY, *ENDLESS)
     assert process.stdout is not None
     said = read_until(process.stdout, "evaluation:")
@@ -121,9 +119,7 @@ def test_ctrl_c_saves_and_ends_both_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(
-    tmp_path: Path, rank: int
-) -> None:
+def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(tmp_path, rank):
     process = launch(tmp_path, *TINY, *ENDLESS)
     assert process.stdout is not None
     read_until(process.stdout, "evaluation:")
@@ -147,7 +143,7 @@ def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(
         assert newest(run) == step + 160
 
 
-def test_what_cannot_be_divided_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
+def test_what_cannot_be_divided_is_refused_before_a_run_is_made(tmp_path):
     code, said = train(tmp_path, *TINY, "learner.batch_size=15")
     assert code != 0
     assert "error: learner.batch_size=15 was asked of 2 ranks" in said

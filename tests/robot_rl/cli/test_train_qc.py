@@ -33,9 +33,7 @@ def of(folder: Path) -> Any:
     return next(folder.iterdir())
 
 
-def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(
-    here, command, data
-) -> None:
+def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(here, command, data):
     answer = command("train", *SMALL, data)
     assert answer.code == 0, answer.err
     run = of(here / "runs")
@@ -49,7 +47,7 @@ def test_data_become_a_policy_that_goes_on_in_the_worlds_and_into_a_bundle(
     assert float(differ[0].split()[-1]) < 1e-4
 
 
-def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data):
     train_only(*SMALL, data, "runs=whole")
     train_only(*SMALL, data, "runs=parts", "training.total_steps=204")  # in the middle of plans
     train_only(f"resume={of(here / 'parts')}", "training.total_steps=400")
@@ -59,7 +57,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(here, train_only, data) -> N
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
 
 
-def test_what_does_not_go_together_is_a_sentence(refused, data) -> None:
+def test_what_does_not_go_together_is_a_sentence(refused, data):
     told = refused("train", *SMALL, data, "learner.n_step=3")
     assert "set learner.chunk_length, which is 5" in told
     told = refused("train", *SMALL, data, "learner.replan_interval=6")

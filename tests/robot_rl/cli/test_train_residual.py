@@ -34,8 +34,8 @@ def settings(base: Path, data: Path) -> tuple[str, ...]:
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one_and_brings_its_base(
-    here: Path, command, train_only, given: tuple[Path, Path]
-) -> None:
+    here, command, train_only, given
+):
     base = Path(shutil.copy(given[0], here / "base.onnx"))
     told = settings(base, given[1])
     assert train_only(*told, "runs=whole").code == 0
@@ -56,9 +56,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_brings_its_base(
     assert late.split()[:5] == ["50%", "to", "100%", "60", "0"]  # nothing was paid
 
 
-def test_critics_that_cannot_be_asked_are_a_sentence(
-    here: Path, refused, given: tuple[Path, Path], train_only
-) -> None:
+def test_critics_that_cannot_be_asked_are_a_sentence(here, refused, given, train_only):
     assert "run is empty" in refused("critics")
     assert "is not a run" in refused("critics", "run=nowhere")
     assert "'seed=3' changes nothing here" in refused("critics", "run=nowhere", "seed=3")
@@ -70,9 +68,7 @@ def test_critics_that_cannot_be_asked_are_a_sentence(
     assert "learner=td3 has no critics that could be asked here" in told
 
 
-def test_a_base_that_does_not_fit_is_a_sentence(
-    here: Path, refused, given: tuple[Path, Path]
-) -> None:
+def test_a_base_that_does_not_fit_is_a_sentence(here, refused, given):
     assert "none was named" in refused("train", "learner=residual")
     told = refused("train", "learner=residual", "learner.base.paths=[nowhere]")
     assert "there is no 'nowhere'" in told

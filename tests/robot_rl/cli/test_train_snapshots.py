@@ -35,7 +35,7 @@ def only(folder: Path) -> Path:
     return next(folder.iterdir())
 
 
-def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here) -> None:
+def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, here):
     data = collect(command)
     told = command("data", "info", str(data)).out
     assert "states    position" in told
@@ -52,7 +52,7 @@ def test_a_run_begins_in_states_of_the_data_for_a_while(command, train_only, her
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
 
 
-def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch) -> None:
+def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch):
     data = collect(command)
     trainer = importlib.import_module("robot_rl.training.trainer")
     lengths: list[torch.Tensor] = []
@@ -70,7 +70,7 @@ def test_evaluation_never_begins_in_them(command, train_only, here, monkeypatch)
 
 def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
     command, train_only, refused, here
-) -> None:
+):
     data = collect(command)
     train_only(*SMALL, f"training.snapshots.data={data}", "training.total_steps=64")
     collect(command, "seed=1", "append=true", "episodes=7")
@@ -81,7 +81,7 @@ def test_another_data_set_of_the_same_name_stops_a_run_that_goes_on(
     assert (run / "config.yaml").read_bytes() == before
 
 
-def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here) -> None:
+def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here):
     answer = command("collect", *TASK, "num_envs=4", "episodes=2", "out=bare")
     assert answer.code == 0, answer.err
     told = refused("train", *SMALL, "training.snapshots.data=bare")

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from torch.testing import assert_close
 
 from robot_rl.core.action import ActionMap
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -45,63 +47,63 @@ def entries_of(command: Any) -> list[Any]:
     return [value for value in vars(command).values() if value is not None]
 
 
-def test_ends_and_middle_by_hand() -> None:
+def test_ends_and_middle_by_hand():
     command = ROTORS.to_command(np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.5]]))
     assert isinstance(command, RotorCommand)
-    np.testing.assert_allclose(command.speed, [[0, 0.2], [0.5, 0.4], [1, 0.6], [0.75, 0.3]])
+    assert_allclose(command.speed, [[0, 0.2], [0.5, 0.4], [1, 0.6], [0.75, 0.3]])
 
 
-def test_body_rates_and_thrust_are_told_apart() -> None:
+def test_body_rates_and_thrust_are_told_apart():
     command = RATES.to_command(np.array([[1.0, 0.0, -1.0, 0.5]]))
     assert isinstance(command, BodyRateCommand)
-    np.testing.assert_allclose(command.rates_b, [[10, 0, -5]])
-    np.testing.assert_allclose(command.thrust, [[0.75]])
+    assert_allclose(command.rates_b, [[10, 0, -5]])
+    assert_allclose(command.thrust, [[0.75]])
 
 
 @pytest.mark.parametrize("action_map", [ROTORS, RATES])
 @given(entries=st.lists(st.floats(-1, 1), min_size=4, max_size=4))
-def test_inverse_gives_the_action_back(action_map: ActionMap, entries: list[float]) -> None:
+def test_inverse_gives_the_action_back(action_map, entries):
     action = np.array([entries[: action_map.size]])
     back = action_map.from_command(action_map.to_command(action))
-    np.testing.assert_allclose(back, action, atol=1e-12)
+    assert_allclose(back, action, atol=1e-12)
 
 
-def test_command_out_of_range_is_seen_in_the_inverse_and_clipped_forward() -> None:
+def test_command_out_of_range_is_seen_in_the_inverse_and_clipped_forward():
     action = ROTORS.from_command(RotorCommand(speed=np.array([[1.5, 0.4]])))
-    np.testing.assert_allclose(action, [[2.0, 0.0]], atol=1e-12)
-    np.testing.assert_array_equal(ROTORS.out_of_range(action), [True])
-    np.testing.assert_allclose(command_values(ROTORS.to_command(action)), [[1.0, 0.4]])
+    assert_allclose(action, [[2.0, 0.0]], atol=1e-12)
+    assert_array_equal(ROTORS.out_of_range(action), [True])
+    assert_allclose(command_values(ROTORS.to_command(action)), [[1.0, 0.4]])
 
 
-def test_what_is_not_a_number_is_out_of_range() -> None:
+def test_what_is_not_a_number_is_out_of_range():
     action = np.array([[1.0, -1.0], [np.nan, 0.0], [0.0, np.inf], [0.0, 1.001]])
-    np.testing.assert_array_equal(ROTORS.out_of_range(action), [False, True, True, True])
+    assert_array_equal(ROTORS.out_of_range(action), [False, True, True, True])
 
 
-def test_joint_targets_lie_around_the_default_pose_within_the_limits_by_hand() -> None:
+def test_joint_targets_lie_around_the_default_pose_within_the_limits_by_hand():
     command = JOINTS.to_command(np.array([[0.0, 0.0], [0.5, -0.5], [1.0, 1.0], [-9.0, 0.25]]))
     assert isinstance(command, JointCommand)
-    np.testing.assert_allclose(command.q, [[1, 0.2], [1.5, -0.3], [2, 0.9], [0, 0.45]])
-    np.testing.assert_array_equal(command.kp, [[600, 40]] * 4)
-    np.testing.assert_array_equal(command.kd, [[50, 2]] * 4)
+    assert_allclose(command.q, [[1, 0.2], [1.5, -0.3], [2, 0.9], [0, 0.45]])
+    assert_array_equal(command.kp, [[600, 40]] * 4)
+    assert_array_equal(command.kd, [[50, 2]] * 4)
     assert not command.dq.any()
     assert not command.tau.any()
 
 
-def test_the_last_entry_opens_the_gripper_where_the_map_has_one_by_hand() -> None:
+def test_the_last_entry_opens_the_gripper_where_the_map_has_one_by_hand():
     command = GRASPING.to_command(np.array([[0.5, -0.5, -1.0], [0.0, 0.0, 0.5], [0, 0, 7.0]]))
     assert isinstance(command, JointCommand)
-    np.testing.assert_allclose(command.q, [[1.5, -0.3], [1, 0.2], [1, 0.2]])
+    assert_allclose(command.q, [[1.5, -0.3], [1, 0.2], [1, 0.2]])
     assert command.gripper is not None
-    np.testing.assert_allclose(command.gripper, [[0.0], [0.75], [1.0]])
-    np.testing.assert_array_equal(command.kp, [[600, 40]] * 3)
+    assert_allclose(command.gripper, [[0.0], [0.75], [1.0]])
+    assert_array_equal(command.kp, [[600, 40]] * 3)
     back = GRASPING.from_command(command)
-    np.testing.assert_allclose(back[1:], [[0, 0, 0.5], [0, 0, 1]], atol=1e-12)
+    assert_allclose(back[1:], [[0, 0, 0.5], [0, 0, 1]], atol=1e-12)
     with pytest.raises(SpecMismatchError, match="the command says nothing of one"):
         GRASPING.from_command(replace(command, gripper=None))
 
 
-def test_a_map_with_a_gripper_needs_a_robot_with_one() -> None:
+def test_a_map_with_a_gripper_needs_a_robot_with_one():
     GRASPING.check_robot(HANDED)
     JOINTS.check_robot(HANDED)  # a policy need not move the fingers
     with pytest.raises(SpecMismatchError, match="entry for a gripper, but robot 'arm' has none"):
@@ -109,30 +111,26 @@ def test_a_map_with_a_gripper_needs_a_robot_with_one() -> None:
 
 
 @given(entries=st.lists(st.floats(-1, 1), min_size=2, max_size=2))
-def test_inverse_of_a_clipped_joint_target_makes_the_same_command(entries: list[float]) -> None:
+def test_inverse_of_a_clipped_joint_target_makes_the_same_command(entries):
     command = JOINTS.to_command(np.array([entries]))
     back = JOINTS.from_command(command)
     assert not JOINTS.out_of_range(back * (1 - 1e-12)).any()
-    np.testing.assert_allclose(
-        command_values(JOINTS.to_command(back)), command_values(command), atol=1e-12
-    )
+    assert_allclose(command_values(JOINTS.to_command(back)), command_values(command), atol=1e-12)
 
 
 @pytest.mark.parametrize("action_map", [ROTORS, RATES, JOINTS, GRASPING])
-def test_numpy_and_torch_agree(action_map: ActionMap) -> None:
+def test_numpy_and_torch_agree(action_map):
     rng = np.random.default_rng(0)
     action = rng.uniform(-1.2, 1.2, (20, action_map.size)).astype(np.float32)
     tensor = torch.from_numpy(action)
     by_numpy, by_torch = action_map.to_command(action), action_map.to_command(tensor)
     assert all(v.dtype == np.float32 for v in entries_of(by_numpy))
     assert all(v.dtype == torch.float32 for v in entries_of(by_torch))
-    np.testing.assert_allclose(command_values(by_numpy), command_values(by_torch), rtol=1e-6)
-    np.testing.assert_array_equal(
-        action_map.out_of_range(action), action_map.out_of_range(tensor).numpy()
-    )
+    assert_allclose(command_values(by_numpy), command_values(by_torch), rtol=1e-6)
+    assert_array_equal(action_map.out_of_range(action), action_map.out_of_range(tensor).numpy())
 
 
-def test_gradient_flows_even_after_use_in_inference_mode() -> None:
+def test_gradient_flows_even_after_use_in_inference_mode():
     fresh = ActionMap(kind=CommandKind.rotors, low=[0.0], high=[0.123])
     with torch.inference_mode():
         fresh.to_command(torch.zeros(1, 1))
@@ -141,15 +139,15 @@ def test_gradient_flows_even_after_use_in_inference_mode() -> None:
     assert isinstance(command, RotorCommand)
     command.speed.sum().backward()
     assert action.grad is not None
-    torch.testing.assert_close(action.grad, torch.tensor([[0.0615]]))
+    assert_close(action.grad, torch.tensor([[0.0615]]))
 
 
 @pytest.mark.parametrize("action_map", [RATES, JOINTS, GRASPING])
-def test_map_survives_json(action_map: ActionMap) -> None:
+def test_map_survives_json(action_map):
     assert ActionMap.from_dict(json.loads(json.dumps(action_map.to_dict()))) == action_map
 
 
-def test_map_of_an_older_bundle_is_read() -> None:
+def test_map_of_an_older_bundle_is_read():
     old = {"kind": "rotors", "low": [0.0, 0.2], "high": [1.0, 0.6]}
     assert ActionMap.from_dict(old) == ROTORS
     joints = JOINTS.to_dict()
@@ -172,12 +170,12 @@ def test_map_of_an_older_bundle_is_read() -> None:
         ({"kind": CommandKind.pose, "low": [0.0], "high": [1.0]}, "'pose' .* rotors, body_rates"),
     ],
 )
-def test_impossible_maps_are_refused(values: dict[str, Any], sentence: str) -> None:
+def test_impossible_maps_are_refused(values, sentence):
     with pytest.raises(ConfigError, match=sentence):
         ActionMap(**values)
 
 
-def test_command_of_another_kind_has_no_inverse() -> None:
+def test_command_of_another_kind_has_no_inverse():
     with pytest.raises(SpecMismatchError, match="expected a BodyRateCommand, got a RotorCommand"):
         RATES.from_command(RotorCommand(speed=np.zeros((1, 4))))
     with pytest.raises(SpecMismatchError, match="expected a JointCommand, got a RotorCommand"):
@@ -186,7 +184,7 @@ def test_command_of_another_kind_has_no_inverse() -> None:
         ROTORS.from_command(BodyRateCommand(rates_b=np.zeros((1, 3)), thrust=np.zeros((1, 1))))
 
 
-def test_robot_with_another_command_or_number_of_rotors_is_refused() -> None:
+def test_robot_with_another_command_or_number_of_rotors_is_refused():
     ROTORS.check_robot(RobotSpec(name="twin", rotors=["left", "right"]))
     JOINTS.check_robot(ARM)
     with pytest.raises(SpecMismatchError, match=r"has 2 entries, .* robot 'one' has 1"):

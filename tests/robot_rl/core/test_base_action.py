@@ -30,7 +30,7 @@ def actions(generator: torch.Generator, env: BaseActionEnv) -> torch.Tensor:
     return torch.rand(WORLDS, env.spec.action_size, generator=generator) * 2 - 1
 
 
-def test_plans_go_on_within_an_episode_and_start_anew_after_every_end(tmp_path: Path) -> None:
+def test_plans_go_on_within_an_episode_and_start_anew_after_every_end(tmp_path):
     """Published: the first action of an episode was popped from the old plan, and plans outlived
     truncation. The successor of a truncated step goes on from the old plan: it has a value."""
     env = worlds(tmp_path)
@@ -52,7 +52,7 @@ def test_plans_go_on_within_an_episode_and_start_anew_after_every_end(tmp_path: 
     assert min(ends.values()) > 3
 
 
-def test_a_reset_of_some_worlds_leaves_the_plans_of_the_others(tmp_path: Path) -> None:
+def test_a_reset_of_some_worlds_leaves_the_plans_of_the_others(tmp_path):
     env = worlds(tmp_path)
     hands = [ByHand(*sizes(env)) for _ in range(WORLDS)]
     obs = env.reset(seed=1)
@@ -65,14 +65,14 @@ def test_a_reset_of_some_worlds_leaves_the_plans_of_the_others(tmp_path: Path) -
     np.testing.assert_allclose(obs[BASE_ACTION].numpy(), expected, atol=1e-6)
 
 
-def test_executed_actions_pass_as_they_are_however_far_from_the_base(tmp_path: Path) -> None:
+def test_executed_actions_pass_as_they_are_however_far_from_the_base(tmp_path):
     env = worlds(tmp_path)
     env.reset(seed=1)
     far = torch.ones(WORLDS, env.spec.action_size)
     assert torch.equal(env.step(far).action, far)
 
 
-def test_it_goes_on_bit_for_bit_from_its_state(tmp_path: Path) -> None:
+def test_it_goes_on_bit_for_bit_from_its_state(tmp_path):
     env = worlds(tmp_path)
     env.reset(seed=1)
     draws = torch.Generator().manual_seed(0)
@@ -91,7 +91,7 @@ def test_it_goes_on_bit_for_bit_from_its_state(tmp_path: Path) -> None:
     assert_same(first, [copied(third.step(actions(draws, third)).obs) for _ in range(9)])
 
 
-def test_another_base_is_refused(tmp_path: Path) -> None:
+def test_another_base_is_refused(tmp_path):
     env = worlds(tmp_path)
     env.reset(seed=1)
     state = env.state_dict()
@@ -104,14 +104,14 @@ def test_another_base_is_refused(tmp_path: Path) -> None:
         BaseActionEnv(env, env.base)
 
 
-def test_reward_weights_are_those_of_the_worlds(tmp_path: Path) -> None:
+def test_reward_weights_are_those_of_the_worlds(tmp_path):
     """They were forgotten: stored rewards were valued by ones until the first step."""
     env = ToyEnv(LinearWorld(), WORLDS, reward_weights=lambda _: [3.0])
     base = frozen([write_base(tmp_path / "base.onnx", *sizes(env))], env.spec, WORLDS)
     assert BaseActionEnv(env, base).spec.reward_weights == env.spec.reward_weights
 
 
-def test_several_are_mixed_by_their_weights(tmp_path: Path) -> None:
+def test_several_are_mixed_by_their_weights(tmp_path):
     env = ToyEnv(LinearWorld(), WORLDS)
     paths = [write_base(tmp_path / f"{i}.onnx", *sizes(env), seed=i) for i in range(2)]
     base = frozen(paths, env.spec, WORLDS, weights=[3.0, 1.0])

@@ -1,7 +1,6 @@
 """Small things of the environment contract."""
 
 from dataclasses import FrozenInstanceError
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from robot_rl.core.errors import ShapeError
 from tests.fakes import LinearWorld, ToyEnv
 
 
-def test_an_episode_has_ended_for_either_reason() -> None:
+def test_an_episode_has_ended_for_either_reason():
     flags = torch.tensor([[True, False, False], [False, True, False]])
     nothing = torch.zeros(3, dtype=torch.bool)
     step = EnvStep(
@@ -23,7 +22,7 @@ def test_an_episode_has_ended_for_either_reason() -> None:
     assert dict(step.metrics) == {}
 
 
-def test_a_group_is_a_float_vector_of_one_frame_unless_said_otherwise() -> None:
+def test_a_group_is_a_float_vector_of_one_frame_unless_said_otherwise():
     group = GroupSpec(shape=(3,))
     assert (group.dtype, group.stack) == (torch.float32, 1)
     with pytest.raises(FrozenInstanceError):
@@ -38,9 +37,7 @@ def test_a_group_is_a_float_vector_of_one_frame_unless_said_otherwise() -> None:
         (torch.ones(3), None, r"expected \(3,\) of bool, got \(3,\) of torch\.float32"),
     ],
 )
-def test_a_spec_says_what_does_not_fit_a_reset(
-    mask: torch.Tensor, state: dict[str, Any] | None, told: str
-) -> None:
+def test_a_spec_says_what_does_not_fit_a_reset(mask, state, told):
     spec = ToyEnv(LinearWorld(), num_envs=3).spec
     spec.check_reset(torch.tensor([True, False, True]), None)
     spec.check_reset(None, {})
@@ -48,7 +45,7 @@ def test_a_spec_says_what_does_not_fit_a_reset(
         spec.check_reset(mask, state)
 
 
-def test_a_spec_says_which_actions_fit_a_step() -> None:
+def test_a_spec_says_which_actions_fit_a_step():
     spec = ToyEnv(LinearWorld(), num_envs=3).spec
     size = spec.action_size
     spec.check_action(torch.zeros(3, size))
@@ -56,6 +53,6 @@ def test_a_spec_says_which_actions_fit_a_step() -> None:
         spec.check_action(torch.zeros(2, size))
 
 
-def test_an_object_without_the_methods_is_no_environment() -> None:
+def test_an_object_without_the_methods_is_no_environment():
     assert isinstance(ToyEnv(LinearWorld()), BatchEnv)
     assert not isinstance(LinearWorld(), BatchEnv)

@@ -26,9 +26,7 @@ def values(kind: str, *shape: int) -> Any:
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
 @pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 2, 3)])
-def test_put_of_what_was_taken_changes_the_picked_rows_only(
-    kind: str, shape: tuple[int, ...]
-) -> None:
+def test_put_of_what_was_taken_changes_the_picked_rows_only(kind, shape):
     rows, source = masked_rows(kind), values(kind, *shape)
     target = 0 * source - 1
     picked = rows.take(source)
@@ -39,14 +37,14 @@ def test_put_of_what_was_taken_changes_the_picked_rows_only(
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch", "accelerator"])
-def test_put_of_a_number_fills_the_picked_rows(kind: str) -> None:
+def test_put_of_a_number_fills_the_picked_rows(kind):
     target = values(kind, 4, 2)
     masked_rows(kind).put(target, 9.0)
     np.testing.assert_array_equal(np.asarray(target), [[9, 9], [2, 3], [9, 9], [6, 7]])
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_nothing_picked_changes_nothing(kind: str) -> None:
+def test_nothing_picked_changes_nothing(kind):
     mask = np.zeros(4, bool)
     rows = EnvSelection(mask if kind == "numpy" else torch.from_numpy(mask))
     target = values(kind, 4, 2)
@@ -56,7 +54,7 @@ def test_nothing_picked_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.gpu
-def test_accelerator_keeps_the_same_rows() -> None:
+def test_accelerator_keeps_the_same_rows():
     rows = EnvSelection(torch.tensor(MASK, device="cuda"))
     target = torch.zeros(4, 3, device="cuda")
     source = torch.arange(12.0, device="cuda").reshape(4, 3)

@@ -32,7 +32,7 @@ def done(queue: ChunkQueue) -> list[float]:
     return [float(value) for value in queue.take()[:, 0]]
 
 
-def test_so_many_actions_of_a_chunk_are_done_before_the_next_is_due(kind: str) -> None:
+def test_so_many_actions_of_a_chunk_are_done_before_the_next_is_due(kind):
     queue = ChunkQueue(chunk(kind, [0.0], [0.0])[:, 0], 3, 2)
     assert queue.due.all()
     queue.put(chunk(kind, [0.1, 0.2, 0.3], [1.1, 1.2, 1.3]))
@@ -42,7 +42,7 @@ def test_so_many_actions_of_a_chunk_are_done_before_the_next_is_due(kind: str) -
     assert queue.due.all()  # the third is never done
 
 
-def test_a_world_that_starts_anew_forgets_its_plan_and_the_others_keep_theirs(kind: str) -> None:
+def test_a_world_that_starts_anew_forgets_its_plan_and_the_others_keep_theirs(kind):
     queue = ChunkQueue(chunk(kind, [0.0], [0.0])[:, 0], 3, 3)
     queue.put(chunk(kind, [0.1, 0.2, 0.3], [1.1, 1.2, 1.3]))
     done(queue)
@@ -52,7 +52,7 @@ def test_a_world_that_starts_anew_forgets_its_plan_and_the_others_keep_theirs(ki
     assert done(queue) == pytest.approx([0.7, 1.2])
 
 
-def test_an_ensemble_weighs_older_plans_more_by_hand(kind: str) -> None:
+def test_an_ensemble_weighs_older_plans_more_by_hand(kind):
     queue = ChunkQueue(chunk(kind, [0.0])[:, 0], 3, 1, decay=0.5)
     first, second, third = [1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [100.0, 200.0, 300.0]
     queue.put(chunk(kind, first))
@@ -67,7 +67,7 @@ def test_an_ensemble_weighs_older_plans_more_by_hand(kind: str) -> None:
     assert done(queue) == pytest.approx([(30.0 + w * 200.0) / (1 + w + w2)])
 
 
-def test_an_ensemble_forgets_at_the_start_of_an_episode(kind: str) -> None:
+def test_an_ensemble_forgets_at_the_start_of_an_episode(kind):
     queue = ChunkQueue(chunk(kind, [0.0])[:, 0], 3, 1, decay=0.5)
     queue.put(chunk(kind, [9.0, 9.0, 9.0]))
     queue.reset(mask(kind, True))
@@ -75,7 +75,7 @@ def test_an_ensemble_forgets_at_the_start_of_an_episode(kind: str) -> None:
     assert done(queue) == pytest.approx([1.0])
 
 
-def test_what_cannot_be_done_is_refused(kind: str) -> None:
+def test_what_cannot_be_done_is_refused(kind):
     zeros = chunk(kind, [0.0])[:, 0]
     with pytest.raises(ShapeError, match="chunk of 3 actions cannot be replanned after 4"):
         ChunkQueue(zeros, 3, 4)

@@ -53,7 +53,7 @@ def draws(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def test_vectors_are_reflected_and_a_cross_product_of_two_turns_the_other_way() -> None:
+def test_vectors_are_reflected_and_a_cross_product_of_two_turns_the_other_way():
     a, b = draws(20, 3), draws(21, 3)[:20]
     assert torch.equal(reflected(Mirrored.vector, a), a * PLANE)
     image_of_cross = reflected(Mirrored.pseudovector, torch.linalg.cross(a, b))
@@ -61,7 +61,7 @@ def test_vectors_are_reflected_and_a_cross_product_of_two_turns_the_other_way() 
     assert torch.allclose(image_of_cross, cross_of_images)
 
 
-def test_rotations_turn_mirrored_vectors_into_mirrored_vectors() -> None:
+def test_rotations_turn_mirrored_vectors_into_mirrored_vectors():
     q = torch.nn.functional.normalize(draws(50, 4), dim=-1)
     v = draws(50, 3)
     turned = (quaternion.rotation_matrix(q).view(50, 3, 3) @ v[..., None])[..., 0]
@@ -73,26 +73,26 @@ def test_rotations_turn_mirrored_vectors_into_mirrored_vectors() -> None:
         assert torch.allclose(again, turned * PLANE, atol=1e-5)
 
 
-def test_a_wrench_is_a_vector_and_a_pseudovector() -> None:
+def test_a_wrench_is_a_vector_and_a_pseudovector():
     wrench = draws(9, 6)
     parts = (reflected(Mirrored.vector, wrench[:, :3]),
              reflected(Mirrored.pseudovector, wrench[:, 3:]))  # fmt: skip
     assert torch.equal(reflected(Mirrored.wrench, wrench), torch.cat(parts, -1))
 
 
-def test_motion_on_the_ground_goes_and_turns_the_other_way() -> None:
+def test_motion_on_the_ground_goes_and_turns_the_other_way():
     moved = reflected(Mirrored.ground_motion, torch.tensor([0.5, 0.2, -0.3]))
     assert moved.tolist() == pytest.approx([0.5, -0.2, 0.3])
 
 
-def test_joints_and_feet_change_sides() -> None:
+def test_joints_and_feet_change_sides():
     mirror = RobotMirror(walker())
     assert image(mirror.joints, torch.tensor([1.0, 2, 3, 4, 5])).tolist() == [-3, 4, -1, 2, -5]
     assert image(mirror.feet, torch.tensor([1.0, 2.0])).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("kind", Mirrored)
-def test_done_twice_nothing_has_changed(kind: Mirrored) -> None:
+def test_done_twice_nothing_has_changed(kind):
     if kind is Mirrored.action:
         return  # belongs to an action map, below
     width = {Mirrored.joints: 5, Mirrored.feet: 2, Mirrored.quaternion: 8, Mirrored.rotation: 9}
@@ -100,14 +100,14 @@ def test_done_twice_nothing_has_changed(kind: Mirrored) -> None:
     assert torch.equal(reflected(kind, reflected(kind, values)), values)
 
 
-def test_parts_change_places_and_are_mirrored_inside() -> None:
+def test_parts_change_places_and_are_mirrored_inside():
     feet = RobotMirror(walker()).feet.of_parts(SignedPermutation.signs(1, -1, 1))
     values = torch.tensor([1.0, 2, 3, 4, 5, 6])
     assert image(feet, values).tolist() == [4, -5, 6, 1, -2, 3]
     assert torch.equal(image(feet, image(feet, values)), values)
 
 
-def test_the_mirrored_action_makes_the_mirrored_command() -> None:
+def test_the_mirrored_action_makes_the_mirrored_command():
     robot = walker()
     mirror = RobotMirror(robot)
     action_map = ActionMap.joint_positions(robot, 0.7)
@@ -122,9 +122,7 @@ def test_the_mirrored_action_makes_the_mirrored_command() -> None:
 @pytest.mark.parametrize(
     ("kind", "sign"), [(CommandKind.rotors, (1.0, 1.0)), (CommandKind.body_rates, (-1, 1, -1, 1))]
 )
-def test_rotors_change_sides_and_body_rates_turn_the_other_way(
-    kind: CommandKind, sign: tuple[float, ...]
-) -> None:
+def test_rotors_change_sides_and_body_rates_turn_the_other_way(kind, sign):
     size = len(sign)
     low = [0.0] * size if kind is CommandKind.rotors else [-2.0, -2.0, -1.0, 0.0]
     action_map = ActionMap(kind=kind, low=low, high=[-x or 1.0 for x in low])
@@ -133,60 +131,55 @@ def test_rotors_change_sides_and_body_rates_turn_the_other_way(
     assert found.source == ((1, 0) if kind is CommandKind.rotors else (0, 1, 2, 3))
 
 
-def test_a_range_that_has_no_mirror_is_refused() -> None:
-    robot = walker()
-    action_map = ActionMap.joint_positions(robot, 0.7)
-    lopsided = replace(action_map, low=[*action_map.low[:-1], -0.1])
-    with pytest.raises(ConfigError, match=r"action 4 ranges over -0.1 to 0.7, its .* -0.7 to 0.1"):
-        RobotMirror(robot).action(lopsided)
-
-
 def other_hip(**changes: Any) -> RobotSpec:
     joints = walker().joints
     return walker(joints=[*joints[:2], replace(joints[2], **changes), *joints[3:]])
 
 
+def swapped(left: str, **more: Any) -> RobotSpec:
+    return walker(mirror=MirrorSpec(swap={"left": left}, **more))
+
+
+RANGES = ActionMap.joint_positions(walker(), 0.7)
+LOPSIDED = replace(RANGES, low=[*RANGES.low[:-1], -0.1])
+
+
 @pytest.mark.parametrize(
-    ("robot", "told"),
+    ("make", "told"),
     [
-        (walker(mirror=None), r"'walker' cannot be mirrored: .* use training.symmetry=none"),
-        (walker(mirror=MirrorSpec(swap={"left": "starboard"})), "makes starboard_hip, starboard_k"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["hip"])), r"\['hip'\], which"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"}, reversed=["left_hip"])), "twice, column"),
-        (walker(mirror=MirrorSpec(swap={"left": "right"})), "'left_hip' with limits .* is not"),
-        (other_hip(default_position=0.2), "'left_hip' with limits .* is not the mirror image of"),
-        (other_hip(position_limit=[-0.5, 1.0]), "'left_hip' with limits .* is not the mirror"),
+        (lambda: RobotMirror(walker(mirror=None)),
+         r"'walker' cannot be mirrored: .* use training.symmetry=none"),
+        (lambda: RobotMirror(swapped("starboard")), "makes starboard_hip, starboard_k"),
+        (lambda: RobotMirror(swapped("right", reversed=["hip"])), r"\['hip'\], which"),
+        (lambda: RobotMirror(swapped("right", reversed=["left_hip"])), "twice, column"),
+        (lambda: RobotMirror(swapped("right")), "'left_hip' with limits .* is not"),
+        (lambda: RobotMirror(other_hip(default_position=0.2)),
+         "'left_hip' with limits .* is not the mirror image of"),
+        (lambda: RobotMirror(other_hip(position_limit=[-0.5, 1.0])),
+         "'left_hip' with limits .* is not the mirror"),
+        (lambda: RobotMirror(walker()).action(LOPSIDED),
+         r"action 4 ranges over -0.1 to 0.7, its .* -0.7 to 0.1"),
+        *((lambda swap=swap: MirrorSpec(swap=swap), r"mirror.swap: expected pairs")
+          for swap in ({"a": "a"}, {"a": "b", "b": "c"}, {"a": "b", "c": "b"})),
+        (lambda: SignedPermutation((1, 2, 0), (1.0, 1.0, 1.0)), "are no mirror: done twice"),
+        (lambda: SignedPermutation((1, 0), (1.0, -1.0)), "are no mirror: done twice"),
+        *((lambda kind=kind, width=width: RobotMirror(walker()).kind(kind, width),
+           f"has {width} columns, which are no '{kind.value}'")
+          for kind, width in (
+              (Mirrored.vector, 4), (Mirrored.joints, 10), (Mirrored.quaternion, 3))),
     ],
-)
-def test_robots_without_a_mirror_are_refused_in_words(robot: RobotSpec, told: str) -> None:
+)  # fmt: skip
+def test_what_has_no_mirror_is_refused_in_words(make, told):
     with pytest.raises(ConfigError, match=told):
-        RobotMirror(robot)
+        make()
 
 
-@pytest.mark.parametrize("swap", [{"a": "a"}, {"a": "b", "b": "c"}, {"a": "b", "c": "b"}])
-def test_names_are_exchanged_in_pairs(swap: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"mirror.swap: expected pairs"):
-        MirrorSpec(swap=swap)
-
-
-def test_columns_that_do_not_come_back_are_no_mirror() -> None:
-    for source, sign in (((1, 2, 0), (1.0, 1.0, 1.0)), ((1, 0), (1.0, -1.0))):
-        with pytest.raises(ConfigError, match="are no mirror: done twice"):
-            SignedPermutation(source, sign)
-
-
-def test_a_kind_of_another_width_is_refused() -> None:
-    for kind, width in ((Mirrored.vector, 4), (Mirrored.joints, 10), (Mirrored.quaternion, 3)):
-        with pytest.raises(ConfigError, match=f"has {width} columns, which are no '{kind.value}'"):
-            RobotMirror(walker()).kind(kind, width)
-
-
-def test_every_term_and_every_field_of_the_state_says_what_a_mirror_does_to_it() -> None:
+def test_every_term_and_every_field_of_the_state_says_what_a_mirror_does_to_it():
     assert set(TERM_KINDS) >= set(TERMS)
     assert set(FIELD_KINDS) == set(STATE_FIELDS)
 
 
-def test_a_description_with_a_mirror_comes_back_from_plain_values() -> None:
+def test_a_description_with_a_mirror_comes_back_from_plain_values():
     robot = walker()
     assert RobotSpec.from_dict(robot.to_dict()) == robot
     older = {key: value for key, value in robot.to_dict().items() if key != "mirror"}
@@ -198,7 +191,7 @@ TASKS = {"panda": "reach", "ur5e": "reach", "crazyflie": "hover", "x500": "hover
 
 
 @pytest.mark.parametrize("name", choices("robot"))
-def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name: str) -> None:
+def test_robots_of_the_house_are_their_own_mirror_image_where_they_say_so(name):
     task = TASKS.get(name, "velocity")
     spec = composed([f"task={task}", f"robot={name}"]).config.robot.spec
     assert (spec.mirror is not None) == (name not in ("panda", "ur5e"))

@@ -63,6 +63,7 @@ def moving(speed: list[float], spin: list[float]) -> ObservationInputs:
     )
 
 
+STILL = moving([0, 0], [0, 0])
 EVERY_TERM = [
     TermConfig(term=name, scale=1 + 0.1 * i, history=1 + i % 3) for i, name in enumerate(TERMS)
 ]
@@ -72,8 +73,8 @@ TWO_TERMS = [
 ]
 
 
-def test_history_is_term_major_and_oldest_first_by_hand() -> None:
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+def test_history_is_term_major_and_oldest_first_by_hand():
+    observation_map = ObservationMap(TWO_TERMS, STILL)
     assert observation_map.size == 15
     for t in range(1, 5):
         observation_map.update(moving([t, 10 * t], [-t, -10 * t]))
@@ -84,9 +85,9 @@ def test_history_is_term_major_and_oldest_first_by_hand() -> None:
 
 
 @pytest.mark.parametrize("history", [1, 2, 3, 7])
-def test_window_is_the_last_frames_at_every_step(history: int) -> None:
+def test_window_is_the_last_frames_at_every_step(history):
     terms = [TermConfig(term="angular_velocity_b", history=history)]
-    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(terms, STILL)
     for t in range(1, 4 * history + 3):
         obs = observation_map.update(moving([0, 0], [t, t]))
         expected = [max(0, t - history + 1 + k) for k in range(history)]
@@ -94,9 +95,9 @@ def test_window_is_the_last_frames_at_every_step(history: int) -> None:
 
 
 @pytest.mark.parametrize("reset_at", [1, 2, 3, 4, 5, 6])
-def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at: int) -> None:
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
-    untouched = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at):
+    observation_map = ObservationMap(TWO_TERMS, STILL)
+    untouched = ObservationMap(TWO_TERMS, STILL)
     for t in range(1, reset_at + 1):
         observation_map.update(moving([t, t], [t, t]))
         untouched.update(moving([t, t], [t, t]))
@@ -108,7 +109,7 @@ def test_reset_fills_the_masked_worlds_and_leaves_the_others(reset_at: int) -> N
     np.testing.assert_array_equal(after[1], expected[1])
 
 
-def test_numpy_and_torch_observe_the_same_through_resets() -> None:
+def test_numpy_and_torch_observe_the_same_through_resets():
     rngs = {kind: np.random.default_rng(1) for kind in ("numpy", "torch")}
     maps = {kind: ObservationMap(EVERY_TERM, make_inputs(rng, kind)) for kind, rng in rngs.items()}
     for t in range(12):
@@ -123,7 +124,7 @@ def test_numpy_and_torch_observe_the_same_through_resets() -> None:
         np.testing.assert_allclose(started, by_torch.numpy(), atol=1e-5)
 
 
-def test_masked_device_path_resets_as_the_counted_one() -> None:
+def test_masked_device_path_resets_as_the_counted_one():
     rng = np.random.default_rng(2)
     inputs = [make_inputs(rng, "torch") for _ in range(4)]
     mask = torch.tensor([True, False, True])
@@ -139,7 +140,7 @@ def test_masked_device_path_resets_as_the_counted_one() -> None:
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
-def test_worlds_do_not_see_each_other() -> None:
+def test_worlds_do_not_see_each_other():
     rng = np.random.default_rng(3)
     inputs = [make_inputs(rng) for _ in range(5)]
     order = np.array([2, 0, 1])
@@ -154,7 +155,7 @@ def test_worlds_do_not_see_each_other() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map(kind: str) -> None:
+def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map(kind):
     rng = np.random.default_rng(4)
     inputs = [make_inputs(rng, kind) for _ in range(12)]
     observation_map = ObservationMap(EVERY_TERM, inputs[0])
@@ -169,8 +170,8 @@ def test_saved_histories_continue_bit_equal_and_do_not_follow_the_map(kind: str)
             np.testing.assert_array_equal(np.asarray(restored.update(frame)), np.asarray(obs))
 
 
-def test_returned_observations_are_not_overwritten_later() -> None:
-    observation_map = ObservationMap(TWO_TERMS[:1], moving([0, 0], [0, 0]))
+def test_returned_observations_are_not_overwritten_later():
+    observation_map = ObservationMap(TWO_TERMS[:1], STILL)
     first = observation_map.update(moving([2, 2], [0, 0]))
     kept = first.copy()
     for _ in range(8):
@@ -178,7 +179,7 @@ def test_returned_observations_are_not_overwritten_later() -> None:
     np.testing.assert_array_equal(first, kept)
 
 
-def test_terms_by_hand() -> None:
+def test_terms_by_hand():
     state = {
         "position_w": np.array([[1.0, 2.0, 3.0]]),
         "orientation_w": np.array([[0.0, 1.0, 0.0, 0.0]]),  # upside down about x
@@ -213,7 +214,7 @@ def test_terms_by_hand() -> None:
         np.testing.assert_array_equal(TERMS[name](inputs), [values])
 
 
-def test_looking_again_pushes_nothing() -> None:
+def test_looking_again_pushes_nothing():
     observation_map = ObservationMap(EVERY_TERM, make_inputs(np.random.default_rng(5)))
     inputs = make_inputs(np.random.default_rng(6))
     obs = observation_map.update(inputs)
@@ -221,8 +222,8 @@ def test_looking_again_pushes_nothing() -> None:
         np.testing.assert_array_equal(observation_map.look(inputs), obs)
 
 
-def test_sensed_input_is_a_term_as_it_is() -> None:
-    base = moving([0, 0], [0, 0])
+def test_sensed_input_is_a_term_as_it_is():
+    base = STILL
     inputs = ObservationInputs(
         state=base.state,
         goal={},
@@ -237,7 +238,7 @@ def test_sensed_input_is_a_term_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind: str) -> None:
+def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind):
     def array(*rows: list[float]) -> Any:
         values = np.array(rows, np.float32)
         return values if kind == "numpy" else torch.from_numpy(values)
@@ -262,9 +263,9 @@ def test_the_last_millimetres_of_a_way_are_shown_beside_the_whole(kind: str) -> 
         ObservationMap([TermConfig(term="offset/ball")], inputs)
 
 
-def test_layout_tells_terms_in_order_and_what_clips_them() -> None:
+def test_layout_tells_terms_in_order_and_what_clips_them():
     terms = [*TWO_TERMS, TermConfig(term="angular_velocity_b", clip=2.0)]
-    observation_map = ObservationMap(terms, moving([0, 0], [0, 0]))
+    observation_map = ObservationMap(terms, STILL)
     assert observation_map.layout() == [
         {"term": "linear_velocity_w", "width": 3, "scale": 0.5, "history": 3},
         {"term": "angular_velocity_b", "width": 3, "scale": 1.0, "history": 2},
@@ -272,8 +273,8 @@ def test_layout_tells_terms_in_order_and_what_clips_them() -> None:
     ]
 
 
-def test_what_cannot_be_observed_is_refused_when_the_map_is_built() -> None:
-    example = moving([0, 0], [0, 0])
+def test_what_cannot_be_observed_is_refused_when_the_map_is_built():
+    example = STILL
     with pytest.raises(ConfigError, match="did you mean 'last_action'"):
         ObservationMap([TermConfig(term="last_actoin")], example)
     with pytest.raises(ConfigError, match="at least one term"):
@@ -289,13 +290,13 @@ def test_what_cannot_be_observed_is_refused_when_the_map_is_built() -> None:
         ObservationMap([TermConfig(term="preview_w")], example)
 
 
-def test_history_of_another_shape_is_refused() -> None:
-    observation_map = ObservationMap(TWO_TERMS, moving([0, 0], [0, 0]))
+def test_history_of_another_shape_is_refused():
+    observation_map = ObservationMap(TWO_TERMS, STILL)
     with pytest.raises(ShapeError, match=r"expected shape \(2, 9\), got \(2, 6\)"):
         observation_map.load_state_dict({"0": np.zeros((2, 6)), "1": np.zeros((2, 6))})
 
 
-def test_fields_and_goals_are_terms_as_they_are() -> None:
+def test_fields_and_goals_are_terms_as_they_are():
     state = RobotState({"gripper_opening": np.full((2, 1), 0.25, np.float32)})
     goal = {"cube": np.full((2, 3), 0.5, np.float32)}
     inputs = ObservationInputs(state=state, goal=goal, last_action=np.zeros((2, 1), np.float32))
@@ -307,7 +308,7 @@ def test_fields_and_goals_are_terms_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_a_begun_episode_looks_like_one_that_was_reset(kind: str) -> None:
+def test_a_begun_episode_looks_like_one_that_was_reset(kind):
     rng = np.random.default_rng(1)
     first, then = make_inputs(rng, kind), make_inputs(rng, kind)
     begun, reset = ObservationMap(EVERY_TERM, first), ObservationMap(EVERY_TERM, first)

@@ -25,7 +25,7 @@ def arm(**changes: Any) -> RobotSpec:
     return RobotSpec(**(values | changes))
 
 
-def test_description_survives_strict_json_even_without_limits() -> None:
+def test_description_survives_strict_json_even_without_limits():
     free = JointSpec(name="free", position_limit=[-math.inf, math.inf])
     hand = GripperSpec(joints=["inf_finger"], speed=math.inf, force_limit=70.0)
     spec = arm(joints=[free, JointSpec(name="inf")], gripper=hand)
@@ -34,7 +34,7 @@ def test_description_survives_strict_json_even_without_limits() -> None:
     assert again.joints[0].velocity_limit == math.inf
 
 
-def test_a_motor_survives_strict_json() -> None:
+def test_a_motor_survives_strict_json():
     motor = JointSpec(
         name="a", effort_limit=5.0, no_load_speed=9.0, stall_torque=7.0, actuator_delay=0.01,
         armature=0.1, viscous_friction=0.2, friction=0.3, static_friction=0.4,
@@ -46,8 +46,9 @@ def test_a_motor_survives_strict_json() -> None:
     assert again.joints[1].armature is None
 
 
-def test_a_joint_written_before_motors_had_numbers_can_be_read() -> None:
+def test_a_description_written_before_motors_feet_and_grippers_can_be_read():
     written = arm().to_dict()
+    del written["feet"], written["gripper"]
     old = ("name", "position_limit", "velocity_limit", "effort_limit", "default_position",
            "stiffness", "damping")  # fmt: skip
     written["joints"] = [{key: joint[key] for key in old} for joint in written["joints"]]
@@ -58,18 +59,12 @@ def test_a_joint_written_before_motors_had_numbers_can_be_read() -> None:
     assert RobotSpec.from_dict(written) == arm()
 
 
-def test_state_widths_follow_sensors_and_joints() -> None:
+def test_state_widths_follow_sensors_and_joints():
     assert arm().state_widths == {"joint_position": 2, "orientation_w": 4}
     everything = RobotSpec(
         name="x", feet=["left", "right"], sensors={name: SensorSpec() for name in STATE_FIELDS}
     )
     assert list(everything.state_widths.values()) == [3, 4, 3, 3, 3, 3, 4, 1, 0, 0, 0, 2, 6]
-
-
-def test_a_description_written_before_there_were_feet_and_grippers_can_be_read() -> None:
-    written = arm().to_dict()
-    del written["feet"], written["gripper"]
-    assert RobotSpec.from_dict(written) == arm()
 
 
 @pytest.mark.parametrize(
@@ -85,13 +80,14 @@ def test_a_description_written_before_there_were_feet_and_grippers_can_be_read()
         ({"sensors": {"joint_position": SensorSpec()}}, r"reads \['orientation_w'\]"),
     ],
 )
-def test_another_robot_is_told_apart(changes: dict[str, Any], sentence: str) -> None:
+def test_another_robot_is_told_apart(changes, sentence):
     with pytest.raises(SpecMismatchError, match=sentence):
         arm(gripper=HAND).check_compatible(arm(**({"gripper": HAND} | changes)))
 
 
-def test_a_policy_that_knows_no_gripper_does_not_mind_one() -> None:
+def test_a_robot_that_measures_more_or_has_a_gripper_is_compatible():
     arm().check_compatible(arm(gripper=HAND))
+    arm().check_compatible(arm(sensors=arm().sensors | {"joint_velocity": SensorSpec()}))
 
 
 @pytest.mark.parametrize(
@@ -129,18 +125,13 @@ def test_a_policy_that_knows_no_gripper_does_not_mind_one() -> None:
         (GripperSpec, {"joints": ["a"], "damping": -1.0}, "damping must be >= 0"),
     ],
 )
-def test_what_no_robot_has_is_refused(make: Any, values: dict[str, Any], sentence: str) -> None:
+def test_what_no_robot_has_is_refused(make, values, sentence):
     named = {"name": "a", **values} if make is JointSpec else values
     with pytest.raises(ConfigError, match=sentence):
         make(**named)
 
 
-def test_robot_that_measures_more_is_compatible() -> None:
-    more = arm().sensors | {"joint_velocity": SensorSpec()}
-    arm().check_compatible(arm(sensors=more))
-
-
-def test_state_has_only_what_was_measured() -> None:
+def test_state_has_only_what_was_measured():
     state = RobotState({"position_w": np.zeros((1, 3))})
     assert state.position_w.shape == (1, 3)
     with pytest.raises(SpecMismatchError, match=r"'joint_velocity' .* only \['position_w'\]"):
@@ -149,7 +140,7 @@ def test_state_has_only_what_was_measured() -> None:
         RobotState({"position": np.zeros((1, 3))})
 
 
-def test_every_field_that_a_robot_can_measure_can_be_read() -> None:
+def test_every_field_that_a_robot_can_measure_can_be_read():
     state = RobotState({name: np.full((1, 3), i) for i, name in enumerate(STATE_FIELDS)})
     for i, name in enumerate(STATE_FIELDS):
         assert getattr(state, name)[0, 0] == i

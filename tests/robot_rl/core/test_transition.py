@@ -8,7 +8,7 @@ from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, random_batch
 
 
-def test_parts_of_a_batch_put_together_are_the_batch() -> None:
+def test_parts_of_a_batch_put_together_are_the_batch():
     index = torch.arange(12)
     batch = replace(random_batch(ToyEnv(LinearWorld()).spec, 12), extra={"index": index})
     parts = [batch.take(0, 5), batch.take(5, 12)]
@@ -19,6 +19,6 @@ def test_parts_of_a_batch_put_together_are_the_batch() -> None:
         assert_same({k: torch.cat([getattr(p, name)[k] for p in parts]) for k in whole}, whole)
 
 
-def test_a_part_shares_memory_with_its_batch() -> None:
+def test_a_part_shares_memory_with_its_batch():
     batch = random_batch(ToyEnv(LinearWorld()).spec, 6)
     assert batch.take(2, 4).reward.data_ptr() == batch.reward[2:].data_ptr()

@@ -49,11 +49,7 @@ def write_and_kill(
 
 
 def write_for_ever(
-    folder: Path,
-    make: Callable[[int], Episode],
-    first: int,
-    tell: Tell,
-    stop: bool = False,
+    folder: Path, make: Callable[[int], Episode], first: int, tell: Tell, stop: bool = False
 ) -> None:
     """Add episodes and tell their numbers; `stop` before the manifest knows the first."""
     if stop:  # in this child only

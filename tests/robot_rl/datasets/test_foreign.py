@@ -32,7 +32,7 @@ from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same
 
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("spec", [SPEC, PLAIN, replace(PLAIN, groups={"state": 1})])
-def test_what_goes_out_comes_back_to_the_last_bit(tmp_path: Path, kind: Format, spec: Any) -> None:
+def test_what_goes_out_comes_back_to_the_last_bit(tmp_path, kind, spec):
     told = [episode(i, 3 + i, spec) for i in range(4)]
     path = tmp_path / NAMES[kind]
     assert write_any(path, kind, spec, told) == 4
@@ -43,14 +43,14 @@ def test_what_goes_out_comes_back_to_the_last_bit(tmp_path: Path, kind: Format, 
         write_any(path, kind, spec, told)
 
 
-def test_minari_has_a_frame_more_than_actions(tmp_path: Path) -> None:
+def test_minari_has_a_frame_more_than_actions(tmp_path):
     (one,) = read(minari(tmp_path / "set"))
     assert one.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert one.reward.tolist() == [0, 1, 2]
     assert (one.truncated[-1], one.terminated.any()) == (True, False)
 
 
-def test_trees_of_observations_become_groups_or_one_side_by_side(tmp_path: Path) -> None:
+def test_trees_of_observations_become_groups_or_one_side_by_side(tmp_path):
     path = minari(tmp_path / "set", observations=None, **{
         "observations/goal": np.ones((4, 1)), "observations/state/arm": np.zeros((4, 2)),
     })  # fmt: skip
@@ -62,7 +62,7 @@ def test_trees_of_observations_become_groups_or_one_side_by_side(tmp_path: Path)
 
 
 @pytest.mark.parametrize("done", Done)
-def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None:
+def test_robomimic_dones_are_what_was_chosen(tmp_path, done):
     path = robomimic(tmp_path / "set.hdf5", dones=np.array([0, 1, 1, 1]))
     (one,) = read(path, replace(CHOICES, done=done))
     over = done is Done.terminated
@@ -78,7 +78,7 @@ def test_robomimic_dones_are_what_was_chosen(tmp_path: Path, done: Done) -> None
     ]
 
 
-def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path: Path) -> None:
+def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_path):
     path = robomimic(tmp_path / "a.hdf5", **{"next_obs/joints": None})
     assert [one.num_steps for one in read(path)] == [4]
     assert [one.num_steps for one in read(path, replace(CHOICES, done=Done.truncated))] == [3]
@@ -87,7 +87,7 @@ def test_without_successors_the_last_step_counts_only_where_nothing_follows(tmp_
     assert (second.num_steps, bool(second.truncated[-1])) == (2, True)
 
 
-def test_transition_arrays_are_cut_into_episodes(tmp_path: Path) -> None:
+def test_transition_arrays_are_cut_into_episodes(tmp_path):
     first, second = read(arrays(tmp_path / "set.npz"))
     assert first.obs["actor"].tolist() == [[0, 1], [2, 3], [4, 5], [106, 107]]
     assert (bool(first.terminated[-1]), bool(second.truncated[-1])) == (True, True)
@@ -96,7 +96,7 @@ def test_transition_arrays_are_cut_into_episodes(tmp_path: Path) -> None:
     assert all(one.truncated[-1] for one in again)
 
 
-def test_actions_of_another_range_are_mapped(tmp_path: Path) -> None:
+def test_actions_of_another_range_are_mapped(tmp_path):
     path = minari(tmp_path / "set", actions=np.array([[-2.0], [0.0], [6.0]]))
     with pytest.raises(
         DatasetError, match=r"episode_0, step 0: the action has 2; expected numbers"
@@ -106,7 +106,7 @@ def test_actions_of_another_range_are_mapped(tmp_path: Path) -> None:
     assert one.action[:, 0].tolist() == [-1, -0.5, 1]
 
 
-def test_a_lerobot_data_set_of_others_is_read(tmp_path: Path) -> None:
+def test_a_lerobot_data_set_of_others_is_read(tmp_path):
     first, second = read(lerobot(tmp_path / "set"), ImportChoices())
     told = [episode(1, 4, PLAIN), episode(2, 3, PLAIN)]
     assert (first.action == told[0].action).all()
@@ -118,7 +118,7 @@ def test_a_lerobot_data_set_of_others_is_read(tmp_path: Path) -> None:
     assert first.truncated[-1]
 
 
-def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path: Path) -> None:
+def test_ours_that_lost_its_manifest_on_the_way_is_read_as_ours(tmp_path):
     write_new(tmp_path / "set", SPEC, TOLD)
     (tmp_path / "set/meta/manifest.jsonl").unlink()
     spec, episodes, _ = read_any(tmp_path / "set", ImportChoices(robot=SPEC.robot))
@@ -139,9 +139,7 @@ def export_with_little_space(answer: Any, path: Path, kind: Format, size: int) -
 
 @pytest.mark.parametrize("size", [500, 60_000])
 @pytest.mark.parametrize("kind", NAMES)
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(
-    tmp_path: Path, kind: Format, size: int
-) -> None:
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path, kind, size):
     fork = multiprocessing.get_context("fork")
     answer, child_end = fork.Pipe(duplex=False)
     arguments = (child_end, tmp_path / NAMES[kind], kind, size)
@@ -153,7 +151,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_conversion_that_failed(tmp_path):
     def some() -> Any:
         yield TOLD[0]
         raise DatasetError("the source is damaged")
@@ -166,7 +164,7 @@ def test_nothing_is_left_of_a_conversion_that_failed(tmp_path: Path) -> None:
     assert write_new(tmp_path / "s", SPEC, TOLD) == len(EpisodeDataset(tmp_path / "s"))
 
 
-def test_an_export_that_was_edited_is_read_when_its_owner_says_so(tmp_path: Path) -> None:
+def test_an_export_that_was_edited_is_read_when_its_owner_says_so(tmp_path):
     edited, told = tmp_path / "edited.hdf5", tmp_path / "told.hdf5"
     for path in (edited, told):
         write_any(path, Format.robomimic, SPEC, TOLD)
@@ -247,7 +245,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path: Path, fault: str) -> None:
+def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path, fault):
     make, sentence = FAULTS[fault]
     path = make(tmp_path)
     with pytest.raises(DatasetError, match=sentence) as refused:
@@ -256,14 +254,14 @@ def test_faults_of_others_are_named_with_file_episode_and_step(tmp_path: Path, f
     assert str(path) in str(refused.value)
 
 
-def test_a_missing_time_step_is_asked_for(tmp_path: Path) -> None:
+def test_a_missing_time_step_is_asked_for(tmp_path):
     with pytest.raises(DatasetError, match="give it with control_dt=SECONDS"):
         read(minari(tmp_path / "set"), ImportChoices())
 
 
 @pytest.mark.parametrize("trials", [30, pytest.param(100, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", [Format.minari, Format.robomimic, Format.npz])
-def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format, trials: int) -> None:
+def test_damaged_exports_are_refused_or_equal(tmp_path, kind, trials):
     path = tmp_path / NAMES[kind]
     write_any(path, kind, SPEC, TOLD)
     file = path / "data/main_data.hdf5" if kind is Format.minari else path
@@ -289,9 +287,7 @@ def test_damaged_exports_are_refused_or_equal(tmp_path: Path, kind: Format, tria
 
 @pytest.mark.parametrize("trials", [30, pytest.param(80, marks=pytest.mark.full)])
 @pytest.mark.parametrize("make", [minari, robomimic, arrays, lerobot])
-def test_damaged_data_of_others_are_refused_in_a_sentence(
-    tmp_path: Path, make: Callable[[Path], Path], trials: int
-) -> None:
+def test_damaged_data_of_others_are_refused_in_a_sentence(tmp_path, make, trials):
     path = make(tmp_path / {robomimic: "set.hdf5", arrays: "set.npz"}.get(make, "set"))
     found = [path] if path.is_file() else sorted(path.rglob("*.*"))
     files = [one for one in found if one.is_file() and one.name != ".lock"]

@@ -69,7 +69,7 @@ def near(one: Episode, two: Episode) -> bool:
     return same(one, two) and set(one.images) == set(two.images)
 
 
-def test_every_frame_comes_back_in_its_place(folder) -> None:
+def test_every_frame_comes_back_in_its_place(folder):
     dataset = EpisodeDataset(folder)
     assert dataset.spec == SEEN
     for number in (3, 0, 2, 4, 1):
@@ -82,14 +82,14 @@ def shifted(number: int) -> dict[str, np.ndarray]:
     return {name: np.roll(one, 1, axis=0) for name, one in TOLD[number].images.items()}
 
 
-def test_the_same_images_make_the_same_files(folder, tmp_path) -> None:
+def test_the_same_images_make_the_same_files(folder, tmp_path):
     with DatasetWriter.create(tmp_path / "again", SEEN) as writer:
         writer.add(TOLD[0])
         writer.add(*TOLD[1:4])
     assert (tmp_path / "again" / VIDEO).read_bytes() == (folder / VIDEO).read_bytes()
 
 
-def test_the_layout_is_that_of_lerobot(folder) -> None:
+def test_the_layout_is_that_of_lerobot(folder):
     info = json.loads((folder / "meta/info.json").read_text())
     feature = info["features"]["observation.images.front"]
     assert (feature["dtype"], feature["shape"]) == ("video", [48, 64, 3])
@@ -106,7 +106,7 @@ def test_the_layout_is_that_of_lerobot(folder) -> None:
     assert list(table["videos/observation.images.wrist/file_index"]) == [1, 1, 1]
 
 
-def test_without_images_nothing_is_decoded(folder) -> None:
+def test_without_images_nothing_is_decoded(folder):
     (folder / VIDEO).rename(folder / "elsewhere.mp4")
     dataset = EpisodeDataset(folder, images=False)
     assert dataset.episode(0).images == {}
@@ -115,7 +115,7 @@ def test_without_images_nothing_is_decoded(folder) -> None:
 
 
 @pytest.mark.parametrize("manifest", [True, False])
-def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest) -> None:
+def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest):
     content = bytearray((folder / VIDEO).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / VIDEO).write_bytes(content)
@@ -131,7 +131,7 @@ def test_a_damaged_video_costs_its_own_episodes_only(folder, manifest) -> None:
     assert near(saved.episode(1), TOLD[4])
 
 
-def test_a_video_that_was_never_counted_is_tidied_up(folder) -> None:
+def test_a_video_that_was_never_counted_is_tidied_up(folder):
     stray = folder / "videos/observation.images.wrist/chunk-000/file-003.mp4"
     stray.write_bytes(b"half")
     assert len(EpisodeDataset(folder)) == 5
@@ -142,7 +142,7 @@ def test_a_video_that_was_never_counted_is_tidied_up(folder) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [3, pytest.param(11, marks=pytest.mark.full)])
-def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills) -> None:
+def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills):
     delays = random.Random(0)
     folder = tmp_path / "set"
     DatasetWriter.create(folder, SEEN).close()
@@ -160,14 +160,14 @@ def test_a_killed_writer_leaves_every_counted_video_whole(tmp_path, kills) -> No
     assert strays(folder, EpisodeDataset(folder).manifest) == []
 
 
-def test_a_video_that_is_too_short_is_told(folder) -> None:
+def test_a_video_that_is_too_short_is_told(folder):
     short = folder / "videos/observation.images.wrist/chunk-000/file-000.mp4"
     assert len(decode(short, SEEN.rate, 3, 2)) == 2
     with pytest.raises(DatasetError, match="ends 7 frames too early"):
         decode(short, SEEN.rate, 3, 9)
 
 
-def test_merged_images_are_still_near(folder, tmp_path) -> None:
+def test_merged_images_are_still_near(folder, tmp_path):
     merge([folder], tmp_path / "merged")
     merged = list(EpisodeDataset(tmp_path / "merged"))
     assert all(near(one, told) for one, told in zip(merged, TOLD, strict=True))
@@ -204,19 +204,19 @@ def command_convert(capsys):
         ({"back": np.zeros((5, 48, 64, 3), np.uint8)}, "the cameras"),
     ],
 )
-def test_images_that_do_not_fit_are_refused(folder, changes, words) -> None:
+def test_images_that_do_not_fit_are_refused(folder, changes, words):
     wrong = replace(TOLD[0], images={**TOLD[0].images, **changes})
     with DatasetWriter.append_to(folder) as writer, pytest.raises(DatasetError, match=words):
         writer.add(wrong)
 
 
 @pytest.mark.parametrize("shape", [(47, 64, 3), (48, 63, 3), (48, 64, 1), (48, 64), (0, 2, 3)])
-def test_sizes_that_a_video_cannot_have_are_refused(shape) -> None:
+def test_sizes_that_a_video_cannot_have_are_refused(shape):
     with pytest.raises(DatasetError, match="an even height and an even width"):
         replace(SPEC, images={"front": shape})
 
 
-def test_images_of_a_live_environment_are_recorded(tmp_path) -> None:
+def test_images_of_a_live_environment_are_recorded(tmp_path):
     world = LinearWorld(groups={
         "actor": GroupSpec(shape=(4,)),
         "image/wrist": GroupSpec(shape=(16, 16, 3), dtype=torch.uint8),

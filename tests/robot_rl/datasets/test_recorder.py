@@ -59,7 +59,7 @@ def joined(rows: list[dict], name: str) -> np.ndarray:
     return np.stack([row[name] for row in rows])
 
 
-def test_every_transition_is_in_one_episode_with_its_true_successor() -> None:
+def test_every_transition_is_in_one_episode_with_its_true_successor():
     found, seen, recorder = play(toy(truncation_rate=0.2), 40)
     found += recorder.end()
     assert len({len(one.episode.reward) for one in found}) > 2  # worlds end at different times
@@ -80,7 +80,7 @@ def test_every_transition_is_in_one_episode_with_its_true_successor() -> None:
         assert [t for t in range(39) if rows[t]["ended"]] == list(ends)
 
 
-def test_what_is_recorded_is_read_back_as_it_was(tmp_path) -> None:
+def test_what_is_recorded_is_read_back_as_it_was(tmp_path):
     env = toy()
     found, _, _ = play(env, 20)
     with DatasetWriter.create(tmp_path / "set", spec_of(env.spec)) as writer:
@@ -91,7 +91,7 @@ def test_what_is_recorded_is_read_back_as_it_was(tmp_path) -> None:
     assert {one.source for one in again} == {"chance"}
 
 
-def test_a_frame_has_the_stamp_of_the_step_that_measured_it() -> None:
+def test_a_frame_has_the_stamp_of_the_step_that_measured_it():
     found, _, recorder = play(toy(), 8)
     first, second = [one.episode for one in found + recorder.end() if one.world == 0]
     assert first.stamp_ns.tolist() == [100, 200, 201, 202, 203, 204, 205]
@@ -100,7 +100,7 @@ def test_a_frame_has_the_stamp_of_the_step_that_measured_it() -> None:
     assert second.truncated.tolist() == [False, True]
 
 
-def test_the_step_of_a_world_that_was_given_up_is_stored_as_invalid(tmp_path) -> None:
+def test_the_step_of_a_world_that_was_given_up_is_stored_as_invalid(tmp_path):
     env = toy(invalid_at=[(2, 1)])
     found, _, _ = play(env, 3)
     (one,) = found
@@ -121,7 +121,7 @@ def made(before: float, after: float, *, valid: bool, ended: bool) -> EnvStep:
     )  # fmt: skip
 
 
-def test_the_row_of_a_foreign_reset_belongs_to_no_episode() -> None:
+def test_the_row_of_a_foreign_reset_belongs_to_no_episode():
     groups = {"actor": GroupSpec(shape=(1,))}
     spec = spec_of(replace(toy().spec, groups=groups, action_size=1, reward_names=()))
     recorder = EpisodeRecorder(spec)
@@ -135,7 +135,7 @@ def test_the_row_of_a_foreign_reset_belongs_to_no_episode() -> None:
     assert second.episode.valid.all()
 
 
-def test_an_episode_without_a_valid_step_is_none() -> None:
+def test_an_episode_without_a_valid_step_is_none():
     groups = {"actor": GroupSpec(shape=(1,))}
     recorder = EpisodeRecorder(
         spec_of(replace(toy().spec, groups=groups, action_size=1, reward_names=()))
@@ -145,20 +145,20 @@ def test_an_episode_without_a_valid_step_is_none() -> None:
     assert recorder.end() == []
 
 
-def test_a_step_before_the_first_observation_is_refused() -> None:
+def test_a_step_before_the_first_observation_is_refused():
     env = toy()
     with pytest.raises(DatasetError, match="call begin"):
         EpisodeRecorder(spec_of(env.spec)).add(env.step(torch.zeros(3, 2)))
 
 
-def test_no_more_is_held_than_unfinished_episodes_have() -> None:
+def test_no_more_is_held_than_unfinished_episodes_have():
     recorder = play(toy(), 60)[2]
     assert sum(one.episode.num_steps for one in recorder.end()) == 0
     recorder = play(toy(), 63)[2]
     assert [one.episode.num_steps for one in recorder.end()] == [3, 3, 3]
 
 
-def test_source_of_an_episode_is_no_part_of_what_happened() -> None:
+def test_source_of_an_episode_is_no_part_of_what_happened():
     found, _, _ = play(toy(), 6)
     one: Episode = found[0].episode
     assert replace(one, source="somebody else").digest() == one.digest()
@@ -173,7 +173,7 @@ def recorded(folder: Path) -> Path:
     return folder
 
 
-def test_sources_survive_a_merge_and_a_repair_without_a_manifest(tmp_path) -> None:
+def test_sources_survive_a_merge_and_a_repair_without_a_manifest(tmp_path):
     folder = recorded(tmp_path / "set")
     told = EpisodeDataset(folder).sources
     assert told == [f"somebody {world}" for world in (0, 1, 2, 0, 1, 2)]
@@ -187,7 +187,7 @@ def test_sources_survive_a_merge_and_a_repair_without_a_manifest(tmp_path) -> No
     assert (saved / note).read_text() == "{}", "what the sources mean"
 
 
-def test_data_sets_from_before_there_were_sources_are_read(tmp_path) -> None:
+def test_data_sets_from_before_there_were_sources_are_read(tmp_path):
     folder = recorded(tmp_path / "set")
     digests = [one.digest() for one in EpisodeDataset(folder)]
     lines, before = [], []

@@ -37,9 +37,7 @@ from tests.robot_rl.datasets.samples import PLAIN, SPEC, episode, same, write
     terms=st.integers(0, 2),
     together=st.booleans(),
 )
-def test_episodes_come_back_as_they_were(
-    tmp_path_factory: Any, lengths: list[int], widths: list[int], terms: int, together: bool
-) -> None:
+def test_episodes_come_back_as_they_were(tmp_path_factory, lengths, widths, terms, together):
     spec = DatasetSpec(
         groups={f"group_{i}": width for i, width in enumerate(widths)}, action_size=widths[0],
         control_dt=0.01, reward_names=tuple(f"term {k}" for k in range(terms)),
@@ -58,7 +56,7 @@ def test_episodes_come_back_as_they_were(
     assert same(found.episode(len(told) - 1), told[-1])
 
 
-def test_a_lerobot_reader_finds_its_names_and_indices(tmp_path: Path) -> None:
+def test_a_lerobot_reader_finds_its_names_and_indices(tmp_path):
     folder = write(tmp_path / "set", episode(1, 4), episode(2, 2))
     info = json.loads((folder / lerobot_meta.INFO).read_text())
     assert (info["codebase_version"], info["fps"], info["total_frames"]) == ("v3.0", 50, 8)
@@ -86,7 +84,7 @@ def test_a_lerobot_reader_finds_its_names_and_indices(tmp_path: Path) -> None:
     assert (tasks["task"], tasks["task_index"].tolist()) == (["task 1", "task 2"], [0, 1])
 
 
-def test_statistics_count_what_can_be_learned_from(tmp_path: Path) -> None:
+def test_statistics_count_what_can_be_learned_from(tmp_path):
     told = [episode(i, 5 + i) for i in range(4)]
     folder = write(tmp_path / "set", *told)
     found = json.loads((folder / lerobot_meta.STATS).read_text())["action"]
@@ -100,7 +98,7 @@ def test_statistics_count_what_can_be_learned_from(tmp_path: Path) -> None:
     assert again == found, "added together or one by one"
 
 
-def test_numbers_of_invalid_steps_need_not_be_finite(tmp_path: Path) -> None:
+def test_numbers_of_invalid_steps_need_not_be_finite(tmp_path):
     told = episode(1, 4, valid=np.array([True, False, False, True]))
     told.action[1:3] = np.nan
     told.obs["actor"][2] = np.inf
@@ -132,9 +130,7 @@ def with_nan(name: str, row: int) -> Any:
         (episode(1, stamp_ns=np.array([0, 1, 5, 3, 4, 6])), "step 3: the stamp lies 2 ns before"),
     ],
 )
-def test_episodes_that_are_not_as_the_spec_says_are_refused(
-    tmp_path: Path, told: Any, sentence: str
-) -> None:
+def test_episodes_that_are_not_as_the_spec_says_are_refused(tmp_path, told, sentence):
     with DatasetWriter.create(tmp_path / "set", SPEC) as writer:
         writer.add(episode(0))
         with pytest.raises(DatasetError, match=sentence):
@@ -153,12 +149,12 @@ def test_episodes_that_are_not_as_the_spec_says_are_refused(
         ({"control_dt": 0.0}, r"the time step is 0\.0 s"),
     ],
 )
-def test_specs_that_no_table_can_hold_are_refused(changes: Any, sentence: str) -> None:
+def test_specs_that_no_table_can_hold_are_refused(changes, sentence):
     with pytest.raises(DatasetError, match=sentence):
         replace(SPEC, **changes)
 
 
-def test_one_writer_at_a_time_and_never_over_something_else(tmp_path: Path) -> None:
+def test_one_writer_at_a_time_and_never_over_something_else(tmp_path):
     folder = tmp_path / "set"
     with DatasetWriter.create(folder, SPEC):
         with pytest.raises(DatasetError, match="another process is writing"):
@@ -177,13 +173,13 @@ def test_one_writer_at_a_time_and_never_over_something_else(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["reader", "writer", "repair"])
-def test_a_robot_computer_that_records_needs_no_torch(name: str) -> None:
+def test_a_robot_computer_that_records_needs_no_torch(name):
     modules = read_modules(Path(__file__).parents[3], ("robot_rl",))
     needed = set(loaded_packages(modules, f"robot_rl.datasets.{name}"))
     assert needed == {"numpy", "pyarrow", "av"}  # av only where there are images
 
 
-def test_reading_holds_one_episode_in_memory(tmp_path: Path) -> None:
+def test_reading_holds_one_episode_in_memory(tmp_path):
     spec = DatasetSpec(groups={"actor": 50}, action_size=2, control_dt=0.02)
     with DatasetWriter.create(tmp_path / "set", spec) as writer:
         writer.add(*(episode(i, 1000, spec) for i in range(20)))
@@ -211,7 +207,7 @@ def with_states(seed: int, steps: int = 5, **changes: Any) -> Episode:
     return episode(seed, steps, STATES, **{"states": states, **changes})
 
 
-def test_states_come_back_as_they_were(tmp_path: Path) -> None:
+def test_states_come_back_as_they_were(tmp_path):
     told = [with_states(1, 4), with_states(2, 1)]
     folder = write(tmp_path / "set", *told, spec=STATES)
     found = EpisodeDataset(folder)
@@ -225,7 +221,7 @@ def test_states_come_back_as_they_were(tmp_path: Path) -> None:
     assert same(told[0], EpisodeDataset(folder).episode(0))
 
 
-def test_another_state_is_another_episode() -> None:
+def test_another_state_is_another_episode():
     one = with_states(1)
     two = replace(one, states={**one.states, "position": one.states["position"] + 1})
     assert not same(one, two)
@@ -242,14 +238,12 @@ def test_another_state_is_another_episode() -> None:
           "goal.place": np.zeros((5, 1), np.float32)}, "not finite"),
     ],
 )  # fmt: skip
-def test_states_that_the_spec_does_not_describe_are_refused(
-    tmp_path: Path, states: dict[str, Any], words: str
-) -> None:
+def test_states_that_the_spec_does_not_describe_are_refused(tmp_path, states, words):
     with pytest.raises(DatasetError, match=words):
         write(tmp_path / "set", with_states(1, states=states), spec=STATES)
 
 
-def test_sets_with_and_without_states_are_not_merged(tmp_path: Path) -> None:
+def test_sets_with_and_without_states_are_not_merged(tmp_path):
     one = write(tmp_path / "one", with_states(1), spec=STATES)
     two = write(tmp_path / "two", episode(1))
     for folders in ((one, two), (two, one)):
@@ -257,18 +251,18 @@ def test_sets_with_and_without_states_are_not_merged(tmp_path: Path) -> None:
             merge(folders, tmp_path / "out")
 
 
-def test_a_set_without_states_says_what_it_always_said() -> None:
+def test_a_set_without_states_says_what_it_always_said():
     assert "states" not in PLAIN.to_dict()
 
 
-def test_other_formats_leave_states_out(tmp_path: Path) -> None:
+def test_other_formats_leave_states_out(tmp_path):
     write_any(tmp_path / "set.npz", Format.npz, STATES, [with_states(1)])
     spec, episodes, _ = read_any(tmp_path / "set.npz", ImportChoices())
     assert spec == SPEC
     assert same(next(iter(episodes)), replace(with_states(1), states={}))
 
 
-def test_a_recorder_keeps_the_state_that_each_step_began_in() -> None:
+def test_a_recorder_keeps_the_state_that_each_step_began_in():
     env = ToyEnv(LinearWorld(), 2, limit=3)
     recorder = EpisodeRecorder(spec_of(env.spec, {"clock": 1}))
     recorder.begin(env.reset(seed=0), states={"clock": torch.zeros(2, 1)})
@@ -290,7 +284,7 @@ TABLE = {
 }
 
 
-def test_a_row_group_is_read_in_parts_and_never_held(tmp_path: Path) -> None:
+def test_a_row_group_is_read_in_parts_and_never_held(tmp_path):
     path = tmp_path / "one.parquet"
     path.write_bytes(encode([TABLE]))
     before = most = pa.total_allocated_bytes()

@@ -1,6 +1,6 @@
 """Soft actor-critic in double precision: one member, one row and one layer after another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,7 +36,7 @@ class Parameters:
         state = copied(sac.state_dict())
         generator = torch.Generator()
         generator.set_state(state["generator"])
-        actor, critic, target = (_double(state[n]) for n in ("actor", "critic", "target_critic"))
+        actor, critic, target = (doubled(state[n]) for n in ("actor", "critic", "target_critic"))
         x = state["temperature"]["parameter"].double().requires_grad_()
         assert isinstance(sac.actor, GaussianActor)
         return cls(sac.config, sac.actor.config, actor, critic, target, x, generator)
@@ -143,6 +143,31 @@ class Parameters:
         return self.shape.activation
 
 
+def relative_error(got: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Norm of the difference over the norm of what is expected, of all tensors together."""
+    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
+    return float((flat - reference).norm() / reference.norm())
+
+
+def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+    found = [p.grad for p in parameters]
+    assert all(grad is not None for grad in found)
+    return [grad for grad in found if grad is not None]
+
+
+def trained(state: State) -> list[Tensor]:
+    """Weights alone, without statistics of a normaliser."""
+    return [tensor for name, tensor in state.items() if name.startswith("network")]
+
+
+def doubled(state: State) -> dict[str, Tensor]:
+    """Copies in float64, of which the weights have gradients."""
+    doubles = {name: tensor.double() for name, tensor in state.items()}
+    for name, tensor in doubles.items():
+        tensor.requires_grad_(name.startswith("network"))
+    return doubles
+
+
 def atoms(values: ValueConfig) -> Tensor:
     """Returns that the categories stand for."""
     return torch.linspace(values.low, values.high, values.atoms, dtype=torch.float64)
@@ -205,10 +230,3 @@ def normalized(network: State, obs: Tensor) -> Tensor:
         return obs.double()
     x = (obs.double() - network["normalizer.mean"]) * network["normalizer.scale"]
     return x.clamp(-10, 10)
-
-
-def _double(state: State) -> dict[str, Tensor]:
-    doubles = {name: tensor.double() for name, tensor in state.items()}
-    for name, tensor in doubles.items():
-        tensor.requires_grad_(name.startswith("network"))
-    return doubles

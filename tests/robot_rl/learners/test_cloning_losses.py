@@ -76,7 +76,7 @@ def moments(params: list[Tensor], obs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tanh(mean), log_std.clamp(-4.0, 1.0)
 
 
-def test_squared_error_is_that_of_float64() -> None:
+def test_squared_error_is_that_of_float64():
     network, (obs, chunk, valid) = cloned(), demonstrated()
     loss = squared_error(network, obs, chunk, valid, torch.Generator())
     params = doubles(network)
@@ -85,7 +85,7 @@ def test_squared_error_is_that_of_float64() -> None:
     assert_like(network, loss, params, torch.cat(rows).mean())
 
 
-def test_negative_log_likelihood_is_that_of_float64() -> None:
+def test_negative_log_likelihood_is_that_of_float64():
     network, (obs, chunk, valid) = cloned(), demonstrated()
     loss = negative_log_likelihood(network, obs, chunk, valid, torch.Generator())
     params = doubles(network)
@@ -95,7 +95,7 @@ def test_negative_log_likelihood_is_that_of_float64() -> None:
     assert_like(network, loss, params, torch.cat(rows).mean())
 
 
-def test_flow_matching_is_that_of_float64() -> None:
+def test_flow_matching_is_that_of_float64():
     torch.manual_seed(0)
     config = FlowPolicyConfig(hidden=[16], activation=Activation.tanh, normalize=False)
     network = FlowPolicy(config, D, A, H)
@@ -114,7 +114,7 @@ def test_flow_matching_is_that_of_float64() -> None:
     assert_like(network, loss, params, torch.cat(total).mean())
 
 
-def test_what_lies_beyond_the_end_of_an_episode_costs_nothing() -> None:
+def test_what_lies_beyond_the_end_of_an_episode_costs_nothing():
     network, (obs, chunk, valid) = cloned(), demonstrated()
     other = torch.where(valid[..., None], chunk, 100.0)
     losses = [
@@ -125,7 +125,7 @@ def test_what_lies_beyond_the_end_of_an_episode_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("latent", [0, 3])
-def test_the_loss_of_an_autoencoder_is_that_of_float64(latent: int) -> None:
+def test_the_loss_of_an_autoencoder_is_that_of_float64(latent):
     torch.manual_seed(0)
     config = ACTPolicyConfig(
         width=8, heads=2, feedforward=8, encoder_blocks=1, decoder_blocks=1, latent=latent,
@@ -149,7 +149,7 @@ def test_the_loss_of_an_autoencoder_is_that_of_float64(latent: int) -> None:
     assert_like(network, loss, list(double.parameters()), expected)
 
 
-def test_what_lies_beyond_the_end_of_an_episode_tells_nothing_about_its_style() -> None:
+def test_what_lies_beyond_the_end_of_an_episode_tells_nothing_about_its_style():
     torch.manual_seed(0)
     network = ACTPolicy(ACTPolicyConfig(width=8, heads=2, feedforward=8), D, A, H).eval()
     obs, chunk, valid = demonstrated()
@@ -160,7 +160,7 @@ def test_what_lies_beyond_the_end_of_an_episode_tells_nothing_about_its_style() 
         assert not torch.equal(one[0], network.encode(obs, -chunk, valid)[0])
 
 
-def test_attention_is_that_of_torch_in_float64() -> None:
+def test_attention_is_that_of_torch_in_float64():
     torch.manual_seed(0)
     own, peer = Attention(8, 2).double(), nn.MultiheadAttention(8, 2, batch_first=True).double()
     parts = (own.query, own.key, own.value)

@@ -80,12 +80,12 @@ OWN = {"values": ValueConfig(atoms=21, low=0.0, high=6.0), "target_rule": Target
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_truncated_step_still_bootstraps(n_step: int) -> None:
+def test_truncated_step_still_bootstraps(n_step):
     # Of values between 4 and 5: what 1,000 updates leave; mistaken limits miss by more than 1.
     assert error(learned_values(sac(), n_step, 1000)) < 0.05
 
 
-def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends() -> None:
+def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends():
     assert error(learned_values(sac(), 1, 1000, truncation_is_termination=True)) > 1.0
 
 
@@ -103,7 +103,7 @@ def test_the_same_check_finds_a_learner_that_mistakes_time_limits_for_ends() -> 
         pytest.param(sac(values=FEW_ATOMS), id="smaller categories", marks=FULL),
     ],
 )  # fmt: skip
-def test_every_kind_of_target_finds_the_values(make: Callable[[EnvSpec, int], Any]) -> None:
+def test_every_kind_of_target_finds_the_values(make):
     assert error(learned_values(make, 1, 1000)) < 0.05
 
 
@@ -123,8 +123,6 @@ def test_every_kind_of_target_finds_the_values(make: Callable[[EnvSpec, int], An
         pytest.param(flash_sac(NetworkKind.bro), 3, 900, id="flash_sac bro", marks=FULL),
     ],
 )
-def test_other_learners_bootstrap_too(
-    make: Callable[[EnvSpec, int], Any], n_step: int, updates: int
-) -> None:
+def test_other_learners_bootstrap_too(make, n_step, updates):
     # Of values between 4 and 5: what so many updates leave; mistaken limits miss by more than 1.
     assert error(learned_values(make, n_step, updates)) < 0.25

@@ -19,9 +19,8 @@ from robot_rl.learners.values import RewardScaling, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
 from tests.robot_rl.learners.reference_offline import gap, largest_backup, named
-from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error
 from tests.robot_rl.learners.small_offline import ROWS, small_cql, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 SUBSET = {"target_members": 2, "target_replacement": True, "critic": {"members": 4}}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -42,9 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     cql, spec = warmed(small_cql, **VARIANTS[variant])
     batch = stored(spec)
     config, members = cql.penalty.config, 4 if "critic" in VARIANTS[variant] else 2
@@ -84,12 +81,13 @@ def reaching(spec: Any, value: float) -> Batch:
     return replace(batch, extra={MONTE_CARLO: torch.full_like(batch.reward, value)})
 
 
-def gap_of(value: float, **settings: Any) -> float:
-    cql, spec = warmed(small_cql, conservatism={"calibrated": True, **settings})
-    return float(cql.update(reaching(spec, value))[0]["conservative_gap"])
+def moves_actor(learner: Any, batch: Batch) -> bool:
+    before = copied(learner.actor.state_dict())["network.0.weight"]
+    learner.update(batch)
+    return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
 
 
-def test_an_unknown_return_bounds_nothing() -> None:
+def test_an_unknown_return_bounds_nothing():
     cql, spec = warmed(small_cql)
     plain = cql.update(stored(spec))[0]
     other, _ = warmed(small_cql, conservatism={"calibrated": True})
@@ -99,7 +97,7 @@ def test_an_unknown_return_bounds_nothing() -> None:
     assert metrics["calibrated_fraction"] == 0
 
 
-def test_uniform_actions_are_not_bounded_by_the_return() -> None:
+def test_uniform_actions_are_not_bounded_by_the_return():
     """Of 9 entries 6 are bounded: with all values at the bound R the soft maximum would be R plus
     the logarithm of 9 actions' densities; the uniform three stay far below."""
     cql, spec = warmed(
@@ -113,7 +111,7 @@ def test_uniform_actions_are_not_bounded_by_the_return() -> None:
     assert float(metrics["conservative_gap"]) == pytest.approx(weight * at_data, rel=1e-3)
 
 
-def test_a_bounded_value_gets_no_gradient_from_its_own_action() -> None:
+def test_a_bounded_value_gets_no_gradient_from_its_own_action():
     """Where all policy actions are bounded, pushing them down is over: only Q of the stored action
     rises, and the bound itself must not be learned from."""
     cql, spec = warmed(small_cql, conservatism={"calibrated": True, "importance": True})
@@ -121,7 +119,7 @@ def test_a_bounded_value_gets_no_gradient_from_its_own_action() -> None:
     assert all(torch.isfinite(grad).all() for grad in gradients(cql.critic.parameters()))
 
 
-def test_conservatism_lowers_random_actions_below_stored_ones() -> None:
+def test_conservatism_lowers_random_actions_below_stored_ones():
     cql, spec = warmed(small_cql, critic_lr=3e-3)
     batches = [stored(spec, seed=seed) for seed in range(4)]
     for batch in batches:
@@ -132,7 +130,7 @@ def test_conservatism_lowers_random_actions_below_stored_ones() -> None:
     assert float(seen["q_data"]) > float(seen["q_random"]) + 0.3
 
 
-def test_online_without_conservatism_it_is_sac_to_the_last_bit() -> None:
+def test_online_without_conservatism_it_is_sac_to_the_last_bit():
     """WSRL: from the switch on, and for networks and random stream alike."""
     cql, spec = warmed(small_cql, conservatism={"online": False}, actor_interval=2)
     cql.begin_phase(Phase.online)
@@ -146,44 +144,28 @@ def test_online_without_conservatism_it_is_sac_to_the_last_bit() -> None:
     assert_same(sac.state_dict(), state)
 
 
-def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval() -> None:
+def test_offline_the_actor_steps_in_every_update_and_online_in_the_last_of_its_interval():
     cql, spec = warmed(small_cql, actor_interval=3, actor_on_all=True)
-
-    def changes(count: int) -> list[bool]:
-        found = []
-        for seed in range(count):
-            before = copied(cql.actor.state_dict())["network.0.weight"]
-            cql.update(stored(spec, seed=seed))
-            found.append(not torch.equal(before, cql.actor.state_dict()["network.0.weight"]))
-        return found
-
-    cql.begin_phase(Phase.offline)
-    assert changes(3) == [True, True, True]
-    cql.begin_phase(Phase.online)
-    assert changes(3) == [False, False, True]
+    for phase, moves in ((Phase.offline, [True] * 3), (Phase.online, [False, False, True])):
+        cql.begin_phase(phase)
+        assert [moves_actor(cql, stored(spec, seed=seed)) for seed in range(3)] == moves
 
 
-def test_after_an_offline_phase_the_critics_may_learn_alone_first() -> None:
+def test_after_an_offline_phase_the_critics_may_learn_alone_first():
     """Two updates of them, although a save and a load come between."""
     cql, spec = warmed(small_cql, critic_updates=2)
     other, _ = warmed(small_cql, critic_updates=2)
     other.load_state_dict(copied(small_cql(spec).state_dict()))  # before its first update
-
-    def changes(learner: Any) -> bool:
-        before = copied(learner.actor.state_dict())["network.0.weight"]
-        learner.update(stored(spec))
-        return not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
-
     other.begin_phase(Phase.offline)
-    assert [changes(other) for _ in range(3)] == [True] * 3
+    assert [moves_actor(other, stored(spec)) for _ in range(3)] == [True] * 3
     other.begin_phase(Phase.online)
-    assert not changes(other)
+    assert not moves_actor(other, stored(spec))
     cql.load_state_dict(copied(other.state_dict()))
     cql.begin_phase(Phase.online)
-    assert [changes(cql) for _ in range(3)] == [False, True, True]
+    assert [moves_actor(cql, stored(spec)) for _ in range(3)] == [False, True, True]
 
 
-def test_a_penalty_fades_after_the_offline_phase() -> None:
+def test_a_penalty_fades_after_the_offline_phase():
     """All of it offline, then half, then none: from there on plain SAC's own target too."""
     spec = warmed(small_cql)[1]
     fading = small_cql(spec, conservatism={"online": False, "fade_updates": 2, "calibrated": True})
@@ -200,7 +182,7 @@ def test_a_penalty_fades_after_the_offline_phase() -> None:
     assert weights == [5.0, 2.5, None, None]
 
 
-def test_what_fades_counts_by_its_share() -> None:
+def test_what_fades_counts_by_its_share():
     """The critics' first step of a share is that of a penalty of so much less weight."""
     spec = warmed(small_cql)[1]
     states = []
@@ -213,17 +195,7 @@ def test_what_fades_counts_by_its_share() -> None:
     assert_same(states[0], states[1])
 
 
-def test_a_fade_of_what_goes_on_is_refused() -> None:
-    with pytest.raises(ConfigError, match="choose online=false or no fade"):
-        CQLPenaltyConfig(weight=1.0, online=True, fade_updates=5)
-
-
-def test_a_fade_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"is not there.*choose a weight such as 5"):
-        CQLPenaltyConfig(weight=0.0, online=False, fade_updates=5)
-
-
-def test_a_tuned_weight_stays_where_it_is_while_it_fades() -> None:
+def test_a_tuned_weight_stays_where_it_is_while_it_fades():
     spec = warmed(small_cql)[1]
     low = {"online": False, "fade_updates": 2, "wanted_gap": 0.01, "weight_lr": 0.1}
     fading = small_cql(spec, conservatism=low)
@@ -240,9 +212,7 @@ def test_a_tuned_weight_stays_where_it_is_while_it_fades() -> None:
     assert told[2] is None
 
 
-def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(caplog):
     fade = {"conservatism": {"online": False, "fade_updates": 50}}
     learner, _ = warmed(small_cql, **fade)
     state = copied(learner.state_dict())
@@ -257,22 +227,20 @@ def test_a_state_that_does_not_know_its_switch_is_not_faded_in_silence(
     assert "learner.critic_updates=7 counts from its first update" in caplog.text
 
 
-def test_an_offline_phase_moves_the_actor_whatever_was_counted_before() -> None:
+def test_an_offline_phase_moves_the_actor_whatever_was_counted_before():
     """Such as online updates of a run that it begins with, or a state that does not say."""
     learner, spec = warmed(small_cql, critic_updates=100)
     learner.begin_phase(Phase.offline)
-    before = copied(learner.actor.state_dict())["network.0.weight"]
-    learner.update(stored(spec))
-    assert not torch.equal(before, learner.actor.state_dict()["network.0.weight"])
+    assert moves_actor(learner, stored(spec))
 
 
-def test_a_run_without_an_offline_phase_has_nothing_to_fade() -> None:
+def test_a_run_without_an_offline_phase_has_nothing_to_fade():
     learner, spec = warmed(small_cql, conservatism={"online": False, "fade_updates": 50})
     metrics, _ = learner.update(stored(spec))
     assert "conservative_gap" not in metrics
 
 
-def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
+def test_rates_of_an_offline_phase_fall_over_its_updates():
     """The actor's as late as the critics', though online it steps in every third."""
     cql, spec = warmed(
         small_cql, actor_interval=3, learning_rate_decay=7, learning_rate_end=0.0
@@ -291,7 +259,7 @@ def test_rates_of_an_offline_phase_fall_over_its_updates() -> None:
     assert [changes() for _ in range(5)] == [(True, True)] * 4 + [(False, False)]
 
 
-def test_inspecting_draws_nothing_and_changes_nothing() -> None:
+def test_inspecting_draws_nothing_and_changes_nothing():
     cql, spec = warmed(small_cql)
     before = copied(cql.state_dict())
     first, second = cql.inspect(stored(spec)), cql.inspect(stored(spec))
@@ -300,7 +268,7 @@ def test_inspecting_draws_nothing_and_changes_nothing() -> None:
     assert set(first) == {"q_data", "q_random", "q_policy", "td_error"}
 
 
-def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience() -> None:
+def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience():
     _, spec = warmed(small_cql)
     sac: SAC = small_sac(spec)
     assert not sac.learns_offline
@@ -314,6 +282,14 @@ def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience() -> None:
             {"conservatism": {"next_actions": 2}, "entropy_in_target": True},
             "next_actions 2 takes the largest",
         ),
+        (
+            {"conservatism": {"weight": 1.0, "online": True, "fade_updates": 5}},
+            "choose online=false or no fade",
+        ),
+        (
+            {"conservatism": {"weight": 0.0, "online": False, "fade_updates": 5}},
+            r"is not there.*choose a weight such as 5",
+        ),
         ({"conservatism": {"next_actions": 0}}, "learner.conservatism.next_actions must lie in"),
         ({"conservatism": {"weight": -1.0}}, "learner.conservatism.weight must lie in"),
         ({"conservatism": {"temperature": 0.0}}, "learner.conservatism.temperature must lie in"),
@@ -322,12 +298,12 @@ def test_a_plain_sac_does_not_call_itself_fit_for_stored_experience() -> None:
         ({"reward_scale": RewardScaling.running}, "values in the rewards' own size"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
+def test_settings_that_make_no_sense_are_refused(settings, told):
     with pytest.raises(ConfigError, match=told):
         warmed(small_cql, **settings)
 
 
-def test_the_default_config_of_conservatism_adds_nothing() -> None:
+def test_the_default_config_of_conservatism_adds_nothing():
     assert CQLPenaltyConfig().weight == 0
 
 
@@ -335,7 +311,7 @@ PAST = EncoderConfig(kind=EncoderKind.mlp, hidden=[8], latent=3)
 """Estimates the next observation."""
 
 
-def test_calibrated_values_get_their_returns_and_normalisers_see_the_data() -> None:
+def test_calibrated_values_get_their_returns_and_normalisers_see_the_data():
     terms = (TermSpec(name="gyro", width=1, history=4),)
     world = LinearWorld(groups={"actor": GroupSpec(shape=(4,))})
     spec = ToyEnv(world, 2).spec

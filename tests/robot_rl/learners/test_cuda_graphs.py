@@ -51,9 +51,7 @@ def batch_of(learner: Learner, spec: EnvSpec, seed: int, **extra: Any) -> Batch:
     return random_batch(spec, learner.samples_per_update, seed, **extra)
 
 
-def test_what_cannot_be_captured_is_said_once_and_computed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_cannot_be_captured_is_said_once_and_computed(caplog):
     learner, plain, spec = learners()
     recorder = Refusing()
     learner.cuda_graphs.record_with(recorder)
@@ -68,7 +66,7 @@ def test_what_cannot_be_captured_is_said_once_and_computed(
     assert_same(learner.state_dict(), plain.state_dict())
 
 
-def test_batches_of_another_size_or_with_other_groups_are_captured_on_their_own() -> None:
+def test_batches_of_another_size_or_with_other_groups_are_captured_on_their_own():
     learner, plain, spec = learners()
     learner.cuda_graphs.record_with(TapeRecorder())
     for seed in range(6):
@@ -78,7 +76,7 @@ def test_batches_of_another_size_or_with_other_groups_are_captured_on_their_own(
     assert learner.cuda_graphs.captures == 2
 
 
-def test_combinations_without_end_are_computed_beyond_a_number() -> None:
+def test_combinations_without_end_are_computed_beyond_a_number():
     steps = CUDAGraphs(TapeRecorder())
     learner, _, spec = learners()
     batch = batch_of(learner, spec, 0)
@@ -93,7 +91,7 @@ def test_combinations_without_end_are_computed_beyond_a_number() -> None:
     assert steps.captures == 16
 
 
-def test_what_is_another_in_each_update_leaves_nothing_behind() -> None:
+def test_what_is_another_in_each_update_leaves_nothing_behind():
     steps = CUDAGraphs(TapeRecorder())
     learner, _, spec = learners()
     batch = batch_of(learner, spec, 0)
@@ -110,9 +108,7 @@ def test_what_is_another_in_each_update_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("saved_on_a_gpu", [False, True])
-def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(
-    saved_on_a_gpu: bool,
-) -> None:
+def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_a_gpu):
     learner, plain, spec = learners()
     learner.update(batch_of(learner, spec, 0))
     state = copied(learner.state_dict())
@@ -124,7 +120,7 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(
     assert_same(plain.state_dict(), learner.state_dict())
 
 
-def test_a_penalty_that_fades_is_computed_until_it_has_ended() -> None:
+def test_a_penalty_that_fades_is_computed_until_it_has_ended():
     fading = {"weight": 5.0, "online": False, "fade_updates": 6}
     learner, plain, spec = learners(small_cql, conservatism=fading)
     learner.cuda_graphs.record_with(TapeRecorder())
@@ -139,7 +135,7 @@ def test_a_penalty_that_fades_is_computed_until_it_has_ended() -> None:
     assert_same(learner.state_dict(), plain.state_dict())
 
 
-def test_an_actor_that_steps_more_often_offline_is_captured_anew_at_the_switch() -> None:
+def test_an_actor_that_steps_more_often_offline_is_captured_anew_at_the_switch():
     learner, plain, spec = learners(
         small_cql, actor_interval=2, learning_rate_decay=20, learning_rate_end=0.1
     )
@@ -153,7 +149,7 @@ def test_an_actor_that_steps_more_often_offline_is_captured_anew_at_the_switch()
     assert_same(learner.state_dict(), plain.state_dict())
 
 
-def test_on_the_cpu_and_with_several_processes_nothing_is_captured() -> None:
+def test_on_the_cpu_and_with_several_processes_nothing_is_captured():
     learner, _, spec = learners()
     for seed in range(8):
         learner.update(batch_of(learner, spec, seed))
@@ -161,7 +157,7 @@ def test_on_the_cpu_and_with_several_processes_nothing_is_captured() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_graphs_are_the_default_and_can_be_declined() -> None:
+def test_on_a_gpu_graphs_are_the_default_and_can_be_declined():
     learner, plain, spec = learners(device="cuda")
     for seed in range(8):
         for one in (learner, plain):
@@ -171,7 +167,7 @@ def test_on_a_gpu_graphs_are_the_default_and_can_be_declined() -> None:
 
 
 @pytest.mark.gpu
-def test_a_step_that_waits_for_the_gpu_is_computed_and_draws_what_it_would_have_drawn() -> None:
+def test_a_step_that_waits_for_the_gpu_is_computed_and_draws_what_it_would_have_drawn():
     device = torch.device("cuda")
     generator, other = (torch.Generator(device).manual_seed(3) for _ in range(2))
     steps = CUDAGraphs(CUDAGraphRecorder(device, [generator]))

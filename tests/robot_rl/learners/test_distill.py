@@ -132,9 +132,7 @@ def test_a_teacher_without_a_density_gives_no_divergence():
         (PLANT, ESTIMATES, "encoder.estimate claims a part"),
     ],
 )
-def test_latents_that_do_not_compare_are_refused(
-    teacher: EncoderConfig, student: EncoderConfig, told: str
-):
+def test_latents_that_do_not_compare_are_refused(teacher, student, told):
     one = gaussian_actor(GaussianActorConfig(groups=["critic"], encoder=teacher), SPEC)
     config = DistillConfig(
         latent_weight=1.0, actor=GaussianActorConfig(hidden=[16], encoder=student)
@@ -157,9 +155,7 @@ def test_latents_that_do_not_compare_are_refused(
         ),
     ],
 )
-def test_actors_that_the_environment_does_not_feed_are_refused(
-    actor: GaussianActorConfig, told: str
-):
+def test_actors_that_the_environment_does_not_feed_are_refused(actor, told):
     with pytest.raises(ConfigError, match=told):
         gaussian_actor(actor, SPEC)
 

@@ -13,7 +13,16 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.dsac_t import DSACT, DSACTConfig, DSACTLoss, huber_loss, paper_loss
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_dsac_t
-from tests.robot_rl.learners.reference_sac import State, forward, member_outputs, normalized
+from tests.robot_rl.learners.reference_sac import (
+    State,
+    doubled,
+    forward,
+    gradients,
+    member_outputs,
+    normalized,
+    relative_error,
+    trained,
+)
 
 ROWS = 16
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -41,17 +50,6 @@ def weighted_batch(spec: EnvSpec) -> Batch:
     batch = random_batch(spec, ROWS)
     batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
     return batch
-
-
-def doubles(state: State) -> dict[str, Tensor]:
-    found = {name: tensor.double() for name, tensor in state.items()}
-    for name, tensor in found.items():
-        tensor.requires_grad_(name.startswith("network"))
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
 
 
 def sample(actor: State, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,22 +84,9 @@ def row_gradient(
     return weight * bounded, weight * (std**2 - huber) / (std + eps)
 
 
-def gradients(network: Any) -> list[Tensor]:
-    found = [p.grad for p in network.parameters()]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
 @pytest.mark.parametrize("loss", DSACTLoss)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(
-    variant: str, loss: DSACTLoss
-) -> None:
+def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precision(variant, loss):
     dsac, spec = learner(loss=loss, **VARIANTS[variant])
     batch, state, config = weighted_batch(spec), copied(dsac.state_dict()), dsac.config
     metrics, error = dsac.update(batch)
@@ -109,9 +94,11 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     generator = torch.Generator()
     generator.set_state(state["generator"])
     alpha = float(state["temperature"]["parameter"].double().exp())
-    actor, critic = doubles(state["actor"]), doubles(state["critic"])
+    actor, critic = doubled(state["actor"]), doubled(state["critic"])
     noise = torch.randn(batch.action.shape, generator=generator).double()
-    action, log_prob = sample(state_as_double(state["target_actor"]), next_obs(batch), noise)
+    action, log_prob = sample(
+        state_as_double(state["target_actor"]), batch.next_obs["actor"], noise
+    )
     means, stds = distribution(
         state_as_double(state["target_critic"]), batch.next_obs["critic"], action
     )
@@ -139,7 +126,7 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     grad = torch.autograd.grad([mean, std], trained(critic), [by_mean, by_std])
 
     # float32 has 7 digits; sums over 16 rows and 16 units lose one or two.
-    assert relative_error(gradients(dsac.critic), list(grad)) < 1e-5
+    assert relative_error(gradients(dsac.critic.parameters()), list(grad)) < 1e-5
     assert relative_error([dsac.scale], [b]) < 1e-6
     expected_loss = (weights[:, None] * squares).mean(0).sum()
     assert float(metrics["critic_loss"]) == pytest.approx(float(expected_loss), rel=1e-5)
@@ -153,23 +140,17 @@ def test_gradients_of_both_losses_equal_a_plain_implementation_in_double_precisi
     actor_loss = (weights * (alpha * log_prob - climbed.min(0).values)).mean()
     grad = torch.autograd.grad(actor_loss, trained(actor))
     assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
-    assert relative_error(gradients(dsac.actor), list(grad)) < 1e-5
+    assert relative_error(gradients(dsac.actor.parameters()), list(grad)) < 1e-5
 
 
 def state_as_double(state: State) -> dict[str, Tensor]:
     return {name: tensor.double() for name, tensor in state.items()}
 
 
-def next_obs(batch: Batch) -> Tensor:
-    return batch.next_obs["actor"]
-
-
 @pytest.mark.parametrize(
     ("pull", "share"), [(paper_loss, 1.0), (huber_loss, 0.5)], ids=["paper", "huber"]
 )
-def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
-    pull: Any, share: float
-) -> None:
+def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(pull, share):
     returns = torch.tensor([[-3.0, -1.0, 1.0, 3.0]])  # mean square 5
     b = torch.full((1, 1), 2.0)
 
@@ -185,7 +166,7 @@ def test_the_variance_settles_at_the_squared_error_or_at_half_of_it(
     assert slope(5 * share + 0.5) > 1e-2
 
 
-def test_the_mean_follows_the_expected_return_whatever_was_sampled() -> None:
+def test_the_mean_follows_the_expected_return_whatever_was_sampled():
     def gradient(noise_clip: float) -> Tensor:
         dsac, spec = learner(noise_clip=noise_clip)
         dsac.load_state_dict(start)
@@ -198,7 +179,7 @@ def test_the_mean_follows_the_expected_return_whatever_was_sampled() -> None:
     assert not torch.equal(gradient(0.0)[..., 1], gradient(3.0)[..., 1])
 
 
-def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_state() -> None:
+def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_state():
     spec = ToyEnv(LinearWorld(), 2).spec
     dsac = small_dsac_t(spec, batch_size=ROWS)
     assert (dsac.scale == 0).all()
@@ -212,7 +193,7 @@ def test_the_running_deviation_starts_at_the_first_batch_and_is_kept_in_the_stat
     assert torch.equal(other.scale, dsac.scale)
 
 
-def test_a_resume_that_forgets_the_running_deviation_goes_on_differently() -> None:
+def test_a_resume_that_forgets_the_running_deviation_goes_on_differently():
     dsac, spec = learner()
     state = copied(dsac.state_dict())
     state["scale"].zero_()  # what the authors' checkpoints lose
@@ -225,7 +206,7 @@ def test_a_resume_that_forgets_the_running_deviation_goes_on_differently() -> No
     assert not torch.equal(*weights)
 
 
-def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates() -> None:
+def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates():
     dsac, spec = learner(actor_interval=2)  # three updates behind it: the fourth is the last of two
     slow = ("actor", "target_actor", "target_critic", "temperature")
     for moves in (True, False, True):
@@ -243,7 +224,7 @@ def test_actor_temperature_and_all_targets_wait_for_the_last_of_several_updates(
                 assert_same(after[part], before[part])
 
 
-def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
+def test_next_actions_come_from_the_slow_copy_of_the_actor():
     def loss(part: str) -> float:
         dsac, spec = learner()
         dsac.load_state_dict(start)
@@ -260,21 +241,22 @@ def test_next_actions_come_from_the_slow_copy_of_the_actor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("scale_tau", 1.5), ("epsilon", 0.0), ("noise_clip", -1.0), ("huber_delta", 0.0)],
+    ("settings", "told"),
+    [
+        ({"scale_tau": 1.5}, r"scale_tau must lie in \[.*got 1.5"),
+        ({"epsilon": 0.0}, r"epsilon must lie in \[.*got 0"),
+        ({"noise_clip": -1.0}, r"noise_clip must lie in \[.*got -1"),
+        ({"huber_delta": 0.0}, r"huber_delta must lie in \[.*got 0"),
+        ({"weight_min": 2.0, "weight_max": 1.0}, r"weight_max must lie in \[2, .*got 1"),
+    ],
 )
-def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value:g}"):
-        DSACTConfig(**{name: value})
-
-
-def test_the_bounds_of_the_weight_may_not_cross() -> None:
-    with pytest.raises(ConfigError, match=r"learner\.weight_max must lie in \[2, .*got 1"):
-        DSACTConfig(weight_min=2.0, weight_max=1.0)
+def test_values_outside_their_range_are_refused_by_name(settings, told):
+    with pytest.raises(ConfigError, match=rf"learner\.{told}"):
+        DSACTConfig(**settings)
 
 
 @pytest.mark.parametrize("updates_before", [0, 2])
-def test_a_batch_without_a_valid_row_leaves_the_scale_alone(updates_before: int) -> None:
+def test_a_batch_without_a_valid_row_leaves_the_scale_alone(updates_before):
     spec = ToyEnv(LinearWorld(), 3).spec
     learner = small_dsac_t(spec)
     for seed in range(updates_before):

@@ -15,6 +15,7 @@ from robot_rl.learners.values import ValueConfig
 from tests.equality import assert_same
 from tests.fakes import CPU, LinearWorld, ToyEnv, copied, random_batch
 from tests.robot_rl.learners.reference_flash_sac import Parameters, trained
+from tests.robot_rl.learners.reference_sac import gradients, relative_error
 from tests.small_flash_sac import small_flash_sac
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -37,21 +38,8 @@ def learner(**settings: Any) -> tuple[FlashSAC, EnvSpec]:
     return made, env.spec
 
 
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(network: Any) -> list[Tensor]:
-    found = [p.grad for p in network.parameters()]
-    assert all(grad is not None for grad in found)
-    return found
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     made, spec = learner(**VARIANTS[variant])
     batch = random_batch(spec, 16)
     batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
@@ -63,7 +51,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
     assert float(metrics["actor_loss"]) == pytest.approx(actor_loss.item(), rel=1e-5)
     assert float(metrics["entropy"]) == pytest.approx(-float(log_prob.mean()), rel=1e-5)
     assert float(metrics["temperature"]) == pytest.approx(reference.alpha, rel=1e-6)
-    assert relative_error(gradients(made.actor), list(actor_grad)) < 1e-5
+    assert relative_error(gradients(made.actor.parameters()), list(actor_grad)) < 1e-5
 
     stepped = Parameters.of(made)  # the next action is that of the actor that has just learned
     critic_loss = reference.critic_loss(batch, stepped.actor, stepped.alpha)
@@ -71,10 +59,10 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
     names = list(trained(reference.critic[0]))
     leaves = [member[name] for name in names for member in reference.critic]
     critic_grad = torch.autograd.grad(critic_loss, leaves)
-    assert relative_error(gradients(made.critic), list(critic_grad)) < 1e-5
+    assert relative_error(gradients(made.critic.parameters()), list(critic_grad)) < 1e-5
 
 
-def test_the_target_entropy_is_that_of_the_target_deviation() -> None:
+def test_the_target_entropy_is_that_of_the_target_deviation():
     made, _ = learner()
     # 0.5 ln(2 pi e 0.15^2) = -0.478 per action entry, of which there are two
     assert made.temperature.target_entropy == pytest.approx(2 * -0.47818, abs=1e-4)
@@ -84,7 +72,7 @@ def test_the_target_entropy_is_that_of_the_target_deviation() -> None:
         FlashSACConfig(target_entropy_per_action=-0.25)
 
 
-def test_actor_and_temperature_learn_in_the_last_of_every_second_update() -> None:
+def test_actor_and_temperature_learn_in_the_last_of_every_second_update():
     made, spec = learner()
     changed = []
     for seed in range(4):
@@ -97,7 +85,7 @@ def test_actor_and_temperature_learn_in_the_last_of_every_second_update() -> Non
     assert changed == [False, True, False, True]
 
 
-def test_every_step_size_falls_along_a_half_cosine_to_the_share_that_is_said() -> None:
+def test_every_step_size_falls_along_a_half_cosine_to_the_share_that_is_said():
     made, spec = learner(learning_rate_decay=40, actor_lr=1e-3, critic_lr=1e-3, temperature_lr=1e-3)
 
     def rates() -> dict[str, float]:
@@ -128,7 +116,7 @@ def statistics(network: Any) -> dict[str, Tensor]:
     return {n: b.clone() for n, b in network.named_buffers() if "running" in n}
 
 
-def test_only_its_own_step_moves_the_statistics_of_the_actor() -> None:
+def test_only_its_own_step_moves_the_statistics_of_the_actor():
     made, spec = learner(actor_interval=7)  # six updates are done
     changed = []
     for seed in range(3):
@@ -139,7 +127,7 @@ def test_only_its_own_step_moves_the_statistics_of_the_actor() -> None:
     assert changed == [True, False, False]  # the next action is that of constant statistics
 
 
-def test_the_step_of_the_actor_leaves_the_statistics_of_the_critics_alone() -> None:
+def test_the_step_of_the_actor_leaves_the_statistics_of_the_critics_alone():
     (late, spec), (busy, _) = learner(actor_interval=100), learner(actor_interval=1)
     for made in (late, busy):
         made.update(random_batch(spec, 16))
@@ -153,7 +141,7 @@ def test_the_step_of_the_actor_leaves_the_statistics_of_the_critics_alone() -> N
     assert not torch.equal(next(late.actor.parameters()), next(busy.actor.parameters()))
 
 
-def test_critic_and_target_take_statistics_of_rows_and_successors_together() -> None:
+def test_critic_and_target_take_statistics_of_rows_and_successors_together():
     made, spec = learner()
     batch = random_batch(spec, 16)
     before = statistics(made.critic), statistics(made.target_critic)
@@ -161,20 +149,17 @@ def test_critic_and_target_take_statistics_of_rows_and_successors_together() -> 
     size = spec.groups["critic"].shape[0]
     rows = torch.cat([batch.obs["critic"], batch.next_obs["critic"]])
     for network, old in zip((made.critic, made.target_critic), before, strict=True):
-        name = "network.norm.running_mean"
-        got = statistics(network)[name][:, 0, :size]  # (E, D)
-        expected = 0.99 * old[name][:, 0, :size] + 0.01 * rows.mean(0)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
-        name = "network.norm.running_var"
-        got = statistics(network)[name][:, 0, :size]
-        expected = 0.99 * old[name][:, 0, :size] + 0.01 * rows.var(0)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+        for kind, value in (("mean", rows.mean(0)), ("var", rows.var(0))):
+            name = f"network.norm.running_{kind}"
+            got = statistics(network)[name][:, 0, :size]  # (E, D)
+            expected = 0.99 * old[name][:, 0, :size] + 0.01 * value
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     # Deeper statistics are each network's own: they are not averaged.
     deep = "network.blocks.0.branch.1.running_mean"
     assert not torch.equal(statistics(made.critic)[deep], statistics(made.target_critic)[deep])
 
 
-def test_targets_move_by_tau_and_are_not_projected() -> None:
+def test_targets_move_by_tau_and_are_not_projected():
     made, spec = learner(tau=0.25)
     before = copied(weights_of(made.target_critic))
     made.update(random_batch(spec, 16))
@@ -184,7 +169,7 @@ def test_targets_move_by_tau_and_are_not_projected() -> None:
         torch.testing.assert_close(target, moved, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_keep_their_norms_while_learning() -> None:
+def test_weights_keep_their_norms_while_learning():
     made, spec = learner(actor_lr=1e-2, critic_lr=1e-2)
     for seed in range(30):
         made.update(random_batch(spec, 16, seed))
@@ -195,7 +180,7 @@ def test_weights_keep_their_norms_while_learning() -> None:
                 torch.testing.assert_close(lengths, torch.ones_like(lengths), msg=name)
 
 
-def test_the_whole_distribution_of_the_smaller_critic_is_the_target() -> None:
+def test_the_whole_distribution_of_the_smaller_critic_is_the_target():
     made, spec = learner(actor_interval=1000)
     batch = random_batch(spec, 16)
     with torch.no_grad():  # two critics that are sure: the second of the smallest return
@@ -213,7 +198,7 @@ def test_the_whole_distribution_of_the_smaller_critic_is_the_target() -> None:
     assert float(metrics["critic_loss"]) == pytest.approx(100.0, rel=1e-3)
 
 
-def test_rewards_are_scaled_by_the_newest_statistics_when_they_are_sampled() -> None:
+def test_rewards_are_scaled_by_the_newest_statistics_when_they_are_sampled():
     made, spec = learner()
     batch = random_batch(spec, 16)
     before = Parameters.of(made)
@@ -228,7 +213,7 @@ def test_rewards_are_scaled_by_the_newest_statistics_when_they_are_sampled() -> 
     assert float(metrics["critic_loss"]) == pytest.approx(loss.item(), rel=1e-5)
 
 
-def test_noise_is_held_by_world_until_an_episode_starts() -> None:
+def test_noise_is_held_by_world_until_an_episode_starts():
     made, spec = learner(noise_exponent=0.0, noise_longest=1_000_000)
     obs = {"actor": torch.zeros(4, spec.groups["actor"].shape[0])}
     first = made.act(obs, explore=True).clone()
@@ -238,7 +223,7 @@ def test_noise_is_held_by_world_until_an_episode_starts() -> None:
     assert (second != first).any(-1).tolist() == [True, False, True, False]
 
 
-def test_bfloat16_learns_about_the_same() -> None:
+def test_bfloat16_learns_about_the_same():
     (exact, spec), (rough, _) = learner(), learner(precision=Precision.bf16)
     rough.load_state_dict(copied(exact.state_dict()))
     batch = random_batch(spec, 16)
@@ -250,7 +235,7 @@ def test_bfloat16_learns_about_the_same() -> None:
         assert float(got[name]) == pytest.approx(float(expected[name]), rel=0.05, abs=0.02)
 
 
-def test_priorities_are_not_negative_and_without_a_graph() -> None:
+def test_priorities_are_not_negative_and_without_a_graph():
     made, spec = learner()
     _, priority = made.update(random_batch(spec, 16))
     assert priority.shape == (16,)
@@ -265,7 +250,7 @@ def test_priorities_are_not_negative_and_without_a_graph() -> None:
         ("noise_exponent", float("nan")), ("tau", 1.5),
     ],
 )  # fmt: skip
-def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
+def test_values_outside_their_range_are_refused_by_name(name, value):
     with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value}"):
         FlashSACConfig(**{name: value})
 
@@ -279,7 +264,7 @@ def drawn(source: NoiseRepeat, worlds: int, steps: int) -> Tensor:
     return torch.stack([source.draw(worlds) for _ in range(steps)])
 
 
-def test_holding_times_follow_the_power_law() -> None:
+def test_holding_times_follow_the_power_law():
     values = drawn(noise(), 500, 400)
     changed = (values[1:] != values[:-1]).any(-1)  # (T - 1, N)
     turns = changed.float().cumsum(0)
@@ -297,13 +282,13 @@ def test_holding_times_follow_the_power_law() -> None:
     assert lengths.max() == 16
 
 
-def test_noise_is_standard_normal() -> None:
+def test_noise_is_standard_normal():
     values = drawn(noise(), 2000, 50)
     assert abs(float(values.mean())) < 0.02
     assert float(values.std()) == pytest.approx(1.0, abs=0.02)
 
 
-def test_worlds_turn_at_times_of_their_own() -> None:
+def test_worlds_turn_at_times_of_their_own():
     values = drawn(noise(), 64, 100)
     turns = (values[1:] != values[:-1]).any(-1).float().mean(-1)  # (T - 1,): share of the worlds
     # Each world turns in 1 of 2.134 steps; one count for all would give shares of 0 and 1.
@@ -312,7 +297,7 @@ def test_worlds_turn_at_times_of_their_own() -> None:
     assert not torch.equal(values[0, 0], values[0, 1])
 
 
-def test_an_episode_begins_with_noise_of_its_own_and_leaves_the_others_alone() -> None:
+def test_an_episode_begins_with_noise_of_its_own_and_leaves_the_others_alone():
     source, twin = noise(seed=3), noise(seed=3)
     for _ in range(50):
         before, same = source.draw(40).clone(), twin.draw(40)
@@ -325,12 +310,12 @@ def test_an_episode_begins_with_noise_of_its_own_and_leaves_the_others_alone() -
         twin.load_state_dict(copied(source.state_dict()))
 
 
-def test_a_longest_time_of_one_draws_anew_in_every_step() -> None:
+def test_a_longest_time_of_one_draws_anew_in_every_step():
     values = drawn(noise(longest=1), 8, 20)
     assert (values[1:] != values[:-1]).any(-1).all()
 
 
-def test_a_restored_source_goes_on_bit_equal_and_seeds_differ() -> None:
+def test_a_restored_source_goes_on_bit_equal_and_seeds_differ():
     source, other = noise(), noise(seed=1)
     assert not torch.equal(source.draw(5), other.draw(5))
     other.load_state_dict(copied(source.state_dict()))

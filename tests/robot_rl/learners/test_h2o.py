@@ -12,9 +12,13 @@ from robot_rl.core.errors import ConfigError
 from robot_rl.learners.sac import SAC
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_offline import RELU, largest_backup, named
-from tests.robot_rl.learners.reference_sac import Parameters, member_outputs
+from tests.robot_rl.learners.reference_sac import (
+    Parameters,
+    gradients,
+    member_outputs,
+    relative_error,
+)
 from tests.robot_rl.learners.small_offline import small_h2o, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 
 def doubled(h2o: SAC, name: str) -> dict[str, Tensor]:
@@ -27,7 +31,7 @@ def logits(discriminator: dict[str, Tensor], obs: Tensor, rest: Tensor) -> Tenso
     return 2 * torch.tanh(member_outputs(discriminator, obs, rest, RELU)[0])
 
 
-def test_losses_weights_and_gradients_equal_a_plain_implementation_in_double_precision() -> None:
+def test_losses_weights_and_gradients_equal_a_plain_implementation_in_double_precision():
     h2o, spec = warmed(small_h2o)
     penalty: Any = h2o.penalty
     batch = stored(spec)
@@ -104,7 +108,7 @@ def shifted(spec: Any, seed: int) -> Any:
     return batch
 
 
-def test_simulated_rows_of_other_dynamics_lose_their_weight_and_real_rows_keep_theirs() -> None:
+def test_simulated_rows_of_other_dynamics_lose_their_weight_and_real_rows_keep_theirs():
     h2o, spec = warmed(small_h2o, dynamics_gap={"discriminator_lr": 3e-3})
     penalty: Any = h2o.penalty
     first = penalty.weight(shifted(spec, 0))
@@ -116,7 +120,7 @@ def test_simulated_rows_of_other_dynamics_lose_their_weight_and_real_rows_keep_t
     assert float(last[source == 0].mean()) < 0.2 < float(first[source == 0].mean())
 
 
-def test_the_log_ratio_lies_within_four_whatever_the_discriminators_say() -> None:
+def test_the_log_ratio_lies_within_four_whatever_the_discriminators_say():
     h2o, spec = warmed(small_h2o)
     penalty: Any = h2o.penalty
     with torch.no_grad():
@@ -126,7 +130,7 @@ def test_the_log_ratio_lies_within_four_whatever_the_discriminators_say() -> Non
     assert float(weight.min()) >= 0.999 * math.exp(-4) * 0.5 * 2
 
 
-def test_without_real_rows_it_says_where_to_name_them() -> None:
+def test_without_real_rows_it_says_where_to_name_them():
     h2o, spec = warmed(small_h2o)
     with pytest.raises(ConfigError, match=r"training.prior.run=... and a training.prior.share"):
         h2o.update(replace(stored(spec), extra={}))
@@ -140,11 +144,11 @@ def test_without_real_rows_it_says_where_to_name_them() -> None:
         ({"dynamics_gap": {"successors": 0}}, "learner.dynamics_gap.successors must lie in"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], told: str) -> None:
+def test_settings_that_make_no_sense_are_refused(settings, told):
     with pytest.raises(ConfigError, match=told):
         warmed(small_h2o, **settings)
 
 
-def test_it_does_not_call_itself_fit_for_stored_experience_alone() -> None:
+def test_it_does_not_call_itself_fit_for_stored_experience_alone():
     _, spec = warmed(small_h2o)
     assert not small_h2o(spec).learns_offline

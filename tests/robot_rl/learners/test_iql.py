@@ -8,8 +8,8 @@ import torch
 from robot_rl.core.errors import ConfigError
 from tests.fakes import copied
 from tests.robot_rl.learners.reference_offline import iql_losses
+from tests.robot_rl.learners.reference_sac import gradients, relative_error
 from tests.robot_rl.learners.small_offline import small_iql, stored, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "locomotion": {},
@@ -21,9 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     iql, spec = warmed(small_iql, **copied(VARIANTS[variant]))
     batch = stored(spec)
     losses, trained = iql_losses(iql, batch)
@@ -45,7 +43,7 @@ def _order(network: Any, reference: list[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-def test_the_value_of_a_state_is_the_expectile_of_its_actions_values() -> None:
+def test_the_value_of_a_state_is_the_expectile_of_its_actions_values():
     """Two stored actions worth 0 and 1: the 0.9 expectile v has 0.9 (1 - v) = 0.1 v, v = 0.9."""
     iql, spec = warmed(small_iql, expectile=0.9, value_lr=3e-3, critic_lr=0.0, tau=0.0)
     batch = stored(spec)
@@ -60,7 +58,7 @@ def test_the_value_of_a_state_is_the_expectile_of_its_actions_values() -> None:
     assert float(values.mean() - metrics["advantage"]) == pytest.approx(0.9, abs=0.01)
 
 
-def test_it_never_asks_for_the_value_of_an_action_that_is_not_stored() -> None:
+def test_it_never_asks_for_the_value_of_an_action_that_is_not_stored():
     iql, spec = warmed(small_iql)
     asked: list[torch.Tensor] = []
     ask = iql._q
@@ -70,7 +68,7 @@ def test_it_never_asks_for_the_value_of_an_action_that_is_not_stored() -> None:
     assert all(torch.equal(one, batch.action) for one in asked if one.shape[1])
 
 
-def test_stored_actions_become_likely() -> None:
+def test_stored_actions_become_likely():
     iql, spec = warmed(small_iql, actor_lr=3e-3)
     batch = stored(spec)
     first = float(iql.update(batch)[0]["log_likelihood"])
@@ -79,7 +77,7 @@ def test_stored_actions_become_likely() -> None:
     assert float(iql.update(batch)[0]["log_likelihood"]) > first + 0.5
 
 
-def test_drawn_actions_are_cut_off_at_the_ends_of_the_range() -> None:
+def test_drawn_actions_are_cut_off_at_the_ends_of_the_range():
     iql, spec = warmed(small_iql, actor={"log_std_start": 2.0})
     batch = stored(spec)
     action = iql.act(batch.obs, explore=True)
@@ -96,6 +94,6 @@ def test_drawn_actions_are_cut_off_at_the_ends_of_the_range() -> None:
         ({"actor": {"log_std_start": 3.0}}, "actor.log_std_start must lie between"),
     ],
 )
-def test_values_outside_their_range_are_refused(settings: dict[str, Any], told: str) -> None:
+def test_values_outside_their_range_are_refused(settings, told):
     with pytest.raises(ConfigError, match=told):
         warmed(small_iql, **settings)

@@ -100,7 +100,7 @@ def values(network: nn.Module) -> list[Tensor]:
 
 @pytest.mark.parametrize("kind", [NetworkKind.simba, NetworkKind.flash])
 @pytest.mark.parametrize("make", LEARNERS)
-def test_weights_are_on_their_sphere_after_every_update(make: Make, kind: NetworkKind) -> None:
+def test_weights_are_on_their_sphere_after_every_update(make, kind):
     for network in networks(learned(make, kind)):
         before = values(network)
         with torch.no_grad():
@@ -113,7 +113,7 @@ def test_weights_are_on_their_sphere_after_every_update(make: Make, kind: Networ
 
 
 @pytest.mark.parametrize("make", LEARNERS)
-def test_batch_norm_learns_the_statistics_of_what_is_learned_from(make: Make) -> None:
+def test_batch_norm_learns_the_statistics_of_what_is_learned_from(make):
     learner = learned(make, NetworkKind.flash)
     for network in networks(learner):
         norms = [layer for layer in network.modules() if isinstance(layer, UnitBatchNorm)]
@@ -122,9 +122,7 @@ def test_batch_norm_learns_the_statistics_of_what_is_learned_from(make: Make) ->
 
 
 @pytest.mark.parametrize("make", LEARNERS)
-def test_an_action_does_not_depend_on_who_else_is_asked_nor_is_anything_learned_from_it(
-    make: Make,
-) -> None:
+def test_an_action_does_not_depend_on_who_else_is_asked_nor_is_anything_learned_from_it(make):
     learner = learned(make, NetworkKind.flash)
     obs = random_batch(ToyEnv(LinearWorld(), 4).spec, 8, seed=9).obs
     before = copied(learner.state_dict())
@@ -135,7 +133,7 @@ def test_an_action_does_not_depend_on_who_else_is_asked_nor_is_anything_learned_
 
 
 @pytest.mark.parametrize("make", [sac, td3, iql, distilled])
-def test_rows_of_weight_zero_stay_out_of_batch_norm(make: Make) -> None:
+def test_rows_of_weight_zero_stay_out_of_batch_norm(make):
     states = []
     for seed in (1, 2):
         learner = learned(make, NetworkKind.flash)
@@ -149,32 +147,19 @@ def test_rows_of_weight_zero_stay_out_of_batch_norm(make: Make) -> None:
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("climbed", ["first", "min", "mean"])
-def test_actions_that_td3_tries_leave_batch_norm_of_the_critics_alone(climbed: str) -> None:
-    def make(spec: EnvSpec, interval: int) -> Any:
-        flash = shape(NetworkKind.flash)
-        return small_td3(
-            spec, actor=flash, critic=flash, actor_interval=interval,
-            actor_value=ActorObjective[climbed],
-        )  # fmt: skip
-
-    same_statistics_whether_the_actor_steps_or_not(make)
-
-
-@pytest.mark.parametrize("small", [small_sac, small_dsac_t])
-def test_actions_that_sac_tries_leave_batch_norm_of_the_critics_alone(small: Any) -> None:
-    def make(spec: EnvSpec, interval: int) -> Any:
-        flash = shape(NetworkKind.flash)
-        return small(spec, actor=flash, critic=flash, actor_interval=interval)
-
-    same_statistics_whether_the_actor_steps_or_not(make)
-
-
-def same_statistics_whether_the_actor_steps_or_not(make: Callable[[EnvSpec, int], Any]) -> None:
-    spec = ToyEnv(LinearWorld(), 4).spec
+@pytest.mark.parametrize(
+    ("small", "settings"),
+    [
+        *((small_td3, {"actor_value": climbed}) for climbed in ActorObjective),
+        (small_sac, {}),
+        (small_dsac_t, {}),
+    ],
+)
+def test_actions_that_are_tried_leave_batch_norm_of_the_critics_alone(small, settings):
+    spec, flash = ToyEnv(LinearWorld(), 4).spec, shape(NetworkKind.flash)
     buffers = []
-    for interval in (1, 2):
-        learner = make(spec, interval)
+    for interval in (1, 2):  # the actor steps, or not
+        learner = small(spec, actor=flash, critic=flash, actor_interval=interval, **settings)
         learner.update(random_batch(spec, 8))
         assert not any(module.training for module in learner.critic.modules())
         buffers.append([value.clone() for value in learner.critic.buffers()])

@@ -41,12 +41,12 @@ def strides(w: nn.Parameter, adam: Optimizer, count: int) -> list[float]:
     return found
 
 
-def test_a_constant_slope_is_walked_at_the_step_size() -> None:
+def test_a_constant_slope_is_walked_at_the_step_size():
     w = weights(1.0)
     assert strides(w, optimizer([w]), 3) == pytest.approx([LR] * 3, rel=1e-5)
 
 
-def test_the_step_size_falls_by_half_a_cosine_and_stays_at_its_end() -> None:
+def test_the_step_size_falls_by_half_a_cosine_and_stays_at_its_end():
     w = weights(1.0)
     adam = optimizer([w], learning_rate_decay=4, learning_rate_end=0.2)
     shares = [0.2 + 0.4 * (1 + math.cos(math.pi * min(step / 4, 1))) for step in range(6)]
@@ -54,7 +54,7 @@ def test_the_step_size_falls_by_half_a_cosine_and_stays_at_its_end() -> None:
     assert shares[4:] == [0.2, 0.2]
 
 
-def test_the_step_size_rises_from_nothing_where_it_warms_up() -> None:
+def test_the_step_size_rises_from_nothing_where_it_warms_up():
     w, other = weights(1.0), weights(1.0)
     assert strides(w, optimizer([w], learning_rate_warmup=2), 4) == pytest.approx(
         [0.0, LR / 2, LR, LR], rel=1e-4
@@ -63,13 +63,13 @@ def test_the_step_size_rises_from_nothing_where_it_warms_up() -> None:
     assert strides(other, cold, 1) == pytest.approx([LR], rel=1e-4)
 
 
-def test_schedules_count_updates_of_the_learner_not_steps_taken_in_every_second_of_them() -> None:
+def test_schedules_count_updates_of_the_learner_not_steps_taken_in_every_second_of_them():
     w = weights(1.0)
     adam = optimizer([w], {"interval": 2}, learning_rate_decay=4, learning_rate_end=0.0)
     assert strides(w, adam, 3) == pytest.approx([LR, LR / 2, 0.0], rel=1e-4, abs=1e-6)
 
 
-def test_a_schedule_goes_on_where_it_was_after_loading() -> None:
+def test_a_schedule_goes_on_where_it_was_after_loading():
     w, other = weights(1.0), weights(1.0)
     adam = optimizer([w], learning_rate_decay=4, learning_rate_end=0.0)
     strides(w, adam, 2)
@@ -78,7 +78,7 @@ def test_a_schedule_goes_on_where_it_was_after_loading() -> None:
     assert strides(other, again, 2) == pytest.approx(strides(w, adam, 2), rel=1e-6)
 
 
-def test_a_schedule_follows_the_learner_through_phases_of_other_intervals() -> None:
+def test_a_schedule_follows_the_learner_through_phases_of_other_intervals():
     w, other = weights(1.0), weights(1.0)
     adam, again = (
         optimizer([one], learning_rate_decay=4, learning_rate_end=0.0) for one in (w, other)
@@ -93,7 +93,7 @@ def test_a_schedule_follows_the_learner_through_phases_of_other_intervals() -> N
     assert strides(other, again, 1) == pytest.approx([0.0], abs=1e-6)
 
 
-def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps() -> None:
+def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps():
     w, other = weights(1.0), weights(1.0)
     to_zero = {"learning_rate_decay": 8, "learning_rate_end": 0.0}
     plain, again = optimizer([w]), optimizer([other], {"interval": 2}, **to_zero)
@@ -104,7 +104,7 @@ def test_a_state_of_before_schedules_kept_a_count_is_counted_by_its_steps() -> N
     assert strides(other, again, 1) == pytest.approx([LR / 2], rel=1e-4)
 
 
-def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one() -> None:
+def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one():
     """Such as of a run that begins with an offline one, whose actor stepped in each of them."""
     w, other = weights(1.0), weights(1.0)
     plain = optimizer([w])
@@ -115,7 +115,7 @@ def test_a_schedule_that_is_new_goes_by_the_updates_that_were_done_without_one()
 
 
 @pytest.mark.parametrize(("before", "now"), [(0.3, 0.0), (0.0, 0.3)])
-def test_decay_and_constants_stay_as_configured_after_a_load(before: float, now: float) -> None:
+def test_decay_and_constants_stay_as_configured_after_a_load(before, now):
     """A run that begins with another's learner may be told otherwise."""
     w, other = weights(2.0), weights(2.0)
     adam = optimizer([w], weight_decay=before, adam_betas=[0.5, 0.9])
@@ -129,7 +129,7 @@ def test_decay_and_constants_stay_as_configured_after_a_load(before: float, now:
     assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), now)
 
 
-def test_weights_decay_apart_from_their_gradient() -> None:
+def test_weights_decay_apart_from_their_gradient():
     w = weights(2.0)
     adam = optimizer([w], weight_decay=0.5)
     adam.step((w * 0.0).sum())  # no slope: Adam itself does not move
@@ -139,14 +139,14 @@ def test_weights_decay_apart_from_their_gradient() -> None:
     assert kept.item() == 2.0
 
 
-def test_other_leaves_of_the_loss_get_no_gradient() -> None:
+def test_other_leaves_of_the_loss_get_no_gradient():
     w, other = weights(1.0), weights(1.0)
     optimizer([w]).step((w * other).sum())
     assert w.grad is not None
     assert other.grad is None
 
 
-def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last() -> None:
+def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last():
     w = weights(3.0, 4.0)
     seen: list[Tensor] = []
 
@@ -168,13 +168,13 @@ def test_gradients_are_joined_before_they_are_clipped_and_weights_projected_last
     assert float(w.detach().norm()) == pytest.approx(1.0)
 
 
-def test_targets_go_a_share_of_the_way() -> None:
+def test_targets_go_a_share_of_the_way():
     targets, sources = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.full((1,), 5.0)]
     soft_update(targets, sources, 0.25)
     assert [t.tolist() for t in targets] == [[0.25, 0.25], [2.0]]
 
 
-def test_bf16_products_are_coarse_and_fp32_ones_are_not() -> None:
+def test_bf16_products_are_coarse_and_fp32_ones_are_not():
     x, w = torch.tensor([[1.0]]), torch.tensor([[1.0 + 2**-10]])
     with autocast(CPU, Precision.fp32):
         assert float(x @ w) == 1.0 + 2**-10
@@ -183,13 +183,13 @@ def test_bf16_products_are_coarse_and_fp32_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("betas", [[0.9], [0.9, 1.0], [-0.1, 0.9]])
-def test_betas_that_are_no_decay_are_refused(betas: list[float]) -> None:
+def test_betas_that_are_no_decay_are_refused(betas):
     with pytest.raises(ConfigError, match="adam_betas must be two numbers in"):
         OffPolicyConfig(adam_betas=betas)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_every_step_is_that_of_torch_bit_for_bit_also_after_a_load(decay: float) -> None:
+def test_every_step_is_that_of_torch_bit_for_bit_also_after_a_load(decay):
     ours, theirs = ([weights(1.0, -2.0), weights(0.5)] for _ in range(2))
     mine = optimizer(ours, weight_decay=decay)
     kind = torch.optim.AdamW if decay else torch.optim.Adam
@@ -209,7 +209,7 @@ def test_every_step_is_that_of_torch_bit_for_bit_also_after_a_load(decay: float)
         assert a.grad is not None
 
 
-def test_a_parameter_that_the_loss_does_not_reach_stays_where_it_is() -> None:
+def test_a_parameter_that_the_loss_does_not_reach_stays_where_it_is():
     moved, idle = weights(1.0), weights(1.0)
     adam = optimizer([moved, idle])
     for _ in range(3):
@@ -236,10 +236,7 @@ def said_anew() -> Iterator[None]:
         ({"architecture": "aarch64"}, Precision.bf16, 0),
     ],
 )
-def test_bf16_without_units_for_it_is_said_once(
-    known: dict[str, Any], precision: Precision, said: int, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+def test_bf16_without_units_for_it_is_said_once(known, precision, said, monkeypatch, caplog):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):

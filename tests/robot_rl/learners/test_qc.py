@@ -13,9 +13,14 @@ from robot_rl.core.transition import Batch
 from robot_rl.learners.qc import QC
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied
-from tests.robot_rl.learners.reference_sac import forward, member_outputs, normalized
+from tests.robot_rl.learners.reference_sac import (
+    forward,
+    gradients,
+    member_outputs,
+    normalized,
+    relative_error,
+)
 from tests.robot_rl.learners.small_offline import chunked, small_qc, warmed
-from tests.robot_rl.learners.test_sac import gradients, relative_error
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "two critics": {},
@@ -101,9 +106,7 @@ def _mean(critic: State, obs: Tensor, chunk: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     qc, spec = warmed(small_qc, **copied(VARIANTS[variant]))
     batch = chunked(spec)
     losses, learned = losses_of(qc, batch)
@@ -120,7 +123,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
     assert float(metrics["critic_loss"]) != pytest.approx(mistaken["critic"].item(), rel=1e-2)
 
 
-def test_a_chunk_that_is_cut_teaches_the_flow_up_to_there_and_the_critics_nothing() -> None:
+def test_a_chunk_that_is_cut_teaches_the_flow_up_to_there_and_the_critics_nothing():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)
     batch.extra["valid"][:, 1:] = False
@@ -134,7 +137,7 @@ def test_a_chunk_that_is_cut_teaches_the_flow_up_to_there_and_the_critics_nothin
     assert bool((head[2:] == 0).all())
 
 
-def test_a_chunk_that_is_cut_is_drawn_as_often_as_others() -> None:
+def test_a_chunk_that_is_cut_is_drawn_as_often_as_others():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)
     batch.extra["valid"][:] = True
@@ -144,7 +147,7 @@ def test_a_chunk_that_is_cut_is_drawn_as_often_as_others() -> None:
     assert float(priority[1::2].std()) > 0
 
 
-def test_the_flow_never_hears_of_rewards() -> None:
+def test_the_flow_never_hears_of_rewards():
     (qc, spec), (other, _) = warmed(small_qc), warmed(small_qc)
     batch = chunked(spec)
     better = copied(batch)
@@ -158,7 +161,7 @@ def test_the_flow_never_hears_of_rewards() -> None:
     )
 
 
-def test_what_acts_is_the_proposal_that_the_critics_like_best() -> None:
+def test_what_acts_is_the_proposal_that_the_critics_like_best():
     qc, spec = warmed(small_qc, candidates=6)
     obs = {"actor": torch.randn(7, spec.groups["actor"].shape[0])}
     with torch.no_grad():
@@ -172,7 +175,7 @@ def test_what_acts_is_the_proposal_that_the_critics_like_best() -> None:
             assert len({round(value, 6) for value in worth}) == 6
 
 
-def test_of_two_ways_in_the_data_the_one_that_pays_is_done() -> None:
+def test_of_two_ways_in_the_data_the_one_that_pays_is_done():
     """Half of the data goes left and half right, where the reward is; the flow does both."""
     env = ToyEnv(LinearWorld(), 4)
     qc = small_qc(env.spec, batch_size=64, candidates=16, next_candidates=1, actor_lr=1e-2,
@@ -194,7 +197,7 @@ def test_of_two_ways_in_the_data_the_one_that_pays_is_done() -> None:
     assert float((done > 0.4).float().mean()) > 0.9
 
 
-def test_plans_are_done_to_their_end_and_thrown_away_where_an_episode_starts() -> None:
+def test_plans_are_done_to_their_end_and_thrown_away_where_an_episode_starts():
     qc, spec = warmed(small_qc, replan_interval=3)
     obs = {"actor": torch.randn(2, spec.groups["actor"].shape[0])}
     qc.begin(torch.ones(2, dtype=torch.bool))
@@ -211,7 +214,7 @@ def test_plans_are_done_to_their_end_and_thrown_away_where_an_episode_starts() -
     assert_same(worlds[1], torch.cat([drawn[0][1, :2], drawn[1][1, :2]]))
 
 
-def test_plans_that_are_not_done_yet_are_part_of_the_state() -> None:
+def test_plans_that_are_not_done_yet_are_part_of_the_state():
     qc, spec = warmed(small_qc, replan_interval=3)
     obs = {"actor": torch.randn(2, spec.groups["actor"].shape[0])}
     qc.act(obs, explore=True)
@@ -222,7 +225,7 @@ def test_plans_that_are_not_done_yet_are_part_of_the_state() -> None:
     assert_same(other.state_dict(), qc.state_dict())
 
 
-def test_a_nan_in_a_chunk_shows_in_the_metrics() -> None:
+def test_a_nan_in_a_chunk_shows_in_the_metrics():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)
     batch.extra["chunk"][3, 0] = torch.nan
@@ -231,7 +234,7 @@ def test_a_nan_in_a_chunk_shows_in_the_metrics() -> None:
     assert not metrics["actor_loss"].isfinite()
 
 
-def test_values_of_stored_chunks_can_be_looked_at_without_learning() -> None:
+def test_values_of_stored_chunks_can_be_looked_at_without_learning():
     qc, spec = warmed(small_qc)
     before = copied(qc.state_dict())
     found = qc.inspect(chunked(spec))
@@ -240,7 +243,7 @@ def test_values_of_stored_chunks_can_be_looked_at_without_learning() -> None:
     assert_same(qc.state_dict(), before)
 
 
-def test_data_without_a_whole_chunk_are_a_sentence() -> None:
+def test_data_without_a_whole_chunk_are_a_sentence():
     qc, spec = warmed(small_qc)
     batch = chunked(spec)
     batch.extra["valid"][:, 2] = False
@@ -251,12 +254,12 @@ def test_data_without_a_whole_chunk_are_a_sentence() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"n_step": 3}, {"chunk_length": 0}, {"replan_interval": 4}, {"candidates": 0}]
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(ConfigError):
         small_qc(warmed(small_qc)[1], **wrong)
 
 
-def test_a_chunk_that_is_cut_stays_out_of_batch_norm_of_the_critics() -> None:
+def test_a_chunk_that_is_cut_stays_out_of_batch_norm_of_the_critics():
     """Its last actions are of another episode."""
     states: list[State] = []
     for seed in (1, 2):

@@ -50,14 +50,14 @@ def divisor(scale: RunningRewardScale) -> float:
     return float(1 / scale.scale(torch.ones(1)))
 
 
-def test_rewards_are_left_alone_before_any_was_paid() -> None:
+def test_rewards_are_left_alone_before_any_was_paid():
     scale = running()
     assert scale.scale(torch.tensor([3.0])).item() == 3.0
     scale.observe(step([0.0, 0.0]))
     assert scale.scale(torch.tensor([3.0])).item() == 3.0
 
 
-def test_the_divisor_is_the_deviation_of_the_running_returns() -> None:
+def test_the_divisor_is_the_deviation_of_the_running_returns():
     scale = running(limit=1e6)  # the largest return plays no part
     rng = np.random.default_rng(0)
     returns, seen = np.zeros(4), []
@@ -73,14 +73,22 @@ def test_the_divisor_is_the_deviation_of_the_running_returns() -> None:
     torch.testing.assert_close(scale.scale(reward), reward / float(np.std(seen)))  # not centred
 
 
-def test_the_largest_return_is_scaled_to_the_limit() -> None:
-    scale = running(limit=2.0, peak_decay=1.0)
-    for _ in range(3):
-        scale.observe(step([1.0]))  # 1 + 0.9 + 0.81
-    assert divisor(scale) == pytest.approx(2.71 / 2)
+@pytest.mark.parametrize(
+    ("limit", "steps", "expected"),
+    [
+        (2.0, [step([1.0])] * 3, 2.71 / 2),  # 1 + 0.9 + 0.81, at the limit
+        (1.0, [step([1.0], truncated=[True]), step([1.0])], 1.0),  # a time limit ends it too
+        (1.0, [step([1.0, -1.0])] * 2, 1.9),  # of each world: not zero, as in a sum over them
+    ],
+)
+def test_the_largest_return_of_a_world_is_scaled_to_the_limit(limit, steps, expected):
+    scale = running(limit=limit, peak_decay=1.0)
+    for one in steps:
+        scale.observe(one)
+    assert divisor(scale) == pytest.approx(expected)
 
 
-def test_a_terminal_reward_counts_before_the_past_is_forgotten() -> None:
+def test_a_terminal_reward_counts_before_the_past_is_forgotten():
     scale = running(limit=1.0, peak_decay=1.0)
     scale.observe(step([1.0]))
     scale.observe(step([-100.0], terminated=[True]))
@@ -89,21 +97,7 @@ def test_a_terminal_reward_counts_before_the_past_is_forgotten() -> None:
     assert divisor(scale) == pytest.approx(100.0)
 
 
-def test_a_time_limit_ends_a_return_too() -> None:
-    scale = running(limit=1.0, peak_decay=1.0)
-    scale.observe(step([1.0], truncated=[True]))
-    scale.observe(step([1.0]))
-    assert divisor(scale) == pytest.approx(1.0)
-
-
-def test_worlds_have_returns_of_their_own() -> None:
-    scale = running(limit=1.0, peak_decay=1.0)
-    for _ in range(2):
-        scale.observe(step([1.0, -1.0]))
-    assert divisor(scale) == pytest.approx(1.9)  # and not zero, as in a sum over worlds
-
-
-def test_an_invalid_row_counts_for_nothing_and_ends_its_return() -> None:
+def test_an_invalid_row_counts_for_nothing_and_ends_its_return():
     scale, other = running(limit=1.0), running(limit=1.0)
     for one in (scale, other):
         one.observe(step([1.0, 2.0]))
@@ -115,7 +109,7 @@ def test_an_invalid_row_counts_for_nothing_and_ends_its_return() -> None:
     assert divisor(scale) == pytest.approx(3.8)
 
 
-def test_a_reward_that_is_no_number_does_not_stick() -> None:
+def test_a_reward_that_is_no_number_does_not_stick():
     scale, other = running(), running()
     for reward in ([1.0, 2.0], [float("nan"), 2.0], [1.0, float("inf")], [1.0, 1.0]):
         scale.observe(step(reward))
@@ -129,7 +123,7 @@ def test_a_reward_that_is_no_number_does_not_stick() -> None:
     assert scale.scale(torch.tensor([float("nan")])).isnan().all()  # losses still report it
 
 
-def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said() -> None:
+def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said():
     scale = running(limit=1.0)
     scale.observe(step([1000.0] * 4, truncated=[True] * 4))
     before = divisor(scale)
@@ -138,14 +132,14 @@ def test_a_spike_is_forgotten_by_half_in_the_steps_that_are_said() -> None:
     assert divisor(scale) == pytest.approx(before / 2, rel=1e-3)
 
 
-def test_statistics_stay_exact_over_many_steps_far_from_zero() -> None:
+def test_statistics_stay_exact_over_many_steps_far_from_zero():
     scale = RunningRewardScale(0.0, limit=1e6, device=CPU)  # without a past: plain rewards
     for t in range(2000):
         scale.observe(step([1000.0 + (-1) ** t]))
     assert divisor(scale) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_a_restored_scale_goes_on_bit_equal() -> None:
+def test_a_restored_scale_goes_on_bit_equal():
     scale, other = running(), running()
     scale.observe(step([1.0, 2.0, -4.0]))
     other.load_state_dict(copied(scale.state_dict()))
@@ -155,7 +149,7 @@ def test_a_restored_scale_goes_on_bit_equal() -> None:
     assert divisor(other) == divisor(scale)
 
 
-def test_without_scaling_nothing_is_kept() -> None:
+def test_without_scaling_nothing_is_kept():
     scale = make_reward_scale(RewardScaling.none, 0.99, 5.0, CPU)
     scale.observe(step([100.0]))
     reward = torch.tensor([3.0])
@@ -183,7 +177,7 @@ def learned(name: str, unit: float, scaling: RewardScaling) -> dict[str, Tensor]
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_with_scaled_rewards_a_learner_does_not_feel_their_unit(name: str) -> None:
+def test_with_scaled_rewards_a_learner_does_not_feel_their_unit(name):
     scaled = RewardScaling.running
     # Powers of two pass through sums, roots and quotients without rounding.
     assert_same(learned(name, 1024.0, scaled), learned(name, 1.0, scaled))
@@ -191,7 +185,7 @@ def test_with_scaled_rewards_a_learner_does_not_feel_their_unit(name: str) -> No
     assert any(not torch.equal(first[n], second[n]) for n in first)
 
 
-def test_divided_rewards_of_another_learner_are_not_forgotten_in_silence() -> None:
+def test_divided_rewards_of_another_learner_are_not_forgotten_in_silence():
     running = RunningRewardScale(0.99, limit=5.0, device=CPU)
     with pytest.raises(ValueError, match=r"learner\.reward_scale=running"):
         UnitRewardScale().load_state_dict(running.state_dict())

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from policies.networks.gaussian_actor import LogStdBound
 from policies.networks.mlp import Activation
@@ -15,7 +14,7 @@ from robot_rl.learners.sac import SAC, EntropyAt, SACConfig
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, small_sac
-from tests.robot_rl.learners.reference_sac import Parameters
+from tests.robot_rl.learners.reference_sac import Parameters, gradients, relative_error, trained
 
 LAYER_NORM = {"layer_norm": True}
 TANH = {"layer_norm": True, "activation": Activation.tanh, "normalize": False}
@@ -64,25 +63,8 @@ def learner(**settings: Any) -> tuple[SAC, EnvSpec]:
     return sac, env.spec
 
 
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(parameters: Any) -> list[Tensor]:
-    found = [p.grad for p in parameters]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     sac, spec = learner(**VARIANTS[variant])
     batch = random_batch(spec, 16)
     batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
@@ -114,7 +96,7 @@ def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
     assert torch.equal(stepped.generator.get_state(), reference.generator.get_state())
 
 
-def test_every_trained_parameter_gets_a_gradient() -> None:
+def test_every_trained_parameter_gets_a_gradient():
     for settings in VARIANTS.values():
         sac, spec = learner(**settings)
         sac.update(random_batch(spec, 16))
@@ -122,7 +104,7 @@ def test_every_trained_parameter_gets_a_gradient() -> None:
             assert all(float(grad.abs().max()) > 0 for grad in gradients(network.parameters()))
 
 
-def test_an_actor_update_leaves_the_critics_as_they_are() -> None:
+def test_an_actor_update_leaves_the_critics_as_they_are():
     sac, spec = learner(critic_lr=0.0)
     critic, actor = copied(sac.critic.state_dict()), copied(sac.actor.state_dict())
     sac.update(random_batch(spec, 16))
@@ -130,14 +112,14 @@ def test_an_actor_update_leaves_the_critics_as_they_are() -> None:
     assert not torch.equal(sac.actor.state_dict()["network.0.weight"], actor["network.0.weight"])
 
 
-def test_a_critic_update_leaves_the_actor_as_it_is() -> None:
+def test_a_critic_update_leaves_the_actor_as_it_is():
     sac, spec = learner(actor_lr=0.0)
     actor = copied(sac.actor.state_dict())
     sac.update(random_batch(spec, 16))
     assert_same(sac.actor.state_dict(), actor)
 
 
-def test_targets_move_by_tau_towards_the_critics_after_every_update() -> None:
+def test_targets_move_by_tau_towards_the_critics_after_every_update():
     sac, spec = learner(tau=0.25, actor_interval=2)
     for seed in range(3):
         before = copied(sac.target_critic.state_dict())
@@ -148,7 +130,7 @@ def test_targets_move_by_tau_towards_the_critics_after_every_update() -> None:
             torch.testing.assert_close(target, moved, rtol=1e-6, atol=1e-7)  # one rounding
 
 
-def test_critics_and_targets_share_one_normaliser() -> None:
+def test_critics_and_targets_share_one_normaliser():
     sac, _ = learner()
     env = ToyEnv(LinearWorld(), 32)
     env.reset(seed=3)
@@ -164,7 +146,7 @@ def test_critics_and_targets_share_one_normaliser() -> None:
     assert {t.data_ptr() for t in other.target_critic.buffers()} == shared
 
 
-def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_between() -> None:
+def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_between():
     sac, spec = learner(actor_interval=3)
     changed, metrics = [], []
     for seed in range(6):
@@ -178,7 +160,7 @@ def test_the_actor_learns_in_the_last_of_every_k_updates_and_its_metrics_stay_be
     assert metrics[4]["actor_loss"] == metrics[2]["actor_loss"] != metrics[5]["actor_loss"]
 
 
-def test_gradients_are_scaled_down_to_their_largest_norm() -> None:
+def test_gradients_are_scaled_down_to_their_largest_norm():
     sac, spec = learner(max_grad_norm=1e-3)
     sac.update(random_batch(spec, 16))
     for network in (sac.actor, sac.critic):
@@ -186,7 +168,7 @@ def test_gradients_are_scaled_down_to_their_largest_norm() -> None:
         assert float(norm) == pytest.approx(1e-3, rel=1e-3)  # clip_grad_norm_ adds 1e-6
 
 
-def test_a_run_may_go_on_with_other_step_sizes() -> None:
+def test_a_run_may_go_on_with_other_step_sizes():
     sac, spec = learner()
     other, _ = learner(actor_lr=0.0, critic_lr=0.0, temperature_lr=0.0)
     other.load_state_dict(copied(sac.state_dict()))
@@ -204,6 +186,6 @@ def test_a_run_may_go_on_with_other_step_sizes() -> None:
         ("actor_interval", 0), ("init_temperature", 0.0), ("max_grad_norm", -1.0),
     ],
 )  # fmt: skip
-def test_values_outside_their_range_are_refused_by_name(name: str, value: Any) -> None:
+def test_values_outside_their_range_are_refused_by_name(name, value):
     with pytest.raises(ConfigError, match=rf"learner\.{name} must lie in \[.*got {value}"):
         SACConfig(**{name: value})

@@ -82,20 +82,20 @@ def drawn_pairs(count: int, *, replacement: bool) -> list[tuple[int, int]]:
     return pairs
 
 
-def test_a_subset_without_replacement_never_holds_a_critic_twice() -> None:
+def test_a_subset_without_replacement_never_holds_a_critic_twice():
     pairs = drawn_pairs(600, replacement=False)
     assert all(a != b for a, b in pairs)
     assert len(set(pairs)) == MEMBERS * (MEMBERS - 1) // 2  # and every pair comes
 
 
-def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws() -> None:
+def test_a_subset_with_replacement_is_a_single_critic_in_a_tenth_of_the_draws():
     pairs = drawn_pairs(400, replacement=True)
     alone = sum(a == b for a, b in pairs) / len(pairs)
     assert alone == pytest.approx(1 / MEMBERS, abs=0.05)  # three standard errors
 
 
 @pytest.mark.parametrize(("value", "sign"), [(ActorObjective.min, -1), (ActorObjective.mean, 1)])
-def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorObjective, sign: int) -> None:
+def test_the_actor_climbs_the_least_critic_or_their_mean(value, sign):
     # The lower critic falls with the action, the mean of both rises.
     sac = sac_with(
         LinearCritic([0.0, -10.0], [5.0, -1.0]), actor_value=value, actor_lr=1e-2,
@@ -109,13 +109,13 @@ def test_the_actor_climbs_the_least_critic_or_their_mean(value: ActorObjective, 
 
 
 @pytest.mark.parametrize("per_action", [-1.0, -0.5, 0.0])
-def test_the_target_entropy_is_per_action_times_actions(per_action: float) -> None:
+def test_the_target_entropy_is_per_action_times_actions(per_action):
     sac = small_sac(spec(), target_entropy_per_action=per_action)
     assert sac.temperature.target_entropy == per_action * spec().action_size
 
 
 @pytest.mark.parametrize("at", EntropyAt)
-def test_the_temperature_listens_to_observations_or_to_the_next_ones(at: EntropyAt) -> None:
+def test_the_temperature_listens_to_observations_or_to_the_next_ones(at):
     def slope(changed: str) -> float:
         sac = small_sac(spec(), batch_size=ROWS, entropy_at=at, critic_lr=0.0)
         batch = random_batch(spec(), ROWS)
@@ -131,13 +131,13 @@ def test_the_temperature_listens_to_observations_or_to_the_next_ones(at: Entropy
 
 
 @pytest.mark.parametrize("paid", [True, False])
-def test_entropy_is_in_the_target_or_not(paid: bool) -> None:
+def test_entropy_is_in_the_target_or_not(paid):
     sac = sac_with(LinearCritic([0.0]), entropy_in_target=paid, init_temperature=2.0)
     _, error = sac.update(batch_without_reward())
     assert bool((error > 0).all()) == paid  # all values are zero: entropy alone is left
 
 
-def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told_to() -> None:
+def test_the_actor_steps_on_all_minibatches_since_its_last_step_where_it_is_told_to():
     sac = small_sac(
         spec(), batch_size=ROWS, actor_on_all=True, actor_interval=3, critic_lr=0.0,
         entropy_at=EntropyAt.next_obs,
@@ -172,7 +172,7 @@ def _joined(batches: list[Batch]) -> Batch:
     )  # fmt: skip
 
 
-def test_minibatches_that_wait_for_the_actor_are_part_of_the_state() -> None:
+def test_minibatches_that_wait_for_the_actor_are_part_of_the_state():
     settings: dict[str, Any] = {"batch_size": ROWS, "actor_on_all": True, "actor_interval": 3}
     sac, other = small_sac(spec(), **settings), small_sac(spec(), 1, **settings)
     batches = [random_batch(spec(), ROWS, seed) for seed in range(3)]
@@ -192,14 +192,12 @@ def test_minibatches_that_wait_for_the_actor_are_part_of_the_state() -> None:
         ({"temperature_every_update": True}, "needs entropy_at=next_obs"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    settings: dict[str, Any], told: str
-) -> None:
+def test_settings_that_contradict_each_other_are_refused(settings, told):
     with pytest.raises(ConfigError, match=told):
         SACConfig(**settings)
 
 
-def test_critics_learn_alone_in_the_beginning() -> None:
+def test_critics_learn_alone_in_the_beginning():
     spec = ToyEnv(LinearWorld(), 3).spec
     learner = small_sac(spec, critic_updates=3, actor_interval=2)
     actor = copied(learner.actor.state_dict())
@@ -213,7 +211,7 @@ def test_critics_learn_alone_in_the_beginning() -> None:
         assert_same(actor, copied(learner.actor.state_dict()))
 
 
-def test_the_temperature_waits_for_the_actor_while_critics_learn_alone() -> None:
+def test_the_temperature_waits_for_the_actor_while_critics_learn_alone():
     """It would follow an entropy that nobody moves, farther and farther."""
     spec = ToyEnv(LinearWorld(), 3).spec
     learner = small_sac(

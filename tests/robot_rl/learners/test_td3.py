@@ -14,6 +14,7 @@ from robot_rl.learners.td3 import TD3, TD3Config
 from robot_rl.learners.values import TargetRule, ValueConfig
 from tests.equality import assert_same
 from tests.fakes import LinearWorld, ToyEnv, copied, random_batch, random_obs
+from tests.robot_rl.learners.reference_sac import gradients, relative_error, trained
 from tests.robot_rl.learners.reference_td3 import Parameters, act, small_td3
 
 CATEGORIES = ValueConfig(atoms=51, low=-3.0, high=3.0)
@@ -51,25 +52,8 @@ def learner(**settings: Any) -> tuple[TD3, EnvSpec]:
     return td3, env.spec
 
 
-def relative_error(got: list[Tensor], expected: list[Tensor]) -> float:
-    flat, reference = (torch.cat([t.flatten().double() for t in ts]) for ts in (got, expected))
-    return float((flat - reference).norm() / reference.norm())
-
-
-def gradients(parameters: Any) -> list[Tensor]:
-    found = [p.grad for p in parameters]
-    assert all(grad is not None for grad in found)
-    return found
-
-
-def trained(state: dict[str, Tensor]) -> list[Tensor]:
-    return [tensor for name, tensor in state.items() if name.startswith("network")]
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(
-    variant: str,
-) -> None:
+def test_losses_and_gradients_equal_a_plain_implementation_in_double_precision(variant):
     td3, spec = learner(**VARIANTS[variant])
     batch = random_batch(spec, 16)
     batch.weight[:4] = torch.tensor([0.5, 2.0, 1.0, 1.5])
@@ -103,9 +87,7 @@ class WatchingCritic(QEnsemble):
 
 
 @pytest.mark.parametrize(("scale", "cut"), [(1.0, 0.7), (1e3, 0.2)])
-def test_smoothing_noise_is_clipped_and_next_actions_keep_their_bounds(
-    scale: float, cut: float
-) -> None:
+def test_smoothing_noise_is_clipped_and_next_actions_keep_their_bounds(scale, cut):
     td3, spec = learner(smoothing_noise=5.0, smoothing_clip=0.2)
     watching = WatchingCritic(QEnsembleConfig(hidden=[16]), "critic", 6, 2)
     watching.load_state_dict(td3.target_critic.state_dict())
@@ -122,7 +104,7 @@ def test_smoothing_noise_is_clipped_and_next_actions_keep_their_bounds(
     assert watching.seen.abs().max() <= 1.0
 
 
-def test_the_actor_learns_in_the_last_of_every_k_updates_and_targets_move_with_it() -> None:
+def test_the_actor_learns_in_the_last_of_every_k_updates_and_targets_move_with_it():
     td3, spec = learner(actor_interval=3)
     actor, targets = [], []
     for seed in range(6):
@@ -140,7 +122,7 @@ def test_the_actor_learns_in_the_last_of_every_k_updates_and_targets_move_with_i
     assert targets == [[late, late] for late in actor]
 
 
-def test_targets_may_move_in_every_update() -> None:
+def test_targets_may_move_in_every_update():
     td3, spec = learner(actor_interval=3, delay_targets=False, tau=0.25)
     for seed in range(3):
         before = copied(td3.state_dict())
@@ -153,14 +135,14 @@ def test_targets_may_move_in_every_update() -> None:
                     torch.testing.assert_close(target, moved)
 
 
-def test_without_a_target_actor_next_actions_are_the_actors() -> None:
+def test_without_a_target_actor_next_actions_are_the_actors():
     td3, _ = learner(target_actor=False)
     assert td3.target_actor is td3.actor
     assert "target_actor" not in td3.state_dict()
     assert all(p.requires_grad for p in td3.actor.parameters())
 
 
-def test_networks_and_targets_share_one_normaliser() -> None:
+def test_networks_and_targets_share_one_normaliser():
     td3, _ = learner()
     for network, target in ((td3.critic, td3.target_critic), (td3.actor, td3.target_actor)):
         shared = {b.data_ptr() for b in network.buffers()}
@@ -168,7 +150,7 @@ def test_networks_and_targets_share_one_normaliser() -> None:
         assert not any(p.requires_grad for p in target.parameters())
 
 
-def test_updating_the_actor_leaves_the_critics_as_they_are() -> None:
+def test_updating_the_actor_leaves_the_critics_as_they_are():
     td3, spec = learner(critic_lr=0.0)
     before = copied(td3.critic.state_dict())
     td3.update(random_batch(spec, 16))
@@ -189,7 +171,7 @@ class TestExploration:
         noise = torch.stack([td3.act(obs, explore=True) - plain for _ in range(draws)])
         return noise.square().mean((0, 2)).sqrt()
 
-    def test_every_world_has_noise_of_its_own_strength_uniform_between_the_bounds(self) -> None:
+    def test_every_world_has_noise_of_its_own_strength_uniform_between_the_bounds(self):
         td3, obs = self.started(exploration_min=0.05, exploration_max=0.25)
         # 400 draws of 2 entries: each world's deviation is off by 1 / sqrt(1600) = 2.5 %.
         found = self.deviation(td3, obs).sort().values
@@ -197,11 +179,11 @@ class TestExploration:
         assert (found - uniform).abs().max() < 0.025
         assert found.mean() == pytest.approx(0.15, rel=0.02)
 
-    def test_equal_bounds_are_one_strength_for_all(self) -> None:
+    def test_equal_bounds_are_one_strength_for_all(self):
         td3, obs = self.started()
         assert self.deviation(td3, obs) == pytest.approx(0.1, rel=0.15)
 
-    def test_noise_is_drawn_anew_only_where_an_episode_began(self) -> None:
+    def test_noise_is_drawn_anew_only_where_an_episode_began(self):
         td3, _ = self.started(exploration_max=0.5)
         before = td3.state_dict()["sigma"]
         begun = torch.arange(4000) % 3 == 0
@@ -212,13 +194,13 @@ class TestExploration:
         td3.begin(torch.zeros(4000, dtype=torch.bool))
         assert torch.equal(td3.state_dict()["sigma"], after)
 
-    def test_the_action_that_is_handed_out_is_the_clipped_one(self) -> None:
+    def test_the_action_that_is_handed_out_is_the_clipped_one(self):
         td3, obs = self.started(exploration_min=5.0, exploration_max=5.0)
         action = td3.act(obs, explore=True)
         assert action.abs().max() == 1.0
         assert (action.abs() == 1.0).float().mean() > 0.8  # |5 n| > 1 in 84 % of all draws
 
-    def test_a_restored_learner_explores_on_with_the_noise_of_its_worlds(self) -> None:
+    def test_a_restored_learner_explores_on_with_the_noise_of_its_worlds(self):
         td3, obs = self.started(exploration_max=0.5)
         other = small_td3(ToyEnv(LinearWorld(), 2).spec, seed=7, exploration_max=0.5)
         other.load_state_dict(copied(td3.state_dict()))
@@ -227,7 +209,7 @@ class TestExploration:
             for one in (td3, other):
                 one.begin(torch.arange(4000) % 5 == 0)
 
-    def test_exploring_in_worlds_that_never_began_is_refused(self) -> None:
+    def test_exploring_in_worlds_that_never_began_is_refused(self):
         env = ToyEnv(LinearWorld(), 1)
         td3 = small_td3(env.spec)
         obs = random_obs(env.spec, 1, torch.Generator())
@@ -236,23 +218,8 @@ class TestExploration:
             td3.act(obs, explore=True)
 
 
-def test_twenty_updates_after_loading_are_bit_equal() -> None:
-    spec = ToyEnv(LinearWorld(), 2).spec
-    td3, other = (small_td3(spec, seed, batch_size=16, actor_interval=2, **FAST) for seed in (0, 3))
-    for seed in range(5):
-        td3.update(random_batch(spec, 16, seed))
-    other.load_state_dict(copied(td3.state_dict()))
-    for seed in range(20):
-        batch = random_batch(spec, 16, 100 + seed)
-        metrics, priority = td3.update(batch)
-        again, same = other.update(batch)
-        assert_same({n: v for n, v in again.items() if n in metrics}, metrics)
-        assert torch.equal(priority, same)
-    assert_same(other.state_dict(), td3.state_dict())
-
-
 @pytest.mark.parametrize("settings", [{}, FAST], ids=["paper", "fast"])
-def test_the_critics_learn_returns_that_are_known(settings: dict[str, Any]) -> None:
+def test_the_critics_learn_returns_that_are_known(settings):
     td3, spec = learner(**{**settings, "critic_lr": 0.02, "weight_decay": 0.0})
     batch = random_batch(spec, 16)
     batch.discount.zero_()
@@ -269,6 +236,6 @@ def test_the_critics_learn_returns_that_are_known(settings: dict[str, Any]) -> N
         ({"smoothing_clip": 3.0}, "smoothing_clip"),
     ],
 )
-def test_values_outside_their_range_are_refused(changes: dict[str, Any], name: str) -> None:
+def test_values_outside_their_range_are_refused(changes, name):
     with pytest.raises(ConfigError, match=rf"learner\.{name} "):
         TD3Config(**changes)

@@ -15,18 +15,28 @@ from tests.robot_rl.training.countdown import Countdown, Listener
 
 
 def collector(
-    env: ToyEnv, learner: Any, *, random_steps: int = 0, seed: int = 0
+    env: ToyEnv, learner: Any, *, random_steps: int = 0, seed: int = 0, **settings: Any
 ) -> tuple[Collector, ReplayBuffer]:
     groups = (*learner.actor_groups, *learner.critic_groups)
     replay = ReplayBuffer(env.spec, groups, capacity=400, gamma=0.9)
-    made = Collector(env, learner, replay, random_steps=random_steps, seed=seed)
+    made = Collector(env, learner, replay, random_steps=random_steps, seed=seed, **settings)
     return made, replay
 
 
-def test_episodes_are_averaged_by_hand() -> None:
-    env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
-    made, _ = collector(env, Listener())
+def collected(
+    env: ToyEnv, steps: int, learner: Any = None, **settings: Any
+) -> tuple[Collector, ReplayBuffer]:
+    """A collector that has begun and gone so many steps."""
+    made, replay = collector(env, learner or Listener(), **settings)
     made.start()
+    for _ in range(steps):
+        made.collect()
+    return made, replay
+
+
+def test_episodes_are_averaged_by_hand():
+    env = ToyEnv(Countdown((2.0, 3.0)), 2, limit=10)
+    made, _ = collected(env, 0)
     assert made.statistics() == {"rollout/invalid_steps": 0.0}  # no episode has ended
     made.collect()
     made.collect()
@@ -54,33 +64,20 @@ class Counting(ToyEnv):
         return super().step(action)
 
 
-def test_a_curriculum_follows_the_worlds_of_all_ranks() -> None:
+def test_a_curriculum_follows_the_worlds_of_all_ranks():
     class Three(Ranks):
         count = 3
 
-    env, learner = Counting(Countdown((2.0, 3.0)), 2), Listener()
-    replay = ReplayBuffer(env.spec, ("actor",), capacity=400, gamma=0.9)
-    made = Collector(
-        env,
-        learner,
-        replay,
-        random_steps=0,
-        seed=0,
-        ranks=Three(),
-        set_global_step=env.set_global_step,
-    )
-    made.start()
+    env = Counting(Countdown((2.0, 3.0)), 2)
+    made, _ = collected(env, 0, ranks=Three(), set_global_step=env.set_global_step)
     for steps in (1, 2, 3):
         made.collect()
         assert env.counted == made.world_steps == steps * 2 * 3
 
 
-def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
+def test_a_truncated_episode_may_succeed_and_is_no_termination():
     env = ToyEnv(Countdown((9.0, 1.0)), 2, limit=4)
-    made, _ = collector(env, Listener())
-    made.start()
-    for _ in range(4):
-        made.collect()
+    made, _ = collected(env, 4)
     short, weight = 0.0, 0.0
     for ended in (1, 1, 1):  # world 1 ends in every step, in the fourth both
         short, weight = short * (2 / 3) + ended, weight * (2 / 3) + ended
@@ -90,12 +87,9 @@ def test_a_truncated_episode_may_succeed_and_is_no_termination() -> None:
     assert statistics["rollout/success"] == pytest.approx(1 - short / weight)
 
 
-def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
+def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics():
     env = ToyEnv(Countdown((3.0, 3.0)), 2, limit=10, invalid_at={(1, 0)})
-    made, _ = collector(env, Listener())
-    made.start()
-    for _ in range(6):
-        made.collect()
+    made, _ = collected(env, 6)
     # World 0: one step and a fault, then three, then one more; world 1: three and three.
     keep = 2 / 3
     returns = ((1 * keep + 3) * keep + 3) * keep + 3
@@ -103,7 +97,7 @@ def test_a_nan_in_an_invalid_row_does_not_stay_in_the_statistics() -> None:
     assert made.statistics()["rollout/return"] == pytest.approx(returns / weights)
 
 
-def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> None:
+def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch():
     env, learner = ToyEnv(LinearWorld(), 3), Listener()
     learner.critic_groups = ("critic",)
     made, replay = collector(env, learner, random_steps=100)
@@ -120,33 +114,24 @@ def test_the_random_phase_asks_the_learner_for_nothing_but_lets_it_watch() -> No
     assert abs(float(action.var()) - 1 / 3) < 0.08
 
 
-def test_the_learner_hears_of_every_start_and_acts_on_what_follows() -> None:
+def test_the_learner_hears_of_every_start_and_acts_on_what_follows():
     env, learner = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3), Listener()
-    made, _ = collector(env, learner)
-    made.start()
-    for _ in range(3):
-        made.collect()
+    collected(env, 3, learner)
     assert learner.begun == [[True, True], [False, False], [True, False], [False, True]]
-    assert [obs["actor"].flatten().tolist() for obs in learner.acted] == [
-        [2.0, 9.0],
-        [1.0, 8.0],
-        [2.0, 7.0],
-    ]
+    acted_on = [obs["actor"].flatten().tolist() for obs in learner.acted]
+    assert acted_on == [[2.0, 9.0], [1.0, 8.0], [2.0, 7.0]]
 
 
-def test_stored_rows_join_what_was_acted_on_to_its_true_successor() -> None:
+def test_stored_rows_join_what_was_acted_on_to_its_true_successor():
     env = ToyEnv(Countdown((2.0, 9.0)), 2, limit=3)
-    made, replay = collector(env, Listener())
-    made.start()
-    for _ in range(8):
-        made.collect()
+    _, replay = collected(env, 8)
     batch = replay.sample(200)
     assert torch.equal(batch.next_obs["actor"], batch.obs["actor"] - 1)
     assert set(batch.action.flatten().tolist()) == {0.5}
 
 
 @pytest.mark.parametrize("steps", [3, 12])  # within the random phase, and after it
-def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
+def test_a_restored_collector_goes_on_bit_equal(steps):
     def parts(seed: int) -> tuple[Any, ...]:
         env = ToyEnv(LinearWorld(bound=0.8), 4, limit=6, seed=seed)
         learner = small_sac(env.spec, seed)
@@ -169,12 +154,9 @@ def test_a_restored_collector_goes_on_bit_equal(steps: int) -> None:
     assert other.statistics() == made.statistics()
 
 
-def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() -> None:
+def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row():
     env = ToyEnv(LinearWorld(action_size=4, reward_names=("one", "two")), 2, limit=10)
-    learner = Listener()
-    made, replay = collector(env, learner)
-    made.start()
-    made.collect()
+    made, replay = collected(env, 1)
     made.begin_anew()
     made.collect()
     assert (len(replay), made.world_steps) == (6, 4)
@@ -186,11 +168,10 @@ def test_new_episodes_in_the_middle_of_a_run_are_kept_apart_by_an_invalid_row() 
     assert made.statistics().keys() == {"rollout/invalid_steps"}  # what was cut short is none
 
 
-def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights() -> None:
+def test_statistics_say_how_far_a_curriculum_has_moved_the_reward_weights():
     world = LinearWorld(reward_names=("first", "second"))
     env = ToyEnv(world, 2, reward_weights=lambda step: [3.0, 1.0 + max(0, step - 1)])
-    made, _ = collector(env, small_sac(env.spec))
-    made.start()
+    made, _ = collected(env, 0, small_sac(env.spec))
     told = []
     for _ in range(3):
         made.collect()

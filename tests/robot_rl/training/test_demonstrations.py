@@ -30,7 +30,7 @@ def read(folder: Path, spec: EnvSpec = WORLDS, seed: int = 0, **config: Any) -> 
     return read_demonstrations(folder, settings, spec, ("actor",), chunk_length=3, seed=seed)
 
 
-def test_a_chunk_is_what_followed_and_ends_with_its_episode() -> None:
+def test_a_chunk_is_what_followed_and_ends_with_its_episode():
     told = [whole(0, 4), whole(1, 2)]
     chunks = Chunks(told, ("actor",), 3, torch.device("cpu"))
     assert len(chunks) == 6
@@ -45,7 +45,7 @@ def test_a_chunk_is_what_followed_and_ends_with_its_episode() -> None:
         assert (batch.extra["chunk"][row, :left].numpy() == one.action[t : t + left]).all()
 
 
-def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned() -> None:
+def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned():
     one = whole(0, 5)
     one = replace(one, valid=np.array([True, True, False, True, True]))
     chunks = Chunks([one], ("actor",), 3, torch.device("cpu"))
@@ -54,7 +54,7 @@ def test_a_chunk_does_not_go_on_beyond_a_step_that_must_not_be_learned() -> None
     assert valid == [[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0]]
 
 
-def test_whole_episodes_are_held_out_by_the_seed(tmp_path: Path) -> None:
+def test_whole_episodes_are_held_out_by_the_seed(tmp_path):
     told = [whole(i, 3 + i) for i in range(10)]
     folder = write(tmp_path / "set", *told, spec=PLAIN)
     split = read(folder, validation_share=0.3)
@@ -70,9 +70,7 @@ def test_whole_episodes_are_held_out_by_the_seed(tmp_path: Path) -> None:
     assert read(folder, validation_share=0.0).held_out is None
 
 
-def test_images_that_nobody_looks_at_are_not_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_nobody_looks_at_are_not_decoded(tmp_path, monkeypatch):
     """All of them were, and lay in memory: gigabytes of a few minutes of two cameras."""
     spec = replace(PLAIN, images={"front": (16, 16, 3)})
     told = [
@@ -83,7 +81,7 @@ def test_images_that_nobody_looks_at_are_not_decoded(
     assert len(read(folder, validation_share=0.0).learned) == 16
 
 
-def test_failures_can_be_left_out(tmp_path: Path) -> None:
+def test_failures_can_be_left_out(tmp_path):
     folder = write(tmp_path / "set", *(whole(i, 4) for i in range(9)), spec=PLAIN)
     kept = read(folder, successes_only=True, validation_share=0.0)
     assert len(kept.learned) == 3 * 4  # every third succeeds
@@ -99,9 +97,7 @@ def test_failures_can_be_left_out(tmp_path: Path) -> None:
         ({"groups": {"actor": GroupSpec(shape=(3,)), "x": GroupSpec(shape=(1,))}}, ""),
     ],
 )
-def test_data_of_another_task_is_refused(
-    tmp_path: Path, change: dict[str, Any], words: str
-) -> None:
+def test_data_of_another_task_is_refused(tmp_path, change, words):
     folder = write(tmp_path / "set", whole(0, 4), whole(1, 4), spec=PLAIN)
     if not words:
         read(folder, replace(WORLDS, **change))  # groups that nobody reads may be missing
@@ -110,12 +106,12 @@ def test_data_of_another_task_is_refused(
         read(folder, replace(WORLDS, **change))
 
 
-def test_data_of_another_robot_is_refused(tmp_path: Path) -> None:
+def test_data_of_another_robot_is_refused(tmp_path):
     with pytest.raises(SpecMismatchError, match="the robot arm"):
         read(write(tmp_path / "set", episode(0), episode(1)))
 
 
-def test_too_few_episodes_are_refused(tmp_path: Path) -> None:
+def test_too_few_episodes_are_refused(tmp_path):
     folder = write(tmp_path / "set", whole(0, 4), spec=PLAIN)
     with pytest.raises(ConfigError, match="1 of them to learn from, and 1 are held out"):
         read(folder)

@@ -1,7 +1,5 @@
 """Flags of what was ever not a number: by name, sticky, and early enough."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -17,7 +15,7 @@ def batch() -> Batch:
     return random_batch(ToyEnv(LinearWorld()).spec, 8)
 
 
-def test_finite_numbers_leave_no_name() -> None:
+def test_finite_numbers_leave_no_name():
     watch = FiniteWatch()
     watch.see_batch(batch())
     watch.see_metrics({"loss": torch.tensor(1e38), "entropy": torch.tensor(-1e38)})
@@ -27,7 +25,7 @@ def test_finite_numbers_leave_no_name() -> None:
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", ["reward", "action", "obs.actor", "next_obs.critic"])
-def test_one_number_in_a_batch_is_found_by_name(name: str, bad: float) -> None:
+def test_one_number_in_a_batch_is_found_by_name(name, bad):
     watch, spoilt = FiniteWatch(), batch()
     field, _, group = name.partition(".")
     tensor = getattr(spoilt, field)
@@ -38,7 +36,7 @@ def test_one_number_in_a_batch_is_found_by_name(name: str, bad: float) -> None:
     assert watch.found() == [[f"sampled {name}"]]
 
 
-def test_a_loss_that_explodes_once_is_remembered_whatever_else_is_measured() -> None:
+def test_a_loss_that_explodes_once_is_remembered_whatever_else_is_measured():
     watch = FiniteWatch()
     watch.see_metrics({"critic_loss": torch.tensor(1.0)})
     watch.see_metrics({"critic_loss": torch.tensor(float("inf")), "actor_loss": torch.tensor(0.0)})
@@ -46,7 +44,7 @@ def test_a_loss_that_explodes_once_is_remembered_whatever_else_is_measured() -> 
     assert watch.found() == [["critic_loss"]]
 
 
-def test_what_was_bad_first_is_named_first() -> None:
+def test_what_was_bad_first_is_named_first():
     watch, spoilt = FiniteWatch(), batch()
     nan, one = torch.tensor(float("nan")), torch.tensor(1.0)
     watch.see_batch(spoilt)
@@ -59,7 +57,7 @@ def test_what_was_bad_first_is_named_first() -> None:
     assert watch.found() == expected
 
 
-def test_pictures_cannot_be_nan() -> None:
+def test_pictures_cannot_be_nan():
     watch, seen = FiniteWatch(), batch()
     pictured = {**seen.obs, "camera": torch.zeros(8, 3, 4, 4, dtype=torch.uint8)}
     watch.see_batch(
@@ -72,7 +70,7 @@ def test_pictures_cannot_be_nan() -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad: float) -> None:
+def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad):
     spoilt = torch.tensor([0.0, bad])
     state = {"actor": {"weight": torch.ones(2)}, "moments": [torch.ones(1), {"first": spoilt}],
              "updates": 3, "rows": torch.tensor([1, 2]), "empty": torch.zeros(0)}  # fmt: skip
@@ -80,7 +78,7 @@ def test_every_tensor_of_a_state_is_looked_at_and_named_by_its_way(bad: float) -
     assert not_finite({"updates": 3}, "the learner") == []
 
 
-def test_a_sentence_about_many_tensors_names_the_first_of_them(tmp_path: Path) -> None:
+def test_a_sentence_about_many_tensors_names_the_first_of_them(tmp_path):
     watch, bad = FiniteWatch(), torch.tensor(float("nan"))
     checkpoints = CheckpointStore(tmp_path)
     assert what_ends_a_run(watch, None, "by step 9", checkpoints, "slowly") == ""

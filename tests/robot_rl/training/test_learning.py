@@ -116,9 +116,7 @@ def rests(result: Evaluation) -> bool:
     [*LEARNERS.values(), *(pytest.param(v, marks=pytest.mark.full) for v in VARIANTS.values())],
     ids=[*LEARNERS, *VARIANTS],
 )
-def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(
-    tmp_path: Path, make: Callable[[EnvSpec, int], Learner]
-) -> None:
+def test_a_learner_brings_a_point_mass_to_rest_within_16000_steps(tmp_path, make):
     def train(seed: int) -> Evaluation:
         env, evaluation_env = worlds(16, seed=seed), worlds(100, seed=1)
         learner = make(env.spec, seed)
@@ -150,7 +148,7 @@ class WeakSpring:
 
 
 @pytest.mark.slow
-def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path: Path) -> None:
+def test_a_residual_brings_to_rest_what_its_base_lets_swing(tmp_path):
     swings = evaluate(worlds(100, seed=1), WeakSpring().next, seed=5)
     assert swings.success_rate < 0.5
 

@@ -41,7 +41,7 @@ def run(folder: Path, *, resume: bool = False, **settings: Any) -> list[Any]:
     return on_ranks(work)
 
 
-def test_two_ranks_collect_half_each_and_end_with_the_same_weights(tmp_path: Path) -> None:
+def test_two_ranks_collect_half_each_and_end_with_the_same_weights(tmp_path):
     (first, second) = run(tmp_path)
     assert first[0] is second[0] is True
     # 240 steps of eight worlds in two shares of four.
@@ -56,7 +56,7 @@ def test_two_ranks_collect_half_each_and_end_with_the_same_weights(tmp_path: Pat
     assert [record["step"] for record in first[2]] == [104, 200, 240]
 
 
-def test_a_resumed_run_equals_the_uninterrupted_one_on_every_rank(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one_on_every_rank(tmp_path):
     whole = run(tmp_path / "whole")
     stopped = run(tmp_path / "parts", stop_at=120)
     assert [one[0] for one in stopped] == [False, False]
@@ -66,7 +66,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_on_every_rank(tmp_path: Path
         assert_same(one[1], other[1])
 
 
-def test_only_what_differs_between_ranks_is_saved_twice(tmp_path: Path) -> None:
+def test_only_what_differs_between_ranks_is_saved_twice(tmp_path):
     run(tmp_path)
     checkpoint = CheckpointStore(tmp_path / "checkpoints", read_only=True).load()
     (entry,) = checkpoint.state["ranks"]
@@ -78,7 +78,7 @@ def test_only_what_differs_between_ranks_is_saved_twice(tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith("/learner/actor/")]
 
 
-def test_another_number_of_ranks_is_refused_with_the_right_one(tmp_path: Path) -> None:
+def test_another_number_of_ranks_is_refused_with_the_right_one(tmp_path):
     run(tmp_path, stop_at=40)
     with pytest.raises(CheckpointError, match=r"written by 2 rank.*this session has 1.*torchrun"):
         Loop(tmp_path).resume()
@@ -88,7 +88,7 @@ def test_another_number_of_ranks_is_refused_with_the_right_one(tmp_path: Path) -
         assert "one process" in str(error)
 
 
-def test_a_nan_in_the_worlds_of_one_rank_stops_both_and_names_it(tmp_path: Path) -> None:
+def test_a_nan_in_the_worlds_of_one_rank_stops_both_and_names_it(tmp_path):
     def work(ranks: Ranks) -> None:
         where = {"nan_at": {"reward": (20, 2)}} if ranks.rank == 1 else {}
         Loop(tmp_path, ranks=ranks, env=where, updates_per_step=0).trainer.run()
@@ -99,7 +99,7 @@ def test_a_nan_in_the_worlds_of_one_rank_stops_both_and_names_it(tmp_path: Path)
     assert CheckpointStore(tmp_path / "checkpoints", read_only=True).steps() == [104]
 
 
-def test_worlds_of_one_rank_without_room_for_contacts_stop_both(tmp_path: Path) -> None:
+def test_worlds_of_one_rank_without_room_for_contacts_stop_both(tmp_path):
     def work(ranks: Ranks) -> None:
         def check() -> None:
             raise LimitError("there is room for 1 contacts")
@@ -114,7 +114,7 @@ def test_worlds_of_one_rank_without_room_for_contacts_stop_both(tmp_path: Path) 
     assert isinstance(second, LimitError)
 
 
-def test_ranks_whose_clocks_differ_save_together(tmp_path: Path) -> None:
+def test_ranks_whose_clocks_differ_save_together(tmp_path):
     def work(ranks: Ranks) -> Any:
         seconds = 1e-9 if ranks.rank == 1 else 0.0
         loop = Loop(tmp_path, ranks=ranks, checkpoint_seconds=seconds, total_steps=64)
@@ -125,7 +125,7 @@ def test_ranks_whose_clocks_differ_save_together(tmp_path: Path) -> None:
     assert steps == [*range(8, 65, 8)]
 
 
-def test_a_signal_that_reaches_one_rank_stops_and_saves_both(tmp_path: Path) -> None:
+def test_a_signal_that_reaches_one_rank_stops_and_saves_both(tmp_path):
     def work(ranks: Ranks) -> Any:
         loop = Loop(tmp_path, ranks=ranks, interval_seconds=0.0)
         if ranks.rank == 1:

@@ -1,6 +1,5 @@
 """Experience of before: read once from a run or a data set, checked, mixed in, never written."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,7 @@ def dataset_of(folder: Path, told: Story, **settings: Any) -> Path:
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("capacity", [None, 24], ids=["whole", "wrapped"])
 @pytest.mark.parametrize("save", [run_of, dataset_of], ids=["a run", "a data set"])
-def test_transitions_of_before_are_those_that_were_stored(
-    tmp_path: Path, save: Callable[..., Path], capacity: int | None, n_step: int
-) -> None:
+def test_transitions_of_before_are_those_that_were_stored(tmp_path, save, capacity, n_step):
     path = save(tmp_path / "before", TOLD, capacity=capacity)
     before = contents(path)
     prior = opened(path, n_step=n_step)
@@ -77,9 +74,7 @@ def test_transitions_of_before_are_those_that_were_stored(
 
 
 @pytest.mark.parametrize("save", [run_of, dataset_of], ids=["a run", "a data set"])
-def test_more_transitions_than_memory_are_refused_before_they_are_read(
-    tmp_path: Path, save: Callable[..., Path]
-) -> None:
+def test_more_transitions_than_memory_are_refused_before_they_are_read(tmp_path, save):
     """They were read until the system killed the process."""
     own = TOLD.replay()
     config = PriorConfig(run=str(save(tmp_path / "before", TOLD)))
@@ -87,7 +82,7 @@ def test_more_transitions_than_memory_are_refused_before_they_are_read(
         open_prior(config, own, TOLD.spec, GROUPS, seed=3, copies=10**12)
 
 
-def test_rewards_of_before_are_valued_by_the_newest_weights_of_the_run(tmp_path: Path) -> None:
+def test_rewards_of_before_are_valued_by_the_newest_weights_of_the_run(tmp_path):
     told = story([[[1.0, 10.0]], [[2.0, 20.0]], [[4.0, 40.0]]])
     told.weights = {0: [1.0, 0.0], 1: [0.0, 1.0]}
     path = dataset_of(tmp_path / "set", told)
@@ -98,7 +93,7 @@ def test_rewards_of_before_are_valued_by_the_newest_weights_of_the_run(tmp_path:
         assert set(prior.replay.sample(64).reward.tolist()) == paid
 
 
-def test_groups_that_the_run_does_not_read_are_left_on_the_disk(tmp_path: Path) -> None:
+def test_groups_that_the_run_does_not_read_are_left_on_the_disk(tmp_path):
     path = dataset_of(tmp_path / "set", TOLD)
     own = type(TOLD.replay())(TOLD.spec, ["critic"], capacity=40, gamma=0.5)
     prior = open_prior(PriorConfig(run=str(path)), own, TOLD.spec, ["critic"], seed=0)
@@ -126,9 +121,7 @@ ROBOT = RobotSpec(name="one", rotors=["a", "b"])
         (changed(robot=ROBOT), "the robot None, but this run has the robot one"),
     ],
 )  # fmt: skip
-def test_transitions_that_do_not_fit_are_refused_naming_both(
-    tmp_path: Path, spec: EnvSpec, told: str
-) -> None:
+def test_transitions_that_do_not_fit_are_refused_naming_both(tmp_path, spec, told):
     path = run_of(tmp_path, TOLD)
     with pytest.raises(SpecMismatchError, match=f"the transitions in {path} have {told}"):
         opened(path, spec=spec)
@@ -142,22 +135,20 @@ def test_transitions_that_do_not_fit_are_refused_naming_both(
         (replace(ROBOT, rotors=["b", "a"]), r"with rotors \['a', 'b'\], but .* \['b', 'a'\]"),
     ],
 )
-def test_transitions_of_another_robot_are_refused_naming_both(
-    tmp_path: Path, other: RobotSpec, told: str
-) -> None:
+def test_transitions_of_another_robot_are_refused_naming_both(tmp_path, other, told):
     spec = changed(robot=ROBOT)
     path = write_dataset(tmp_path, type(TOLD.replay())(spec, GROUPS, capacity=20, gamma=0.5))
     with pytest.raises(SpecMismatchError, match=told):
         opened(path, spec=changed(robot=other))
 
 
-def test_a_group_that_was_not_stored_is_refused(tmp_path: Path) -> None:
+def test_a_group_that_was_not_stored_is_refused(tmp_path):
     path = write_dataset(tmp_path, type(TOLD.replay())(TOLD.spec, ["actor"], capacity=20, gamma=1))
     with pytest.raises(SpecMismatchError, match=r"groups \['actor'\], but this run has .*critic"):
         opened(path)
 
 
-def test_where_nothing_is_saved_says_so(tmp_path: Path) -> None:
+def test_where_nothing_is_saved_says_so(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no '.*nowhere'; expected the folder"):
         opened(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match=r"is not a run: it has no config\.yaml"):
@@ -169,7 +160,7 @@ def test_where_nothing_is_saved_says_so(tmp_path: Path) -> None:
         opened(empty)
 
 
-def test_a_damaged_data_set_is_found(tmp_path: Path) -> None:
+def test_a_damaged_data_set_is_found(tmp_path):
     path = dataset_of(tmp_path / "set", TOLD)
     segment = next(path.glob("*.safetensors"))
     content = bytearray(segment.read_bytes())
@@ -183,7 +174,7 @@ def test_a_damaged_data_set_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, -1.0])
-def test_shares_that_mix_nothing_are_refused(share: float) -> None:
+def test_shares_that_mix_nothing_are_refused(share):
     with pytest.raises(ConfigError, match=r"share must lie in \[0, 1\)"):
         PriorConfig(share=share)
 
@@ -196,13 +187,13 @@ def before(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "set", loop.trainer.replay)
 
 
-def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path: Path, before: Path) -> None:
+def test_a_run_with_experience_of_before_resumes_bit_equal(tmp_path, before):
     kept = contents(before)
     ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(before), share=0.5))
     assert contents(before) == kept
 
 
-def test_the_learner_eats_its_share_of_both(tmp_path: Path, before: Path) -> None:
+def test_the_learner_eats_its_share_of_both(tmp_path, before):
     prior = PriorConfig(run=str(before), share=0.25)
     loop = Loop(tmp_path / "run", wrap=Watches, prior=prior)
     loop.trainer.run()
@@ -215,8 +206,8 @@ def test_the_learner_eats_its_share_of_both(tmp_path: Path, before: Path) -> Non
 
 
 def test_normalisers_see_stored_observations_before_the_first_update_without_an_offline_phase(
-    tmp_path: Path, before: Path
-) -> None:
+    tmp_path, before
+):
     """They saw them with an offline phase only: the first updates were of clipped observations."""
     loop = Loop(tmp_path / "run", prior=PriorConfig(run=str(before), share=0.25))
     loop.trainer.begin()
@@ -234,9 +225,7 @@ def test_normalisers_see_stored_observations_before_the_first_update_without_an_
     assert loop.trainer.collector.world_steps == 0
 
 
-def test_other_transitions_than_the_run_began_with_are_refused(
-    tmp_path: Path, before: Path
-) -> None:
+def test_other_transitions_than_the_run_began_with_are_refused(tmp_path, before):
     prior = PriorConfig(run=str(before))
     Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()
     another = Loop(tmp_path / "third", seed=9, total_steps=48)
@@ -246,7 +235,7 @@ def test_other_transitions_than_the_run_began_with_are_refused(
         Loop(tmp_path / "run", prior=prior).resume()
 
 
-def test_a_run_without_a_replay_is_a_sentence(tmp_path: Path) -> None:
+def test_a_run_without_a_replay_is_a_sentence(tmp_path):
     run = RunFolder.create(tmp_path, RunName(task="t", robot="r", learner="bc", seed=0), {}, {})
     CheckpointStore(run.checkpoints).save(1, {"learner": {"updates": 1}})
     run.close()

@@ -40,7 +40,7 @@ def opened(
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path: Path, n_step: int) -> None:
+def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path, n_step):
     prior = opened(write(tmp_path / "set", *TOLD, spec=PLAIN), n_step=n_step)
     steps = [(one, t) for one in TOLD for t in range(one.num_steps)]
     batch = prior.replay.sample(2000)
@@ -64,9 +64,7 @@ def test_every_transition_can_be_drawn_and_is_the_told_one(tmp_path: Path, n_ste
 
 
 @pytest.mark.parametrize("terms", ["of the run", "of the data"])
-def test_where_one_side_has_no_terms_rewards_are_taken_as_they_are(
-    tmp_path: Path, terms: str
-) -> None:
+def test_where_one_side_has_no_terms_rewards_are_taken_as_they_are(tmp_path, terms):
     if terms == "of the run":
         spec, run = replace(PLAIN, reward_names=()), WORLDS
     else:
@@ -79,7 +77,7 @@ def test_where_one_side_has_no_terms_rewards_are_taken_as_they_are(
     assert (batch.reward.numpy() == rewards[batch.extra["index"].numpy()]).all()
 
 
-def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path: Path) -> None:
+def test_data_sets_that_do_not_fit_or_are_damaged_are_refused(tmp_path):
     folder = write(tmp_path / "set", *TOLD, spec=PLAIN)
     with pytest.raises(
         SpecMismatchError, match=r"the time step \[s\] 0.02, but this run has .*0.1"
@@ -117,12 +115,12 @@ def demonstrations(folder: Path, count: int) -> Path:
     return write(folder, *(episode(i, 9, spec, valid=valid) for i in range(count)), spec=spec)
 
 
-def test_a_run_with_demonstrations_resumes_bit_equal(tmp_path: Path) -> None:
+def test_a_run_with_demonstrations_resumes_bit_equal(tmp_path):
     folder = demonstrations(tmp_path / "set", 4)
     ends_as_if_uninterrupted(tmp_path, [52, 120], prior=PriorConfig(run=str(folder), share=0.5))
 
 
-def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path: Path) -> None:
+def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path):
     prior = PriorConfig(run=str(demonstrations(tmp_path / "set", 4)))
     Loop(tmp_path / "run", prior=prior, stop_at=120).trainer.run()
     other = PriorConfig(run=str(demonstrations(tmp_path / "more", 5)))
@@ -131,9 +129,7 @@ def test_other_demonstrations_than_the_run_began_with_are_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("weighting", Weighting)
-def test_episodes_are_drawn_by_their_return_or_their_success(
-    tmp_path: Path, weighting: Weighting
-) -> None:
+def test_episodes_are_drawn_by_their_return_or_their_success(tmp_path, weighting):
     """Four episodes with returns 0, 1, 2, 4 of four rows each; the second has success."""
     told = []
     for i, total in enumerate((0.0, 1.0, 2.0, 4.0)):
@@ -151,7 +147,7 @@ def test_episodes_are_drawn_by_their_return_or_their_success(
     assert counts / 20_000 == pytest.approx(chance.numpy(), abs=0.015)  # four standard errors
 
 
-def test_rows_that_are_not_valid_are_no_good_episode(tmp_path: Path) -> None:
+def test_rows_that_are_not_valid_are_no_good_episode(tmp_path):
     """Returns of -8 and -4, and a row that is not valid, which paid nothing."""
     told = []
     for i, total in enumerate((-8.0, -4.0)):
@@ -172,13 +168,13 @@ def test_rows_that_are_not_valid_are_no_good_episode(tmp_path: Path) -> None:
     assert drawn.numpy() == pytest.approx(chance.numpy(), abs=0.015)
 
 
-def test_experience_without_a_valid_step_is_refused_by_name(tmp_path: Path) -> None:
+def test_experience_without_a_valid_step_is_refused_by_name(tmp_path):
     told = [episode(i, 4, PLAIN, valid=np.zeros(4, bool)) for i in range(2)]
     with pytest.raises(ConfigError, match=r"none of the 8 transitions in .*set is valid"):
         opened(write(tmp_path / "set", *told, spec=PLAIN))
 
 
-def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
+def test_success_that_nobody_judged_weighs_nothing(tmp_path):
     spec = replace(PLAIN, judges_success=False)
     told = [episode(i, 4, spec, success=np.zeros(4, bool)) for i in range(3)]
     prior = opened(write(tmp_path / "set", *told, spec=spec), WORLDS)
@@ -191,14 +187,14 @@ def test_success_that_nobody_judged_weighs_nothing(tmp_path: Path) -> None:
         open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, returns=wanted)
 
 
-def test_more_episodes_than_memory_are_refused_before_they_are_read(tmp_path: Path) -> None:
+def test_more_episodes_than_memory_are_refused_before_they_are_read(tmp_path):
     own = ReplayBuffer(WORLDS, ("actor",), capacity=30, gamma=0.5)
     config = PriorConfig(run=str(write(tmp_path / "set", *TOLD, spec=PLAIN)))
     with pytest.raises(ConfigError, match=r"transitions of .*, but only .* MB are free"):
         open_prior(config, own, WORLDS, ("actor",), seed=0, copies=10**12)
 
 
-def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path) -> None:
+def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path):
     valid = np.ones(4, bool)
     told = [
         episode(i, 4, PLAIN, valid=valid, success=np.arange(4) == (3 if i == 1 else 9))
@@ -214,7 +210,7 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path: Path
     assert known[4:].tolist() != [-2.0] * 4
 
 
-def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path: Path) -> None:
+def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path):
     told = [episode(i, 1 if i == 9 else 6, PLAIN) for i in range(10)]
     own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5, n_step=3)
     config = PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN)))
@@ -231,7 +227,7 @@ PLANAR = EnvSpec(
 )  # fmt: skip
 
 
-def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path: Path) -> None:
+def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path):
     """Published: the chunk queue was never emptied between demonstrations."""
     told = [episode(i, 3, spec=STORED, valid=np.ones(3, bool)) for i in range(4)]
     path = write_base(tmp_path / "base.onnx", *SIZES)
@@ -244,7 +240,7 @@ def test_plans_do_not_outlive_the_episode_they_were_made_in(tmp_path: Path) -> N
         assert (got.action == one.action).all()
 
 
-def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path: Path) -> None:
+def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path):
     """Published: stored actions were the base's plus a residual within its scale."""
     told = [episode(i, 4, spec=STORED, valid=np.ones(4, bool)) for i in range(3)]
     folder = write(tmp_path / "set", *told, spec=STORED)

@@ -88,9 +88,7 @@ def train(ranks: Ranks, **settings: Any) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"max_grad_norm": 0.5, "actor_interval": 2}])
-def test_two_ranks_with_half_the_rows_learn_what_one_process_with_all_learns(
-    settings: dict[str, Any],
-) -> None:
+def test_two_ranks_with_half_the_rows_learn_what_one_process_with_all_learns(settings):
     alone = train(Ranks(), **settings)
     first, second = on_ranks(lambda ranks: train(ranks, **settings))
     assert_same(first, second)  # both hold the same weights, bit for bit
@@ -104,7 +102,7 @@ def test_two_ranks_with_half_the_rows_learn_what_one_process_with_all_learns(
 
 
 @pytest.mark.slow
-def test_ranks_that_do_not_average_are_told_apart_by_the_same_comparison() -> None:
+def test_ranks_that_do_not_average_are_told_apart_by_the_same_comparison():
     def work(ranks: Ranks) -> dict[str, Tensor]:
         ranks.reduce = None
         return train(ranks)
@@ -115,7 +113,7 @@ def test_ranks_that_do_not_average_are_told_apart_by_the_same_comparison() -> No
 
 
 @pytest.mark.slow
-def test_ranks_sum_gather_and_tell_each_other() -> None:
+def test_ranks_sum_gather_and_tell_each_other():
     def work(ranks: Ranks) -> Any:
         return (
             ranks.total(torch.tensor([1.0, ranks.rank])).tolist(),
@@ -131,7 +129,7 @@ def test_ranks_sum_gather_and_tell_each_other() -> None:
     assert on_ranks(work, 3) == expected
 
 
-def test_a_process_alone_is_its_own_only_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_alone_is_its_own_only_rank(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join_ranks(1.0) as ranks:
         assert (ranks.rank, ranks.count, ranks.reduce) == (0, 1, None)
@@ -141,7 +139,7 @@ def test_a_process_alone_is_its_own_only_rank(monkeypatch: pytest.MonkeyPatch) -
         assert (share_of(7, ranks, "num_envs"), seed_of(3, ranks)) == (7, 3)
 
 
-def test_a_step_is_the_same_after_packing() -> None:
+def test_a_step_is_the_same_after_packing():
     env = ToyEnv(WORLD, WORLDS, seed=0, limit=2)
     step = [env.step(torch.rand(WORLDS, 2)) for _ in range(2)][-1]
     again = unpack_step(pack_step(step), step)
@@ -156,20 +154,20 @@ class Second(Ranks):
     rank, count = 1, 2
 
 
-def test_what_does_not_divide_evenly_is_refused_with_a_number_that_does() -> None:
+def test_what_does_not_divide_evenly_is_refused_with_a_number_that_does():
     assert share_of(8, Second(), "num_envs") == 4
     with pytest.raises(ConfigError, match=r"num_envs=7 was asked of 2 ranks.* such as 6"):
         share_of(7, Second(), "num_envs")
 
 
-def test_seeds_of_ranks_are_unrelated_to_those_of_other_runs() -> None:
+def test_seeds_of_ranks_are_unrelated_to_those_of_other_runs():
     seeds = {seed_of(seed, ranks) for seed in range(50) for ranks in (Ranks(), Second())}
     assert len(seeds) == 100
     assert all(0 <= seed < 1 << 32 for seed in seeds)
 
 
 @pytest.mark.slow
-def test_other_initial_weights_on_one_rank_are_named() -> None:
+def test_other_initial_weights_on_one_rank_are_named():
     def work(ranks: Ranks) -> None:
         sac, _ = learner(ranks)
         check_same(sac.state_dict(), ranks)
@@ -184,7 +182,7 @@ def test_other_initial_weights_on_one_rank_are_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_named_by_the_one_that_waits_for_it() -> None:
+def test_a_killed_rank_is_named_by_the_one_that_waits_for_it():
     def work(ranks: Ranks) -> None:
         if ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -198,7 +196,7 @@ def test_a_killed_rank_is_named_by_the_one_that_waits_for_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_ends_by_an_error_tells_the_others_why() -> None:
+def test_a_rank_that_ends_by_an_error_tells_the_others_why():
     def work(ranks: Ranks) -> None:
         def fail() -> None:
             raise ConfigError("the disk is full")
@@ -211,22 +209,16 @@ def test_a_rank_that_ends_by_an_error_tells_the_others_why() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_hangs_is_named_after_the_timeout() -> None:
-    def work(ranks: Ranks) -> None:
+def test_a_rank_that_hangs_is_named_after_the_timeout():
+    def hanging(ranks: Ranks) -> None:
+        hanging_pid = int(ranks.words(str(os.getpid()))[1])
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         if ranks.rank == 1:
             signal.pause()  # until the other has given up
         try:
             ranks.any(False)
         finally:
-            os.kill(ranks_pid[0], signal.SIGTERM) if ranks_pid else None
-
-    ranks_pid: list[int] = []
-
-    def hanging(ranks: Ranks) -> None:
-        told = ranks.words(str(os.getpid()))
-        ranks_pid.append(int(told[1]))
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-        work(ranks)
+            os.kill(hanging_pid, signal.SIGTERM)
 
     waiting, _ = on_ranks(hanging, timeout=5.0)  # it bounds their meeting too
     assert isinstance(waiting, RankError)
@@ -235,7 +227,7 @@ def test_a_rank_that_hangs_is_named_after_the_timeout() -> None:
 
 
 @pytest.mark.slow
-def test_a_nan_is_named_with_the_rank_where_it_began() -> None:
+def test_a_nan_is_named_with_the_rank_where_it_began():
     def work(ranks: Ranks) -> str:
         (sac, env), watch = learner(ranks), FiniteWatch()
         for i in range(3):

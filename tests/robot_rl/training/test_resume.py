@@ -53,9 +53,7 @@ def expected(
         pytest.param([16, 48, 92, 152, 232], id="five times"),
     ],
 )
-def test_a_resumed_run_equals_the_uninterrupted_one(
-    tmp_path: Path, stops: list[int], expected: tuple[Any, Any]
-) -> None:
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, stops, expected):
     evaluations: dict[int, Any] = {}
     for stop in stops:
         loop = Loop(tmp_path, seed=0 if stop == stops[0] else stop, stop_at=stop)
@@ -74,7 +72,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
     }
 
 
-def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path: Path) -> None:
+def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path):
     loop = Loop(tmp_path, stop_at=120, save_replay=False)
     loop.trainer.run()
     assert not (tmp_path / "segments").exists()
@@ -87,7 +85,7 @@ def test_without_its_replay_a_run_goes_on_from_everything_else(tmp_path: Path) -
     assert len(other.trainer.replay) == 60
 
 
-def test_the_wall_time_of_all_sessions_is_added_up(tmp_path: Path) -> None:
+def test_the_wall_time_of_all_sessions_is_added_up(tmp_path):
     first = Loop(tmp_path, stop_at=52)
     first.trainer.run()
     second = Loop(tmp_path).resume()
@@ -96,13 +94,13 @@ def test_the_wall_time_of_all_sessions_is_added_up(tmp_path: Path) -> None:
     assert second.records[-1]["seconds"] > first.records[-1]["seconds"]
 
 
-def test_a_checkpoint_holds_the_policy_for_those_who_only_play_it(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_the_policy_for_those_who_only_play_it(tmp_path):
     loop = Loop(tmp_path)
     loop.trainer.run()
     assert_same(loop.store.load().state["policy"], dict(loop.learner.policy().state_dict()))
 
 
-def test_worlds_that_cannot_be_restored_begin_anew_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_worlds_that_cannot_be_restored_begin_anew_and_the_rest_goes_on(tmp_path):
     Loop(tmp_path, stop_at=100).trainer.run()
     loop = Loop(tmp_path, seed=1)
     loop.env.spec = replace(loop.env.spec, resumable=False)
@@ -115,7 +113,7 @@ def test_worlds_that_cannot_be_restored_begin_anew_and_the_rest_goes_on(tmp_path
     assert loop.trainer.run()
 
 
-def test_best_is_of_the_highest_return_where_nothing_judges_success(tmp_path: Path) -> None:
+def test_best_is_of_the_highest_return_where_nothing_judges_success(tmp_path):
     loop = Loop(tmp_path)
     evaluation_env = loop.trainer.evaluation_env
     assert isinstance(evaluation_env, ToyEnv)
@@ -127,7 +125,7 @@ def test_best_is_of_the_highest_return_where_nothing_judges_success(tmp_path: Pa
     assert loop.store.load("best").step == best["step"]
 
 
-def test_a_learner_of_another_version_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_learner_of_another_version_is_refused_in_words(tmp_path):
     Loop(tmp_path).trainer.run()
     again = Loop(tmp_path)
     state = again.store.load().state

@@ -74,7 +74,7 @@ class Watches:
         return self._learner.update(batch)
 
 
-def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path: Path) -> None:
+def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path):
     loop = Loop(
         tmp_path, wrap=Watches, make_env=SymmetricToy, symmetry=Symmetry.augment, total_steps=80
     )
@@ -90,15 +90,15 @@ def test_every_minibatch_of_a_symmetric_run_holds_both_halves(tmp_path: Path) ->
         assert torch.equal(batch.reward[1::2], batch.reward[0::2])
 
 
-def test_a_symmetric_run_resumes_bit_equal(tmp_path: Path) -> None:
+def test_a_symmetric_run_resumes_bit_equal(tmp_path):
     ends_as_if_uninterrupted(tmp_path, [60, 120], make_env=SymmetricToy, symmetry=Symmetry.augment)
 
 
-def test_worlds_without_left_and_right_are_refused_in_words(tmp_path: Path) -> None:
+def test_worlds_without_left_and_right_are_refused_in_words(tmp_path):
     with pytest.raises(ConfigError, match=r"describes none: choose training\.symmetry=none"):
         Loop(tmp_path, symmetry=Symmetry.augment)
 
 
-def test_a_run_with_priorities_resumes_bit_equal(tmp_path: Path) -> None:
+def test_a_run_with_priorities_resumes_bit_equal(tmp_path):
     state = ends_as_if_uninterrupted(tmp_path, [52, 120], replay=ReplayConfig(priority=0.6))
     assert len(torch.unique(state["next batch"].weight)) > 10  # priorities were at work

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,6 @@ def wsrl(spec: EnvSpec, seed: int) -> Any:
 
 def cal_ql(spec: EnvSpec, seed: int) -> Any:
     return small_cql(spec, seed, conservatism={"calibrated": True, "wanted_gap": 0.8})
-
-
-def iql(spec: EnvSpec, seed: int) -> Any:
-    return small_iql(spec, seed)
 
 
 @pytest.fixture
@@ -94,8 +89,8 @@ def told(folder: Path, **changes: Any) -> tuple[list[tuple[str, str]], Loop, Dia
 
 
 def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_alone(
-    tmp_path: Path, before: str
-) -> None:
+    tmp_path, before
+):
     story, loop, diary = told(tmp_path / "run", **settings(before))
     assert story[:60] == [("offline", "update alone")] * 60
     assert story[60:66] == [("warm_up", "act")] * 6  # 24 world-steps of 4 worlds, no update
@@ -111,28 +106,24 @@ def test_wsrl_learns_offline_then_acts_with_its_policy_then_learns_from_its_own_
 
 
 @pytest.mark.parametrize(("share", "mixed"), [(0.25, "mixed 4"), (0.5, "mixed 8")])
-def test_retained_data_have_their_share_of_every_batch_online(
-    tmp_path: Path, before: str, share: float, mixed: str
-) -> None:
+def test_retained_data_have_their_share_of_every_batch_online(tmp_path, before, share, mixed):
     story, _, _ = told(tmp_path / "run", **settings(before, share=share, make_learner=cal_ql))
     assert {what for phase, what in story if phase == "online"} == {"act", f"update {mixed}"}
 
 
 @pytest.mark.parametrize(
-    ("make", "share"), [(wsrl, 0.0), (cal_ql, 0.25), (iql, 0.25)], ids=["wsrl", "cal_ql", "iql"]
+    ("make", "share"),
+    [(wsrl, 0.0), (cal_ql, 0.25), (small_iql, 0.25)],
+    ids=["wsrl", "cal_ql", "iql"],
 )
-def test_a_run_stopped_in_every_phase_resumes_bit_equal(
-    tmp_path: Path, before: str, make: Callable[..., Any], share: float
-) -> None:
+def test_a_run_stopped_in_every_phase_resumes_bit_equal(tmp_path, before, make, share):
     """Stopped in the middle of the offline phase, of the warm-up, and online."""
     ends_as_if_uninterrupted(
         tmp_path, [20, 72, 100], **settings(before, share=share, make_learner=make)
     )
 
 
-def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(
-    tmp_path: Path, before: str
-) -> None:
+def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(tmp_path, before):
     whole = Loop(tmp_path / "whole", **settings(before))
     assert whole.trainer.run()
     alone = Loop(tmp_path / "parts", **settings(before, total_steps=0))
@@ -144,7 +135,7 @@ def test_an_offline_run_without_steps_is_evaluated_and_can_go_online_later(
     assert_same(copied(later.learner.state_dict()), copied(whole.learner.state_dict()))
 
 
-def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path: Path, before: str) -> None:
+def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path, before):
     loop = Loop(tmp_path / "run", interval_seconds=0.0, **settings(before))
     loop.trainer.run()
     phases = [record["train/phase"] for record in loop.records]
@@ -155,7 +146,7 @@ def test_the_records_say_the_phase_and_what_the_critics_think(tmp_path: Path, be
     assert all(f"train/{name}" in record for record in offline for name in names)
 
 
-def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -> None:
+def test_held_out_episodes_are_never_learned_from(tmp_path, before):
     loop = Loop(tmp_path / "run", **settings(before))
     prior = loop.trainer.stored["prior"]
     assert isinstance(prior, Prior)
@@ -168,9 +159,7 @@ def test_held_out_episodes_are_never_learned_from(tmp_path: Path, before: str) -
 
 
 @pytest.mark.parametrize("freeze", [True, False])
-def test_frozen_normalisers_stay_at_the_data_through_all_phases(
-    tmp_path: Path, before: str, freeze: bool
-) -> None:
+def test_frozen_normalisers_stay_at_the_data_through_all_phases(tmp_path, before, freeze):
     def make(spec: EnvSpec, seed: int) -> Any:
         return small_cql(spec, seed, freeze_normalizers=freeze)
 
@@ -196,9 +185,7 @@ def run_of(folder: Path, loop: Loop) -> str:
     return str(run.path)
 
 
-def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(
-    tmp_path: Path, before: str
-) -> None:
+def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(tmp_path, before):
     offline = Loop(tmp_path / "offline", **settings(before, total_steps=0))
     offline.trainer.run()
     start = StartConfig(run=run_of(tmp_path / "runs", offline))
@@ -212,9 +199,7 @@ def test_a_run_begins_with_the_learner_of_another_and_its_optimiser(
     assert story[:6] == [("warm_up", "act")] * 6
 
 
-def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
-    tmp_path: Path, before: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(tmp_path, before, caplog):
     caplog.set_level("INFO")
     kept = settings(before, total_steps=0)
     for seed in (1, 2):
@@ -224,9 +209,8 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
     name = RunName(task="t", robot="r", learner="l", seed=3)
     RunFolder.create(tmp_path / "runs", name, {}, {}).close()  # has saved nothing
     start = StartConfig(run=str(tmp_path / "runs"))
-    other = Loop(
-        tmp_path / "other", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=start
-    )
+    online = {"total_steps": 80, "warm_up_steps": 24, "make_learner": wsrl}
+    other = Loop(tmp_path / "other", start=start, **online)
     other.trainer.begin()
     mine, theirs = other.learner.policy().state_dict(), one.learner.policy().state_dict()
     assert_same(mine, theirs)
@@ -234,34 +218,26 @@ def test_of_a_folder_of_runs_the_newest_with_a_checkpoint_is_begun_with(
     (Path(newest) / "checkpoints/best.json").unlink()
     best = StartConfig(run=start.run, checkpoint=StartCheckpoint.best)
     older = find_runs(start.run)[0]
-    third = Loop(tmp_path / "third", total_steps=80, make_learner=wsrl, start=best)
-    third.trainer.begin()
+    Loop(tmp_path / "third", start=best, **online).trainer.begin()
     assert f"begins with the learner of {older}, step 60" in caplog.text
     (older / "checkpoints/best.json").unlink()
     with pytest.raises(ConfigError, match=r"was scored; take training.start.checkpoint=latest"):
-        Loop(tmp_path / "fourth", total_steps=80, make_learner=wsrl, start=best).trainer.begin()
+        Loop(tmp_path / "fourth", start=best, **online).trainer.begin()
     nowhere = StartConfig(run=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="nowhere"):
-        Loop(
-            tmp_path / "fifth", total_steps=80, warm_up_steps=24, make_learner=wsrl, start=nowhere
-        ).trainer.begin()
+        Loop(tmp_path / "fifth", start=nowhere, **online).trainer.begin()
 
 
-def test_plain_sac_takes_over_from_cal_ql(tmp_path: Path, before: str) -> None:
-    def make(spec: EnvSpec, seed: int) -> Any:
-        return small_cql(spec, seed)
-
-    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=make))
+def test_plain_sac_takes_over_from_cal_ql(tmp_path, before):
+    offline = Loop(tmp_path / "offline", **settings(before, total_steps=0, make_learner=small_cql))
     offline.trainer.run()
     start = StartConfig(run=run_of(tmp_path / "runs", offline))
     sac = Loop(tmp_path / "sac", start=start, warm_up_steps=24, total_steps=80)
     assert sac.trainer.run()
 
 
-def test_a_learner_that_does_not_fit_is_refused_with_both_sides(
-    tmp_path: Path, before: str
-) -> None:
-    offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=iql))
+def test_a_learner_that_does_not_fit_is_refused_with_both_sides(tmp_path, before):
+    offline = Loop(tmp_path / "o", **settings(before, total_steps=0, make_learner=small_iql))
     offline.trainer.run()
     run = run_of(tmp_path / "runs", offline)
     with pytest.raises(ConfigError, match=r"does not fit this one \(.*expected the same networks"):
@@ -279,32 +255,27 @@ def test_a_learner_that_does_not_fit_is_refused_with_both_sides(
         Loop(tmp_path / "d", start=StartConfig(run=str(tmp_path / "runs"))).trainer.run()
 
 
-def test_a_plain_sac_is_not_trained_offline(tmp_path: Path, before: str) -> None:
+def test_a_plain_sac_is_not_trained_offline(tmp_path, before):
     """Forks of WSRL did so by mistake: critics believe in actions that nobody has tried."""
     with pytest.raises(ConfigError, match="take learner=cql, cal_ql, wsrl, iql or qc"):
         Loop(tmp_path / "run", **settings(before, make_learner=small_sac))
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("config", "changes", "message"),
     [
-        ({"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
-        ({"total_steps": 0}, "0 needs training.offline.updates above 0"),
-        ({"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
-        ({"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
+        (TrainerConfig, {"offline": OfflineConfig(updates=5)}, "training.prior.run is empty"),
+        (TrainerConfig, {"total_steps": 0}, "0 needs training.offline.updates above 0"),
+        (TrainerConfig, {"prior": PriorConfig(run="x", share=0.0)}, "share=0 leaves nothing"),
+        (TrainerConfig, {"warm_up_steps": -1}, "training.warm_up_steps must be >= 0"),
+        (OfflineConfig, {"updates": -1}, r"training\.offline\."),
+        (OfflineConfig, {"evaluation_interval": 0}, r"training\.offline\."),
+        (OfflineConfig, {"held_out": 0.9}, r"training\.offline\."),
     ],
 )
-def test_loops_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_loops_that_make_no_sense_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
-        TrainerConfig(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"updates": -1}, {"evaluation_interval": 0}, {"held_out": 0.9}]
-)
-def test_offline_phases_that_make_no_sense_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"training\.offline\."):
-        OfflineConfig(**changes)
+        config(**changes)
 
 
 def history(**curves: list[float]) -> list[dict[str, float]]:
@@ -317,9 +288,17 @@ def history(**curves: list[float]) -> list[dict[str, float]]:
     ]
 
 
-def test_good_curves_bring_no_hint() -> None:
-    assert hints(history()) == []
-    assert hints([]) == []
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        history(),
+        history(q_data=[1.0, 3.0, 3.2, 3.1]),  # still near its peak
+        history(q_data=[1.0, 3.0, 2.0, 1.0])[:2],  # too few to say
+    ],
+)
+def test_good_curves_bring_no_hint(told):
+    assert hints(told) == []
 
 
 @pytest.mark.parametrize(
@@ -331,15 +310,7 @@ def test_good_curves_bring_no_hint() -> None:
         ({"q_random": [0.0, 1.0, 2.0, 4.0]}, "nobody has tried count more \\(4\\)"),
     ],
 )
-def test_each_failure_has_its_sentence(curves: dict[str, list[float]], said: str) -> None:
+def test_each_failure_has_its_sentence(curves, said):
     found = hints(history(**curves))
     assert len(found) == 1
     assert re.search(said, found[0])
-
-
-def test_a_value_that_is_still_near_its_peak_is_not_called_overfitted() -> None:
-    assert hints(history(q_data=[1.0, 3.0, 3.2, 3.1])) == []
-
-
-def test_two_records_are_too_few() -> None:
-    assert hints(history(q_data=[1.0, 3.0, 2.0, 1.0])[:2]) == []

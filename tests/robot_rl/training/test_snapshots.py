@@ -63,14 +63,14 @@ def drawn(snapshots: Snapshots, count: int = 4000) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in states["position"].tolist()]
 
 
-def test_values_on_a_line_are_divided_where_they_are_apart() -> None:
+def test_values_on_a_line_are_divided_where_they_are_apart():
     values = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 9.0, 9.2, 9.1])
     assert clusters_of(values, 3).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert clusters_of(np.array([2.0, 1.0, 2.0]), 4).tolist() == [1, 0, 1]
     assert clusters_of(np.zeros(5), 4).tolist() == [0] * 5
 
 
-def test_a_rare_cluster_is_begun_in_as_often_as_the_others(tmp_path: Path) -> None:
+def test_a_rare_cluster_is_begun_in_as_often_as_the_others(tmp_path):
     """Rewards 0 ... 0 1 0: steps 0 to 18 still get 1, step 19 no more."""
     folder = write(tmp_path / "set", told(1, [0.0] * 18 + [1.0, 0.0]), spec=SPEC)
     found = drawn(opened(folder, clusters=2))
@@ -80,19 +80,19 @@ def test_a_rare_cluster_is_begun_in_as_often_as_the_others(tmp_path: Path) -> No
     assert all(share == pytest.approx(0.5 / 19, abs=0.015) for share in early)
 
 
-def test_reward_so_far_tells_other_states_apart(tmp_path: Path) -> None:
+def test_reward_so_far_tells_other_states_apart(tmp_path):
     folder = write(tmp_path / "set", told(1, [1.0, 0.0, 0.0, 0.0]), spec=SPEC)
     found = drawn(opened(folder, clusters=2, value=SnapshotValue.reward_so_far))
     assert sum(step == 0 for _, step in found) / len(found) == pytest.approx(0.5, abs=0.03)
 
 
-def test_no_invalid_step_is_begun_in(tmp_path: Path) -> None:
+def test_no_invalid_step_is_begun_in(tmp_path):
     valid = np.array([True, False, True])
     folder = write(tmp_path / "set", told(1, [0.0, 7.0, 1.0], valid=valid), spec=SPEC)
     assert {step for _, step in drawn(opened(folder))} == {0, 2}
 
 
-def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> None:
+def test_an_environment_begins_in_the_states_that_are_named(tmp_path):
     folder = write(tmp_path / "set", told(1, [0.0, 1.0]), spec=SPEC)
     config = SnapshotConfig(data=str(folder), steps=1000, episode_steps=7)
     env = worlds()
@@ -102,7 +102,7 @@ def test_an_environment_begins_in_the_states_that_are_named(tmp_path: Path) -> N
     assert "2 states" in found.sentence
 
 
-def test_a_run_goes_on_with_the_states_that_it_began_in(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_states_that_it_began_in(tmp_path):
     one = opened(write(tmp_path / "one", told(1, [0.0, 1.0]), spec=SPEC))
     two = opened(write(tmp_path / "two", told(2, [0.0, 1.0]), spec=SPEC))
     one.load_state_dict(one.state_dict())
@@ -111,7 +111,7 @@ def test_a_run_goes_on_with_the_states_that_it_began_in(tmp_path: Path) -> None:
             one.load_state_dict(state)
 
 
-def test_what_cannot_be_begun_in_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_begun_in_is_refused(tmp_path):
     bare = replace(SPEC, states={})
     write(tmp_path / "bare", episode(0, spec=bare), spec=bare)
     with pytest.raises(ConfigError, match="holds no states of the simulation"):

@@ -1,6 +1,5 @@
 """A run that begins with the learner of another: what is its own, and what is named as missing."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.robot_rl.training.test_schedule import run_of
 from tests.small_flash_sac import small_flash_sac
 
 
-def test_a_part_that_only_this_learner_keeps_is_named_by_its_setting(tmp_path: Path) -> None:
+def test_a_part_that_only_this_learner_keeps_is_named_by_its_setting(tmp_path):
     donor = Loop(tmp_path / "donor", total_steps=80)
     donor.trainer.run()
     start = StartConfig(run=run_of(tmp_path / "runs", donor))
@@ -40,7 +39,7 @@ def scaled(spec: EnvSpec, seed: int) -> Any:
     return small_sac(spec, seed, reward_scale=RewardScaling.running)
 
 
-def test_random_streams_are_the_new_run_s_own_however_deep_they_lie() -> None:
+def test_random_streams_are_the_new_run_s_own_however_deep_they_lie():
     spec = ToyEnv(LinearWorld(), 3).spec
     donor, heir = small_flash_sac(spec, seed=1), small_flash_sac(spec, seed=2)
     donor.update(random_batch(spec, 8))
@@ -55,9 +54,7 @@ def updates_of(loop: Loop) -> int:
     return loop.trainer.learner.state_dict()["updates"]
 
 
-def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(
-    tmp_path: Path,
-) -> None:
+def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(tmp_path):
     def patient(spec: EnvSpec, seed: int) -> Any:
         return small_sac(spec, seed, critic_updates=1_000)
 
@@ -75,7 +72,7 @@ def test_critics_learn_alone_in_the_beginning_of_a_run_that_begins_with_another(
     assert not moved
 
 
-def test_a_student_that_goes_on_follows_the_teacher_that_is_named_now(tmp_path: Path) -> None:
+def test_a_student_that_goes_on_follows_the_teacher_that_is_named_now(tmp_path):
     donor, _ = make_distilled(mixture_updates=4)
     for seed in range(4):
         donor.update(random_batch(SPEC, 8, seed))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,44 +16,47 @@ from tests.equality import assert_same
 from tests.robot_rl.training.loop import SETTINGS, WORLDS, Loop
 
 
-class BreaksAfter:
-    """A learner whose loss becomes NaN."""
+class Spoils:
+    """A learner of which an update spoils something."""
 
-    def __init__(
-        self, learner: Any, updates: int, on_break: Callable[[], None] = lambda: None
-    ) -> None:
-        self._learner, self._updates, self._on_break = learner, updates, on_break
+    def __init__(self, learner: Any, spoil: Callable[[Any, dict[str, Tensor]], None]) -> None:
+        self._learner, self._spoil = learner, spoil
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._learner, name)
 
     def update(self, batch: Any) -> tuple[dict[str, Tensor], None]:
         metrics, _ = self._learner.update(batch)
-        if self._learner.updates > self._updates:
-            for parameter in self._learner.actor.parameters():
-                parameter.detach().fill_(torch.nan)  # as after a step with a NaN gradient
+        self._spoil(self._learner, metrics)
+        return metrics, None
+
+
+def breaks_after(
+    updates: int, on_break: Callable[[], None] = lambda: None
+) -> Callable[[Any], Spoils]:
+    """The loss becomes NaN, and so do the weights, as after a step with a NaN gradient."""
+
+    def spoil(learner: Any, metrics: dict[str, Tensor]) -> None:
+        if learner.updates > updates:
+            for parameter in learner.actor.parameters():
+                parameter.detach().fill_(torch.nan)
             metrics["critic_loss"] = torch.tensor(torch.nan)
-            self._on_break()
-        return metrics, None
+            on_break()
+
+    return lambda learner: Spoils(learner, spoil)
 
 
-class PoisonsWeights:
-    """A learner of which one update leaves weights that are no numbers, and a loss that is."""
+def poisons_weights(network: str, update: int) -> Callable[[Any], Spoils]:
+    """One update leaves weights that are no numbers, and a loss that is."""
 
-    def __init__(self, learner: Any, network: str, update: int) -> None:
-        self._learner, self._network, self._update = learner, network, update
+    def spoil(learner: Any, metrics: dict[str, Tensor]) -> None:
+        if learner.updates == update:
+            next(getattr(learner, network).parameters()).detach()[0] = torch.nan
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._learner, name)
-
-    def update(self, batch: Any) -> tuple[dict[str, Tensor], None]:
-        metrics, _ = self._learner.update(batch)
-        if self._learner.updates == self._update:
-            next(getattr(self._learner, self._network).parameters()).detach()[0] = torch.nan
-        return metrics, None
+    return lambda learner: Spoils(learner, spoil)
 
 
-def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path: Path) -> None:
+def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path):
     loop = Loop(tmp_path)
     assert loop.trainer.run() is True
     assert loop.trainer.collector.world_steps == 240
@@ -65,25 +67,20 @@ def test_a_run_to_its_end_says_so_and_ends_with_a_scored_checkpoint(tmp_path: Pa
     assert newest.score == pytest.approx(loop.evaluations()[240]["eval/success"])
 
 
-def test_nothing_is_learned_from_before_the_random_phase_is_over(tmp_path: Path) -> None:
-    loop = Loop(tmp_path)
-    loop.trainer.run()
-    # Steps 10 to 60 of the worlds together, two updates each.
-    assert loop.learner.updates == 51 * 2
-
-
-def test_without_updates_the_loop_only_collects(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, updates_per_step=0)
+@pytest.mark.parametrize(
+    ("settings", "updates"),
+    [({}, 51 * 2), ({"updates_per_step": 0}, 0)],  # steps 10 to 60 of the worlds together
+)
+def test_updates_are_those_of_the_steps_after_the_random_phase(tmp_path, settings, updates):
+    loop = Loop(tmp_path, **settings)
     assert loop.trainer.run()
-    assert loop.learner.updates == 0
+    assert loop.learner.updates == updates
 
 
 @pytest.mark.parametrize(
     ("interval", "steps"), [(100, [100, 200, 240]), (30, [32, 60, 92, 120, 152, 180, 212, 240])]
 )
-def test_evaluations_come_when_their_interval_is_crossed_and_at_the_end(
-    tmp_path: Path, interval: int, steps: list[int]
-) -> None:
+def test_evaluations_come_when_their_interval_is_crossed_and_at_the_end(tmp_path, interval, steps):
     loop = Loop(tmp_path, evaluation_interval=interval)
     loop.trainer.run()
     assert list(loop.evaluations()) == steps
@@ -98,8 +95,8 @@ def test_evaluations_come_when_their_interval_is_crossed_and_at_the_end(
     ],
 )
 def test_checkpoints_between_evaluations_are_unscored_and_change_nothing(
-    tmp_path: Path, schedule: dict[str, Any], between: list[int]
-) -> None:
+    tmp_path, schedule, between
+):
     """There was none before the first evaluation: a run killed until then was lost."""
     loop, plain = Loop(tmp_path / "often", **schedule), Loop(tmp_path / "plain")
     for one in (loop, plain):
@@ -128,7 +125,7 @@ def numbers_of(record: Mapping[str, float]) -> dict[str, str]:
     return {k: str(v) for k, v in record.items() if k != "seconds" and not k.startswith("time/")}
 
 
-def test_records_have_known_prefixes_and_rising_steps(tmp_path: Path) -> None:
+def test_records_have_known_prefixes_and_rising_steps(tmp_path):
     loop = Loop(tmp_path, interval_seconds=0.0)
     loop.trainer.run()
     steps = [record["step"] for record in loop.records]
@@ -142,31 +139,27 @@ def test_records_have_known_prefixes_and_rising_steps(tmp_path: Path) -> None:
     assert seconds == sorted(seconds)
 
 
-def test_a_stop_saves_the_present_state_and_is_no_end(tmp_path: Path) -> None:
+def test_a_stop_saves_the_present_state_and_is_no_end(tmp_path):
     loop = Loop(tmp_path, stop_at=52)
     assert loop.trainer.run() is False
     assert loop.store.steps() == [52]
     assert loop.store.load().score is None  # not evaluated: it can never be the best
 
 
-def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+def test_a_finished_run_has_nothing_left_to_do_and_may_be_prolonged(tmp_path):
     Loop(tmp_path).trainer.run()
     again = Loop(tmp_path).resume()
     before = (again.store.folder / "step_000000000240").stat().st_mtime_ns
     assert again.trainer.run() is True
     assert again.records == []
     assert (again.store.folder / "step_000000000240").stat().st_mtime_ns == before
-
-
-def test_a_finished_run_may_be_prolonged(tmp_path: Path) -> None:
-    Loop(tmp_path).trainer.run()
     longer = Loop(tmp_path, total_steps=280).resume()
     assert longer.trainer.run() is True
     assert longer.store.load().step == 280
 
 
-def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, wrap=lambda learner: BreaksAfter(learner, updates=50))
+def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path):
+    loop = Loop(tmp_path, wrap=breaks_after(50))
     with pytest.raises(
         NonFiniteError, match=r"^train/critic_loss, then .*became NaN or infinite by step"
     ):
@@ -176,10 +169,8 @@ def test_a_nan_loss_is_named_and_no_checkpoint_is_written_from_it(tmp_path: Path
     assert weights.isfinite().all()
 
 
-def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path: Path) -> None:
-    def wrap(learner: Any) -> BreaksAfter:
-        return BreaksAfter(learner, updates=30, on_break=lambda: loop.trainer.stop())
-
+def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path):
+    wrap = breaks_after(30, on_break=lambda: loop.trainer.stop())
     loop = Loop(tmp_path, wrap=wrap, evaluation_interval=80)
     with pytest.raises(NonFiniteError, match="train/critic_loss"):
         loop.trainer.run()
@@ -187,12 +178,10 @@ def test_a_stop_after_a_nan_loss_saves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("network", ["actor", "critic"])
-def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(
-    tmp_path: Path, network: str
-) -> None:
+def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(tmp_path, network):
     # 40 random steps of four worlds, then two updates a step: the last of step 100, and of 200
     for update, saved, told in ((32, [], "there is no ch"), (82, [100], "the last checkpoint is")):
-        loop = Loop(tmp_path / told, wrap=lambda one: PoisonsWeights(one, network, update))  # noqa: B023
+        loop = Loop(tmp_path / told, wrap=poisons_weights(network, update))
         with pytest.raises(
             NonFiniteError,
             match=rf"^the learner\.{network}.* became NaN or infinite by step \d00; {told}",
@@ -201,35 +190,26 @@ def test_weights_that_the_last_update_before_a_checkpoint_broke_are_not_saved(
         assert loop.store.steps() == saved
 
 
-@pytest.mark.parametrize("where", ["reward", "critic"])
-def test_a_nan_in_the_worlds_is_named_and_earlier_checkpoints_stay(
-    tmp_path: Path, where: str
-) -> None:
-    loop = Loop(tmp_path, env={"nan_at": {where: (27, 2)}}, updates_per_step=0)
-    with pytest.raises(NonFiniteError, match=f"{where} was NaN in world 2"):
+@pytest.mark.parametrize(
+    ("where", "settings", "told"),
+    [
+        ("reward", {"updates_per_step": 0}, "reward was NaN in world 2"),
+        ("critic", {"updates_per_step": 0}, "critic was NaN in world 2"),
+        ("reward", {}, "^sampled reward, then train/critic_loss .*reward was NaN in world 2"),
+        ("critic", {}, r"became NaN .*critic was NaN in world 2"),
+    ],
+)
+def test_a_nan_in_the_worlds_is_named_before_what_it_spoils_and_earlier_checkpoints_stay(
+    tmp_path, where, settings, told
+):
+    loop = Loop(tmp_path, env={"nan_at": {where: (27, 2)}}, **settings)
+    with pytest.raises(NonFiniteError, match=told):
         loop.trainer.run()
     assert loop.store.steps() == [100]
     assert loop.store.load().step == 100
 
 
-def test_a_nan_reward_is_named_before_the_losses_that_it_spoils(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, env={"nan_at": {"reward": (27, 2)}})
-    with pytest.raises(
-        NonFiniteError, match=r"^sampled reward, then train/critic_loss .*reward was NaN in world 2"
-    ):
-        loop.trainer.run()
-    assert loop.store.steps() == [100]
-    assert loop.store.load().step == 100
-
-
-def test_a_nan_observation_is_told_with_the_world_that_had_it(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, env={"nan_at": {"critic": (27, 2)}})
-    with pytest.raises(NonFiniteError, match=r"became NaN .*critic was NaN in world 2"):
-        loop.trainer.run()
-    assert loop.store.steps() == [100]
-
-
-def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:
+def test_faulted_worlds_do_not_disturb_the_others(tmp_path):
     faults = {(12, 0), (13, 3), (30, 1), (31, 1), (59, 2)}
     loop = Loop(tmp_path, env={"invalid_at": faults}, interval_seconds=0.0)
     assert loop.trainer.run() is True
@@ -247,19 +227,17 @@ def test_faulted_worlds_do_not_disturb_the_others(tmp_path: Path) -> None:
         ("updates_per_step", -1), ("checkpoint_interval", -1), ("checkpoint_seconds", -1.0),
     ],
 )  # fmt: skip
-def test_loops_that_cannot_run_are_refused(name: str, value: int) -> None:
+def test_loops_that_cannot_run_are_refused(name, value):
     with pytest.raises(ConfigError, match=rf"training\.{name} must be .* got {value}"):
         TrainerConfig(**{**SETTINGS, name: value})
 
 
-def test_a_ring_smaller_than_one_step_of_all_worlds_is_refused(tmp_path: Path) -> None:
+def test_a_ring_smaller_than_one_step_of_all_worlds_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=f"capacity {WORLDS - 1} holds 0 steps"):
         Loop(tmp_path, replay_capacity=WORLDS - 1)
 
 
-def test_shares_of_wall_time_leave_saving_to_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shares_of_wall_time_leave_saving_to_nobody(tmp_path, monkeypatch):
     """Time that went into checkpoints was counted as collecting and learning, in proportion."""
     loop, spent = Loop(tmp_path), {"collect": 0.0, "save": 0.0}
 
@@ -296,7 +274,7 @@ def test_shares_of_wall_time_leave_saving_to_nobody(
         ),
     ],
 )
-def test_a_run_that_ends_before_its_first_update_says_so(settings: Any, said: str) -> None:
+def test_a_run_that_ends_before_its_first_update_says_so(settings, said):
     """It finished, and its policy was as drawn."""
     unlearned = TrainerConfig(**{**SETTINGS, **settings}).unlearned
     assert said in unlearned

@@ -1,7 +1,6 @@
 """The hybrid proof: verdicts and pages from made-up results, its plan, and a tiny one of it."""
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,7 @@ def around(rate: float) -> list[float]:
 )  # fmt: skip
 def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
     proofs, hybrid, rates, verdicts
-) -> None:
+):
     usual = {
         "H2O": {"reality": around(0.6)},
         "simulator alone": {"simulator": [0.9] * 10, "reality": [0.3] * 10},
@@ -74,7 +73,7 @@ def test_h2o_is_judged_beside_each_of_its_parts_where_the_gap_matters(
     assert [bar.passed for bar in hybrid.HYBRID.bars(record)] == verdicts
 
 
-def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path: Path) -> None:
+def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path):
     proof, picture = hybrid.HYBRID, tmp_path / "hybrid.png"
     record = judged(proofs, proof, {"H2O": {"reality": [*around(0.6)[:9], float("nan")]}})
     importlib.import_module("scripts.proofs.pages.outcomes").plot_outcomes(proof, record, picture)
@@ -86,7 +85,7 @@ def test_its_page_shows_every_seed_and_both_worlds(proofs, hybrid, tmp_path: Pat
     assert [cell.strip() != "" for cell in rows[-1]] == [True, False, True, False, False, False]
 
 
-def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid) -> None:
+def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid):
     jobs = hybrid.HYBRID.jobs(seeds=0, overrides=(), runs=Path("there"))
     assert {name: len(group) for name, group in jobs.items()} == {
         "H2O": 10, "simulator alone": 10, "half and half": 10, "real data alone": 10,
@@ -117,9 +116,8 @@ def test_its_groups_differ_in_data_gap_and_weights_alone(hybrid) -> None:
 @pytest.mark.slow
 @pytest.mark.full  # test_residual.py goes the same way
 def test_a_tiny_one_from_the_first_stage_to_the_page(
-    proofs, hybrid, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    proofs, hybrid, command, train_only, here, monkeypatch
+):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

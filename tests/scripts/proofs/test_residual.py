@@ -2,7 +2,6 @@
 
 import importlib
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def residual(proofs) -> Any:
 )
 def test_a_residual_is_judged_by_its_worst_seed_over_a_base_that_leaves_room(
     proofs, residual, base, corrected, seconds, verdicts
-) -> None:
+):
     proof = residual.PEG_RESIDUAL
     record = made_up(proofs, proof, corrected, seconds=seconds)
     for name, rates in {"behaviour cloning": [base] * 2, "residual": corrected}.items():
@@ -58,7 +57,7 @@ def test_a_residual_is_judged_by_its_worst_seed_over_a_base_that_leaves_room(
     assert "## Learning curves" in page
 
 
-def test_both_learn_from_the_same_steps_and_the_one_base(residual) -> None:
+def test_both_learn_from_the_same_steps_and_the_one_base(residual):
     jobs = residual.PEG_RESIDUAL.jobs(seeds=0, overrides=(), runs=Path("there"))
     assert {name: len(group) for name, group in jobs.items()} == {
         "behaviour cloning": 1, "residual": 2, "RLPD": 2
@@ -82,9 +81,8 @@ def test_both_learn_from_the_same_steps_and_the_one_base(residual) -> None:
 
 @pytest.mark.slow
 def test_a_tiny_one_from_demonstrations_to_the_page(
-    proofs, residual, command: Callable[..., Any], train_only: Callable[..., Any], here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    proofs, residual, command, train_only, here, monkeypatch
+):
     stages, called = importlib.import_module("scripts.proofs.proving.stages"), []
 
     def call(script: str, *arguments: str) -> None:

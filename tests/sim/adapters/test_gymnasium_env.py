@@ -194,9 +194,7 @@ def test_vector_environment_that_does_not_say_how_it_resets_is_refused():
 class Forgetful(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
     """Loses final observations, and resets everybody."""
 
-    def reset(
-        self, *, seed: Any = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -229,7 +227,7 @@ def test_observation_that_is_not_a_number_is_an_invalid_row_and_named():
         env.check()
 
 
-def test_restored_run_begins_episodes_that_it_has_not_seen():
+def test_restored_run_begins_episodes_that_it_has_not_seen_and_seeds_share_no_world():
     env, other = wrapped(vector(), seed=1), wrapped(vector(), seed=2)
     first = copied(env.reset(seed=1)["actor"])
     env.step(actions(1)[0])
@@ -237,9 +235,6 @@ def test_restored_run_begins_episodes_that_it_has_not_seen():
     assert not env.spec.resumable
     assert not torch.equal(env.reset(state=state)["actor"], first)
     assert torch.equal(env.reset(state=state)["actor"], other.reset(state=state)["actor"])
-
-
-def test_neighbouring_seeds_share_no_world():
     env = wrapped(vector())
     one, two = copied(env.reset(seed=1)["actor"]), env.reset(seed=2)["actor"]
     assert not (one[:, None, 0] == two[None, :, 0]).any()

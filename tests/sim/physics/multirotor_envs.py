@@ -14,8 +14,7 @@ from sim.physics.multirotor_engine import MultirotorEngine
 
 DT = 0.01
 both_plants = pytest.mark.parametrize(
-    "model",
-    some([pytest.param(PLANT_B, id="identified")], [pytest.param(PLANT_A, id="paper")]),
+    "model", some([pytest.param(PLANT_B, id="identified")], [pytest.param(PLANT_A, id="paper")])
 )
 every_device = pytest.mark.parametrize(
     "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -95,9 +95,7 @@ def load(robot: JointRobotConfig) -> mujoco.MjModel:
     )
 
 
-def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(
-    checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(checkout, robot):
     publish(checkout, robot.spec.name)
     ours = load(replace(robot, model=f"{robot.spec.name}.xml"))
     model = load(robot)
@@ -116,9 +114,7 @@ def test_mechanism_is_theirs_and_motors_sensors_and_ground_are_ours(
     assert (model.opt.cone, model.opt.integrator) == (ours.opt.cone, ours.opt.integrator)
 
 
-def test_sensors_read_the_same_on_the_published_links(
-    checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_sensors_read_the_same_on_the_published_links(checkout, robot):
     publish(checkout, robot.spec.name)
     readings = []
     for model in (load(robot), load(replace(robot, model=f"{robot.spec.name}.xml"))):
@@ -147,9 +143,7 @@ def test_simulation_stands_on_the_published_legs(checkout: Path, robot: JointRob
     assert simulation.true_state.foot_force.shape == (2, 4)
 
 
-def test_joints_that_are_not_those_of_the_spec_are_refused(
-    checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_joints_that_are_not_those_of_the_spec_are_refused(checkout, robot):
     publish(checkout, robot.spec.name, FL_calf_joint="FL_knee_joint")
     with pytest.raises(SpecMismatchError, match=r"'go[12]'.*lacks \['FL_calf_joint'\]"):
         load(robot)
@@ -161,18 +155,14 @@ def test_a_sensor_without_a_place_is_named(checkout: Path, robot: JointRobotConf
         load(robot)
 
 
-def test_a_sensor_that_looks_at_a_missing_part_is_named(
-    checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_a_sensor_that_looks_at_a_missing_part_is_named(checkout, robot):
     publish(checkout, robot.spec.name, **{'body name="RL_thigh"': 'body name="RL_femur"'})
     told = r"has no body 'RL_thigh', which our sensor 'body_contact/RL_thigh' looks at"
     with pytest.raises(ConfigError, match=told):
         load(robot)
 
 
-def test_a_checkout_without_the_robot_says_what_it_has(
-    checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_a_checkout_without_the_robot_says_what_it_has(checkout, robot):
     publish(checkout, robot.spec.name)
     name = robot.spec.name
     with pytest.raises(ConfigError, match=rf"no unitree_{name}/{name}_mjx\.xml .*known: {name}"):
@@ -197,9 +187,7 @@ def without_checkout(
     sys.modules.pop("mujoco_menagerie", None)
 
 
-def test_a_failed_download_is_one_clear_sentence(
-    without_checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_a_failed_download_is_one_clear_sentence(without_checkout, robot):
     (without_checkout / "mujoco_menagerie.py").write_text(PACKAGE)
     importlib.invalidate_caches()
     name = robot.spec.name
@@ -211,9 +199,7 @@ def test_a_failed_download_is_one_clear_sentence(
     assert "\n" not in str(e.value)
 
 
-def test_a_missing_package_says_what_to_install(
-    without_checkout: Path, robot: JointRobotConfig
-) -> None:
+def test_a_missing_package_says_what_to_install(without_checkout, robot):
     (without_checkout / "mujoco_menagerie.py").write_text("raise ImportError('not here')")
     importlib.invalidate_caches()
     told = r"pip install mujoco-menagerie, or set MENAGERIE_ROOT to a checkout"
@@ -255,9 +241,7 @@ def write_panda(checkout: Path, **changes: str) -> JointRobotConfig:
     return replace(robot, model="menagerie")
 
 
-def test_the_published_panda_holds_its_pose_as_its_controller_bears_its_weight(
-    checkout: Path,
-) -> None:
+def test_the_published_panda_holds_its_pose_as_its_controller_bears_its_weight(checkout):
     robot = write_panda(checkout)
     model = load(robot)
     data = mujoco.MjData(model)

@@ -186,8 +186,8 @@ def test_a_mass_of_one_world_changes_that_world_as_its_own_model_would() -> None
 @pytest.mark.parametrize("what", ["qpos", "qvel", "control"])
 @pytest.mark.parametrize("value", [float("nan"), 1e30])
 def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
-    what: str, value: float, tmp_path: Any, monkeypatch: Any
-) -> None:
+    what, value, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into the working directory
     engine, twin = pendulums(), pendulums()
     getattr(engine, what)[2] = value
@@ -205,9 +205,7 @@ def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
     assert not engine.fault.any()
 
 
-def test_a_state_that_mujoco_resets_by_itself_within_a_step_is_a_fault(
-    tmp_path: Any, monkeypatch: Any
-) -> None:
+def test_a_state_that_mujoco_resets_by_itself_within_a_step_is_a_fault(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     engine = pendulums(decimation=50)
     engine.qvel[0] = 1e9  # finite, but the next acceleration is out of MuJoCo's bounds
@@ -238,9 +236,7 @@ def test_unknown_names_are_refused_with_what_is_known() -> None:
 
 
 @pytest.mark.parametrize("ramped", [False, True])
-def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_substep(
-    ramped: bool,
-) -> None:
+def test_a_world_that_mujoco_refuses_is_a_fault_also_with_controls_of_every_substep(ramped):
     box = """
     <mujoco>
       <worldbody>
@@ -391,9 +387,7 @@ def stepped_by_hand(
     [(LIMIT,), (CONTACTS,), (CONTACTS, LIMIT), (CONTACTS, LIMIT, SPEED_SENSOR)],
     ids=["contacts", "limit", "neither", "positions alone"],
 )
-def test_every_world_feels_what_it_would_feel_alone(
-    left_out: tuple[str, ...], decimation: int, ramped: bool
-) -> None:
+def test_every_world_feels_what_it_would_feel_alone(left_out, decimation, ramped):
     text = ARM
     for part in left_out:
         text = text.replace(part, "")

@@ -62,18 +62,14 @@ def robot(request: pytest.FixtureRequest) -> JointRobotConfig:
     ],
     ids=["millimetres", "grams", "inertias in kg mm^2"],
 )
-def test_a_file_in_other_units_is_refused(
-    robot: JointRobotConfig, factors: dict[str, float], told: str, tmp_path: Path
-) -> None:
+def test_a_file_in_other_units_is_refused(robot, factors, told, tmp_path):
     file = tmp_path / "model.xml"
     file.write_text(scaled((ROBOTS / robot.model).read_text(), **factors))
     with pytest.raises(SpecMismatchError, match=f"^robot '{robot.spec.name}': link '.*{told}"):
         load_model(str(file), robot.spec, physics_dt=robot.physics_dt)
 
 
-def test_the_same_file_in_metres_and_kilograms_is_taken(
-    robot: JointRobotConfig, tmp_path: Path
-) -> None:
+def test_the_same_file_in_metres_and_kilograms_is_taken(robot, tmp_path):
     file = tmp_path / "model.xml"
     file.write_text(scaled((ROBOTS / robot.model).read_text()))
     model = load_model(str(file), robot.spec, physics_dt=robot.physics_dt)
@@ -121,9 +117,7 @@ def begin(simulation: MujocoSimulation, mask: list[bool], scene: dict[str, torch
     simulation.reset(rows, InitialState(robot=robot, scene=scene), torch.Generator().manual_seed(0))
 
 
-def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_objects_and_fixtures_begin_where_the_task_says_and_tools_are_carried(tmp_path, recwarn):
     simulation = worlds(furnished(tmp_path))
     assert not recwarn.list
     pose = torch.tensor([[0.4, 0.1, 0.8, 1.0, 0.0, 0.0, 0.0]])
@@ -157,9 +151,7 @@ def test_a_fixture_that_the_start_leaves_out_stands_where_the_model_has_it(tmp_p
         ({"file": "cub.xml"}, r"scene: no model file .*cub\.xml; known: cube\.xml"),
     ],
 )
-def test_scenes_that_are_not_there_are_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_scenes_that_are_not_there_are_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         worlds(furnished(tmp_path, **changes))
 
@@ -201,9 +193,7 @@ def test_heights_are_where_rays_from_above_hit_the_compiled_model(model: mujoco.
     assert np.abs(np.array(hit) - ground.height(places).numpy()).max() < 2e-5
 
 
-def test_the_floor_is_gone_and_the_ground_touches_what_the_floor_touched(
-    model: mujoco.MjModel,
-) -> None:
+def test_the_floor_is_gone_and_the_ground_touches_what_the_floor_touched(model):
     names = [model.geom(i).name for i in range(model.ngeom)]
     assert "floor" not in names
     ground = model.geom("terrain")

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import Tensor
+from torch.testing import assert_close
 
 from robot_rl.core.errors import ConfigError, DeviceError, ShapeError, SpecMismatchError
 from sim.physics.multirotor_model import (
@@ -40,8 +42,8 @@ def test_a_world_without_thrust_falls_as_half_g_t_squared() -> None:
         engine.step(torch.zeros(3, 4), None)
     t = 50 * DT
     expected = torch.tensor([0.0, 0.0, -0.5 * 9.81 * t * t]).expand(3, 3)
-    torch.testing.assert_close(engine.state[:, POSITION], expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(
+    assert_close(engine.state[:, POSITION], expected, atol=1e-5, rtol=0)
+    assert_close(
         engine.state[:, LINEAR_VELOCITY][:, 2], torch.full((3,), -9.81 * t), atol=1e-5, rtol=0
     )
 
@@ -54,7 +56,7 @@ def test_hover_setpoint_is_an_equilibrium(model: MultirotorModel) -> None:
     for _ in range(100):
         engine.step(hold(engine, model.hover_setpoint), None)
     # Rotor torques of 2 mN m cancel to 1e-10 N m in float32: the inertia makes 3e-5 rad/s^2 of it.
-    torch.testing.assert_close(engine.state, start, atol=1e-4, rtol=0)
+    assert_close(engine.state, start, atol=1e-4, rtol=0)
 
 
 def test_angular_momentum_is_conserved_without_torque() -> None:
@@ -85,7 +87,7 @@ def test_rotors_with_positive_yaw_sign_turn_the_body_to_the_left() -> None:
     c2 = PLANT_A.thrust_curve[2]
     torque = PLANT_A.torque_per_thrust * 2.0 * c2 * (0.7**2 - 0.6**2)
     expected = torch.tensor([[0.0, 0.0, torque / PLANT_A.inertia[2] * DT]])
-    torch.testing.assert_close(engine.state[:, ANGULAR_VELOCITY], expected, atol=1e-5, rtol=1e-5)
+    assert_close(engine.state[:, ANGULAR_VELOCITY], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,8 @@ def test_disturbances_act_as_force_in_the_world_and_torque_in_the_body() -> None
     engine.step(torch.zeros(1, 4), None)
     velocity = torch.tensor([[1.0, 2.0, 3.0]]) * 1e-2 / 0.027 * DT
     rate = torch.tensor([[0.0, 0.0, 1e-6 / 5.9675e-6 * DT]])
-    torch.testing.assert_close(engine.state[:, LINEAR_VELOCITY], velocity)
-    torch.testing.assert_close(engine.state[:, ANGULAR_VELOCITY], rate)
+    assert_close(engine.state[:, LINEAR_VELOCITY], velocity)
+    assert_close(engine.state[:, ANGULAR_VELOCITY], rate)
 
 
 def test_rotors_rise_with_one_time_constant_and_fall_with_the_other() -> None:
@@ -126,7 +128,7 @@ def test_rotors_rise_with_one_time_constant_and_fall_with_the_other() -> None:
     down = 0.5 * np.exp(-DT / 0.24939)
     expected = torch.tensor([[up, down, up, down]], dtype=torch.float32)
     # A Runge-Kutta step of z = dt / tau = 0.18 misses the exponential by z^5 / 120.
-    torch.testing.assert_close(engine.state[:, ROTOR_SPEED], expected, atol=2e-6, rtol=0)
+    assert_close(engine.state[:, ROTOR_SPEED], expected, atol=2e-6, rtol=0)
 
 
 def test_rotor_speed_stays_within_its_limits() -> None:
@@ -144,15 +146,13 @@ def test_quaternions_keep_unit_length() -> None:
     for seed in range(100):
         engine.step(uniform(100, seed), normals(100, seed))
     for q in (engine.state[:, ORIENTATION], engine.measured[:, ORIENTATION]):
-        torch.testing.assert_close(q.norm(dim=1), torch.ones(100), atol=1e-6, rtol=0)
+        assert_close(q.norm(dim=1), torch.ones(100), atol=1e-6, rtol=0)
 
 
 @every_device
 @both_plants
 @pytest.mark.parametrize("decimation", [1, 3])
-def test_one_step_from_random_states_agrees_with_float64(
-    model: MultirotorModel, decimation: int, device: str
-) -> None:
+def test_one_step_from_random_states_agrees_with_float64(model, decimation, device):
     model = replace(model, disturbance_force=[0.01, -0.02, 0.005], disturbance_torque=[1e-6] * 3)
     engine = build(64, model, decimation=decimation, device=device)
     scatter(engine)
@@ -163,7 +163,7 @@ def test_one_step_from_random_states_agrees_with_float64(
         x = start[world]
         for _ in range(decimation):
             x = reference.step(x, setpoint[world].double().cpu().numpy(), model, DT)
-        np.testing.assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
+        assert_allclose(engine.state[world].cpu().numpy(), x, atol=1e-4)
 
 
 @every_device
@@ -179,7 +179,7 @@ def test_fifty_steps_near_hover_agree_with_float64(model: MultirotorModel, devic
         engine.step(setpoint.to(device), None)
         commands = setpoint.double().numpy()
         x = np.stack([reference.step(x[i], commands[i], model, DT) for i in range(8)])
-    np.testing.assert_allclose(engine.state.cpu().numpy(), x, atol=1e-4)
+    assert_allclose(engine.state.cpu().numpy(), x, atol=1e-4)
 
 
 @every_device
@@ -294,9 +294,7 @@ def test_a_restored_engine_continues_bit_equal(device: str) -> None:
             engine.step(uniform(19, seed).to(device), normals(19, seed).to(device))
         after, expected = second.state_dict(), first.state_dict()
         for name in expected:
-            torch.testing.assert_close(
-                after[name], expected[name], atol=0, rtol=0, equal_nan=True, msg=name
-            )
+            assert_close(after[name], expected[name], atol=0, rtol=0, equal_nan=True, msg=name)
 
 
 def test_a_checkpoint_of_other_delays_is_refused() -> None:
@@ -348,9 +346,7 @@ def test_inputs_of_the_wrong_shape_or_type_are_refused() -> None:
 
 @every_device
 @pytest.mark.parametrize("decimation", [1, 3])
-def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(
-    decimation: int, device: str
-) -> None:
+def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(decimation, device):
     largest = 7
     engine = build(
         largest + 1, decimation=decimation, max_action_delay=largest, device=device
@@ -368,7 +364,7 @@ def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(
             z = DT / tau
             rotor += (setpoint - rotor) * (z - z**2 / 2 + z**3 / 6 - z**4 / 24)
             physics_step += 1
-        np.testing.assert_allclose(
+        assert_allclose(
             engine.state[:, ROTOR_SPEED].cpu().numpy(), np.tile(rotor[:, None], 4), atol=2e-6
         )
 
@@ -384,7 +380,7 @@ def test_a_measurement_is_exactly_as_old_as_its_latency(device: str) -> None:
         engine.step(uniform(4, seed).to(device), None)
         past = [engine.state[:, :13].clone(), *past[:3]]
         expected = torch.stack([past[age][age] for age in range(4)])
-        torch.testing.assert_close(engine.measured, expected, atol=3e-7, rtol=0)
+        assert_close(engine.measured, expected, atol=3e-7, rtol=0)
 
 
 def test_a_fraction_of_a_delay_is_rounded_and_too_long_a_delay_acts_as_the_longest() -> None:
@@ -397,7 +393,7 @@ def test_a_fraction_of_a_delay_is_rounded_and_too_long_a_delay_acts_as_the_longe
         engine.step(hold(engine, 0.5), None)
         past = [engine.state[:, :13].clone(), *past[:2]]
     expected = torch.stack([past[age][i] for i, age in enumerate([0, 1, 2, 2])])
-    torch.testing.assert_close(engine.measured, expected, atol=3e-7, rtol=0)
+    assert_close(engine.measured, expected, atol=3e-7, rtol=0)
 
 
 def test_measurement_noise_has_the_standard_deviations_asked_for() -> None:
@@ -427,7 +423,7 @@ def test_attitude_noise_turns_about_body_axes() -> None:
     engine.settle(all_worlds(engine), hold(engine, 0.0), noise)
     c, s = np.cos(0.05), np.sin(0.05)  # q * (c, s, 0, 0)
     expected = torch.tensor([[half * c, half * s, half * c, -half * s]], dtype=torch.float32)
-    torch.testing.assert_close(engine.measured[:, ORIENTATION], expected, atol=1e-4, rtol=0)
+    assert_close(engine.measured[:, ORIENTATION], expected, atol=1e-4, rtol=0)
 
 
 def test_no_noise_equals_noise_of_zero() -> None:
@@ -435,7 +431,7 @@ def test_no_noise_equals_noise_of_zero() -> None:
     for engine, noise in ((silent, None), (zero, torch.zeros(20, 12))):
         scatter(engine)
         engine.step(uniform(20), noise)
-    torch.testing.assert_close(silent.measured, zero.measured, atol=3e-7, rtol=0)
+    assert_close(silent.measured, zero.measured, atol=3e-7, rtol=0)
 
 
 @every_device
@@ -451,11 +447,9 @@ def test_settle_touches_only_the_masked_worlds(device: str) -> None:
     engine.settle(mask, hold(engine, 0.3), normals(33, 9).to(device))
     after = engine.state_dict()
     for name in ("state", "params", "measured", "fault"):
-        torch.testing.assert_close(after[name][~mask], before[name][~mask], atol=0, rtol=0)
+        assert_close(after[name][~mask], before[name][~mask], atol=0, rtol=0)
     for name in ("setpoint_ring", "measured_ring"):
-        torch.testing.assert_close(
-            after[name][..., ~mask], before[name][..., ~mask], atol=0, rtol=0
-        )
+        assert_close(after[name][..., ~mask], before[name][..., ~mask], atol=0, rtol=0)
         assert not torch.equal(after[name][..., mask], before[name][..., mask])
     assert not torch.equal(after["measured"][mask], before["measured"][mask])
 

@@ -116,9 +116,7 @@ TOUCHING = {"qpos": 1e-5, "qvel": 1e-3, "sensordata": 5e-2}
         ],
     ),
 )
-def test_a_control_step_of_a_robot_is_the_same_in_both_engines(
-    robot: str, task: str, height: float | None, bounds: dict[str, float]
-) -> None:
+def test_a_control_step_of_a_robot_is_the_same_in_both_engines(robot, task, height, bounds):
     first, second, control, pose = robot_engines(robot, task)
     model, rng = first.model, np.random.default_rng(3)
     position = np.array(model.qpos0)[None].repeat(WORLDS, 0)
@@ -175,9 +173,7 @@ def step_alike(captured: Engine, eager: MujocoWarpEngine) -> None:
 @pytest.mark.parametrize(
     ("robot", "height", "foot"), some([("go2", 0.32, "FL")], [("g1", 0.79, "left_foot")])
 )
-def test_captured_steps_with_contacts_are_those_that_run_one_by_one(
-    robot: str, height: float, foot: str
-) -> None:
+def test_captured_steps_with_contacts_are_those_that_run_one_by_one(robot, height, foot):
     (_, captured, control, pose), (_, eager, _, _) = (
         robot_engines(robot, "velocity") for _ in range(2)
     )

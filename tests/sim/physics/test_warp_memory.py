@@ -98,9 +98,7 @@ def test_what_runs_over_beside_contacts_is_told_by_name(caplog: pytest.LogCaptur
     assert "NEFC" in str(error)
 
 
-def test_the_memory_of_worlds_is_told_before_it_is_taken(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_worlds_is_told_before_it_is_taken(caplog, monkeypatch):
     model = mujoco.MjModel.from_xml_string(BALLS)
     room = Room.of(model)
     told_first: list[int] = []

@@ -98,31 +98,28 @@ def record_flights(
     return recorder.recording()
 
 
-def test_recording_has_every_step_of_the_first_episode():
-    recording = record_flights()
-    assert (recording.flights, recording.steps) == (2, 30)
-    assert recording.length.tolist() == [30, 30]
-    assert recording.success.all()
-    assert recording.position_w.shape == (2, 30, 3)
-    assert recording.rotor_speed.shape == recording.action.shape == (2, 30, 4)
-    np.testing.assert_allclose(recording.time[[0, -1]], [0.0, 0.29], atol=1e-6)
+@pytest.fixture(scope="module")
+def flown() -> FlightRecording:
+    return record_flights()
 
 
-def test_recording_begins_at_the_start_and_before_the_first_action():
+def test_recording_has_every_step_of_the_first_episode(flown):
+    assert (flown.flights, flown.steps) == (2, 30)
+    assert flown.length.tolist() == [30, 30]
+    assert flown.success.all()
+    assert not flown.goal_moves
+    assert flown.position_w.shape == (2, 30, 3)
+    assert flown.rotor_speed.shape == flown.action.shape == (2, 30, 4)
+    np.testing.assert_allclose(flown.time[[0, -1]], [0.0, 0.29], atol=1e-6)
     env = flight_env(SHORT, 3)
     env.reset(seed=5)
-    start = env.simulation.true_state.position_w[:2].clone()
-    recording = record_flights()
-    np.testing.assert_array_equal(recording.position_w[:, 0], start.numpy())
-    np.testing.assert_allclose(recording.rotor_speed[:, 0], 0.5, atol=1e-6)
-
-
-def test_positions_follow_from_velocities():
-    recording = record_flights()
-    v = recording.linear_velocity_w
-    moved = np.diff(recording.position_w, axis=1)
-    middle = 0.5 * (v[:, 1:] + v[:, :-1]) * recording.control_dt
-    np.testing.assert_allclose(moved, middle, atol=1e-4)  # trapezium: dt^3 * jerk / 12
+    start = env.simulation.true_state.position_w[:2]
+    np.testing.assert_array_equal(flown.position_w[:, 0], start.numpy())
+    np.testing.assert_allclose(flown.rotor_speed[:, 0], 0.5, atol=1e-6)  # before the first action
+    v = flown.linear_velocity_w
+    middle = 0.5 * (v[:, 1:] + v[:, :-1]) * flown.control_dt
+    # trapezium: dt^3 * jerk / 12
+    np.testing.assert_allclose(np.diff(flown.position_w, axis=1), middle, atol=1e-4)
 
 
 def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
@@ -139,32 +136,26 @@ def test_a_lost_flight_ends_where_it_was_lost_and_repeats_its_end():
     assert motors_off.distance[flight, end] <= 0.6
 
 
-def test_derived_numbers_by_hand():
-    recording = record_flights()
-    expected = np.linalg.norm(recording.position_w[1, 7] - recording.goal_w[1, 7])
-    assert recording.distance[1, 7] == pytest.approx(expected)
-    w, x, y, z = recording.orientation_w[0, 3]
+def test_derived_numbers_by_hand(flown):
+    expected = np.linalg.norm(flown.position_w[1, 7] - flown.goal_w[1, 7])
+    assert flown.distance[1, 7] == pytest.approx(expected)
+    w, x, y, z = flown.orientation_w[0, 3]
     vertical = w * w - x * x - y * y + z * z  # body z on world z
-    assert recording.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
-
-
-def test_a_path_is_told_from_a_place():
-    assert not record_flights().goal_moves
+    assert flown.tilt[0, 3] == pytest.approx(math.acos(vertical), abs=1e-3)
     assert record_flights(TrackingConfig(episode_length=0.5)).goal_moves
 
 
-def test_saved_recordings_come_back(tmp_path):
-    recording = record_flights()
+def test_saved_recordings_come_back(flown, tmp_path):
     path = tmp_path / "new folder" / "flight.npz"
-    recording.save(path)
+    flown.save(path)
     loaded = FlightRecording.load(path)
-    assert loaded.control_dt == recording.control_dt
+    assert loaded.control_dt == flown.control_dt
     for name in ("position_w", "orientation_w", "rotor_speed", "action", "length", "success"):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(recording, name))
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(flown, name))
     assert [p.name for p in path.parent.iterdir()] == ["flight.npz"]
 
 
-def test_a_damaged_or_missing_recording_is_said_in_words(tmp_path):
+def test_a_damaged_or_missing_recording_is_said_in_words(flown, tmp_path):
     path = tmp_path / "flight.npz"
     with pytest.raises(StorageError, match=r"flight\.npz"):
         FlightRecording.load(path)
@@ -172,7 +163,7 @@ def test_a_damaged_or_missing_recording_is_said_in_words(tmp_path):
     with pytest.raises(StorageError, match="not a readable flight recording"):
         FlightRecording.load(path)
     with pytest.raises(StorageError, match="cannot write"):
-        record_flights().save(path / "below a file.npz")
+        flown.save(path / "below a file.npz")
 
 
 def test_too_many_flights_and_empty_recordings_are_refused():
@@ -198,13 +189,9 @@ def test_a_walk_is_the_true_state_after_every_step() -> None:
         recorder.on_step(env.step(torch.zeros(4, 12)))
         true_state = env.simulation.true_state
         rotation = quaternion.rotation_matrix(true_state.orientation_w)
-        seen.append(
-            (
-                heading_velocity(rotation, true_state.linear_velocity_w).numpy().copy(),
-                true_state.foot_force.numpy().copy(),
-                env.task.goal[GOAL].numpy().copy(),
-            )
-        )
+        moved = heading_velocity(rotation, true_state.linear_velocity_w)
+        values = (moved, true_state.foot_force, env.task.goal[GOAL])
+        seen.append([value.numpy().copy() for value in values])
     found = recorder.recording()
     for t, (velocity, force, goal) in enumerate(seen):
         np.testing.assert_array_equal(found.velocity[:, t, :2], velocity)
@@ -214,15 +201,12 @@ def test_a_walk_is_the_true_state_after_every_step() -> None:
     assert found.time[1] == pytest.approx(0.02)
 
 
-def test_nothing_is_kept_of_the_episode_that_follows() -> None:
+def test_nothing_is_kept_of_the_episode_that_follows_and_who_falls_is_told():
     found = record_walks()
     assert found.velocity.shape == (3, STEPS, 3)
     assert np.isfinite(found.velocity[:, : STEPS - 1]).all()
     assert np.isnan(found.velocity[:, STEPS - 1 :]).all()  # the state is of the next episode
     assert not found.fell.any()
-
-
-def test_who_falls_is_told() -> None:
     found = record_walks(lowest_height=0.31)
     assert found.fell.any()
     fallen = int(np.flatnonzero(found.fell)[0])
@@ -248,6 +232,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.mark.parametrize(("flights", "moving_goal"), [(1, True), (4, False)])
 def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_goal):
+    import matplotlib.pyplot as plt
+
     path = tmp_path / "plots" / "flight.png"
     recording = spiral(flights, moving_goal=moving_goal)
     assert plot_flight(recording, path, title="spiral", window=0.1) == path
@@ -257,22 +243,9 @@ def test_plot_of_any_flight_is_a_png_of_readable_size(tmp_path, flights, moving_
     assert width >= 1200
     assert height >= 700
     assert len(list(path.parent.iterdir())) == 1
-
-
-def test_plot_replaces_an_older_one(tmp_path):
-    path = tmp_path / "flight.png"
     path.write_text("old")
-    plot_flight(spiral(), path, title="new")
+    plot_flight(recording, path, title="replaces an older one")
     assert path.read_bytes().startswith(PNG)
-
-
-def test_an_unwritable_folder_for_a_plot_is_said_in_words(tmp_path):
-    (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
-        plot_flight(spiral(), tmp_path / "file" / "flight.png", title="nowhere")
-
-
-def test_plotting_leaves_no_global_state():
-    import matplotlib.pyplot as plt
-
+        plot_flight(recording, path / "flight.png", title="nowhere")
     assert plt.get_fignums() == []

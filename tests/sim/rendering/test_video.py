@@ -17,12 +17,7 @@ import sim.rendering.video
 from robot_rl.core.errors import ConfigError, StorageError
 from sim.rendering.recording import EnvRecording, record_envs
 from sim.rendering.stage import camera_way, distance_to_show, smooth
-from sim.rendering.video import (
-    DrawingError,
-    RenderUnavailableError,
-    contact_sheet,
-    render_video,
-)
+from sim.rendering.video import DrawingError, RenderUnavailableError, contact_sheet, render_video
 from tests.sim.rendering.shown import player_of, spiral
 
 

@@ -4,7 +4,6 @@
 # The bindings of MuJoCo 4 carry no types.
 
 from dataclasses import replace
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -104,9 +103,7 @@ def model(robot: JointRobotConfig) -> mujoco.MjModel:
     return load(robot)
 
 
-def test_joints_have_the_published_order_and_motors(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_joints_have_the_published_order_and_motors(model, robot):
     kinds = [*(f"left_{part}" for part in LEG), *(f"right_{part}" for part in LEG), *WAIST,
              *(f"left_{part}" for part in ARM), *(f"right_{part}" for part in ARM)]  # fmt: skip
     assert robot.spec.joint_names == [f"{kind}_joint" for kind in kinds]
@@ -129,14 +126,12 @@ def test_joints_have_the_published_order_and_motors(
 
 
 @pytest.mark.parametrize("name", MIDDLE)
-def test_links_in_the_middle_weigh_what_the_manufacturer_says(
-    model: mujoco.MjModel, name: str
-) -> None:
+def test_links_in_the_middle_weigh_what_the_manufacturer_says(model, name):
     assert_link(model, name, MIDDLE[name], atol=1e-8)
 
 
 @pytest.mark.parametrize("name", SIDES)
-def test_legs_weigh_what_the_manufacturer_says(model: mujoco.MjModel, name: str) -> None:
+def test_legs_weigh_what_the_manufacturer_says(model, name):
     # Principal moments are published with six digits, the URDF's with two to five.
     assert_link(model, f"left_{name}", SIDES[name], atol=6e-8)
     assert_link(model, f"right_{name}", mirrored(SIDES[name], y=True), atol=6e-8)
@@ -185,9 +180,7 @@ def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.
         assert {tuple(theirs.geom_pos[i]) for i in range(first, first + 4)} <= ours
 
 
-def test_the_published_mechanism_carries_our_motors_and_sensors(
-    robot: JointRobotConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_published_mechanism_carries_our_motors_and_sensors(robot, tmp_path, monkeypatch):
     if not (MODELS / "g1.xml").is_file():
         pytest.skip("no published g1.xml beside the repository")
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))

@@ -54,9 +54,7 @@ def parts(data: mujoco.MjData, name: str) -> np.ndarray:
     return np.concatenate([data.sensor(n).data for n in names if n.split("/")[0] == name])
 
 
-def test_at_first_its_feet_carry_it_and_nothing_else_touches_the_ground(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_at_first_its_feet_carry_it_and_nothing_else_touches_the_ground(model, robot):
     """The published gains are too soft to stand on without balancing: it topples within 2 s."""
     data = held(model, robot)
     advance(model, data, 0.3)
@@ -70,9 +68,7 @@ def test_at_first_its_feet_carry_it_and_nothing_else_touches_the_ground(
     assert (parts(data, "body_contact") > 0).any()
 
 
-def test_with_stiff_joints_it_stands_and_stays(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_with_stiff_joints_it_stands_and_stays(model, robot):
     model.opt.timestep = 0.001  # for gains that are twenty times too stiff
     data = held(model, robot, factor=20.0)
     advance(model, data, 1.5)
@@ -92,18 +88,14 @@ def test_feet_in_the_air_feel_nothing(model: mujoco.MjModel, robot: JointRobotCo
     assert (parts(data, "foot_force") == 0).all()
 
 
-def test_a_robot_on_its_back_touches_the_ground_with_its_torso(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_a_robot_on_its_back_touches_the_ground_with_its_torso(model, robot):
     data = held(model, robot)
     data.qpos[2:7] = [0.2, np.sqrt(0.5), 0, -np.sqrt(0.5), 0]
     advance(model, data, 1.0)
     assert data.sensor("body_contact/torso_link").data[0] >= 1
 
 
-def test_random_targets_do_not_break_the_simulation(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_random_targets_do_not_break_the_simulation(model, robot):
     data, rng = held(model, robot), np.random.default_rng(0)
     lows, highs = model.jnt_range[1:].T
     gains = -model.actuator_biasprm[:, 1]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, SpecMismatchError
@@ -39,21 +41,21 @@ def test_targets_move_by_the_speed_and_lead_by_the_force_by_hand() -> None:
     hand = Gripper(SPEC, torch.full((1, 2), 0.04), control_dt=0.04)
     # 0.05 m/s * 0.04 s = 2 mm a step.
     target = hand.move(torch.tensor([[0.0]])) / SPEC.stiffness
-    np.testing.assert_allclose(target, [[0.038]])
+    assert_allclose(target, [[0.038]])
     for _ in range(20):  # held at 4 cm: 70 N / 5000 N/m = 14 mm ahead, and one step
         target = hand.move(None) / SPEC.stiffness
-    np.testing.assert_allclose(target, [[0.04 - 0.014 - 0.002]])
+    assert_allclose(target, [[0.04 - 0.014 - 0.002]])
 
 
 def test_openings_are_fractions_of_the_stroke() -> None:
     position = torch.tensor([[0.01, 0.01], [0.04, 0.02]])
     hand = Gripper(SPEC, position, control_dt=0.04)
     hand.look()
-    torch.testing.assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
+    assert_close(hand.opening, torch.tensor([[0.25], [0.75]]))
     begun = hand.joint_position(torch.tensor([[0.25], [1.0]]))
-    np.testing.assert_allclose(begun, [[0.01], [0.04]])
+    assert_allclose(begun, [[0.01], [0.04]])
     rows = EnvSelection(torch.tensor([False, True]))
-    np.testing.assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
+    assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
 
 
 def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
@@ -68,18 +70,14 @@ def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     assert fingers.abs().max() < 1e-3
     for _ in range(30):
         simulation.step(told(simulation, 0.25))
-    torch.testing.assert_close(
-        simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0
-    )
+    assert_close(simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0)
 
 
 def test_an_arm_whose_command_is_silent_keeps_its_gripper_open_and_measures_it() -> None:
     simulation = arms(2)
     for _ in range(5):
         simulation.step(told(simulation, None))
-    torch.testing.assert_close(
-        simulation.measured.gripper_opening, torch.ones(2, 1), atol=1e-3, rtol=0
-    )
+    assert_close(simulation.measured.gripper_opening, torch.ones(2, 1), atol=1e-3, rtol=0)
 
 
 def test_fingers_that_the_model_lacks_are_refused_by_name() -> None:
@@ -133,7 +131,7 @@ def test_targets_move_by_the_velocity_limit_and_stop_at_the_goal_by_hand() -> No
         for joint, step in ((0, SLOW), (6, FAST)):
             rising = before + np.sign(way) * step * np.arange(1, 9)
             expected = np.minimum(rising, way) if way > 0 else np.maximum(rising, way)
-            np.testing.assert_allclose(targets[:, joint], expected, atol=1e-6)
+            assert_allclose(targets[:, joint], expected, atol=1e-6)
     assert (drawn[..., 7:] == drawn[:, :1, 7:]).all(), "fingers stay"
 
 
@@ -147,7 +145,7 @@ def test_a_leap_takes_its_time_and_arrives() -> None:
     for _ in range(100):
         limited.step(leap(limited, 0.1))
         free.step(leap(free, 0.1))
-    torch.testing.assert_close(
+    assert_close(
         limited.true_state.joint_position, free.true_state.joint_position, atol=1e-4, rtol=0
     )
 
@@ -157,7 +155,7 @@ def test_targets_within_reach_are_followed_as_they_are() -> None:
     for _ in range(3):
         limited.step(hold(limited))
         free.step(hold(free))
-    torch.testing.assert_close(
+    assert_close(
         limited.true_state.joint_position, free.true_state.joint_position, atol=1e-9, rtol=0
     )
 
@@ -170,7 +168,7 @@ def test_an_episode_begins_with_the_target_where_the_joints_are() -> None:
     for each in (simulation, fresh):
         each.step(leap(each, 0.3))
     position = simulation.true_state.joint_position
-    torch.testing.assert_close(position[0], fresh.true_state.joint_position[0])
+    assert_close(position[0], fresh.true_state.joint_position[0])
     assert (position[1] - position[0]).abs().max() > 0.1
 
 
@@ -196,9 +194,7 @@ def test_arms_have_it_and_legs_have_not(task: str, limited: bool) -> None:
 
 
 @pytest.mark.parametrize("limit", [float("inf"), 0.0])
-def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_move_stays(
-    limit: float,
-) -> None:
+def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_move_stays(limit):
     robot = panda(noise=False)
     joints = [replace(joint, velocity_limit=limit) for joint in robot.spec.joints]
     simulation = arms(2, robot=robot)
@@ -208,7 +204,7 @@ def test_a_joint_without_a_limit_is_at_its_goal_at_once_and_one_that_may_not_mov
     simulation.engine.control[:, :7] = 0.5
     ramp.draw(begun + 0.5, torch.ones(2, 7))
     drawn = simulation.engine.ramp[..., :7]
-    np.testing.assert_allclose(drawn, 0.5 if limit else 0.0, atol=1e-6)
+    assert_allclose(drawn, 0.5 if limit else 0.0, atol=1e-6)
 
 
 LINE: dict[str, Any] = {"effort_limit": 15.0, "stall_torque": 20.0, "no_load_speed": 10.0}
@@ -229,9 +225,7 @@ CREEP = 5e-3
         (-5.0, 15.0, -10.0),
     ],
 )
-def test_the_torque_falls_along_the_line_from_stall_to_no_load_speed(
-    tmp_path: Path, speed: float, most: float, least: float
-) -> None:
+def test_the_torque_falls_along_the_line_from_stall_to_no_load_speed(tmp_path, speed, most, least):
     simulation = levers(tmp_path, **LINE)
     for tau, expected in ((1000.0, most), (-1000.0, least)):
         assert float(torque(simulation, speed, tau=tau)) == pytest.approx(expected, abs=1e-5)
@@ -257,9 +251,7 @@ def test_both_kinds_of_motor_keep_the_law_of_the_joint_command(tmp_path: Path) -
         assert float(got) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_lever_under_full_torque_runs_up_to_the_no_load_speed_and_no_further(
-    tmp_path: Path,
-) -> None:
+def test_a_lever_under_full_torque_runs_up_to_the_no_load_speed_and_no_further(tmp_path):
     simulation = levers(tmp_path, stall_torque=20.0, no_load_speed=10.0)
     for step in range(1, 3001):
         simulation.step(command(simulation, tau=1e6))
@@ -285,7 +277,7 @@ def test_stiff_gains_settle_alike_with_and_without_the_line() -> None:
             simulation.step(moved)
     one, two = (simulation.true_state for simulation in both)
     assert float(one.joint_velocity.abs().max()) < 0.01
-    torch.testing.assert_close(one.joint_position, two.joint_position, atol=1e-5, rtol=0)
+    assert_close(one.joint_position, two.joint_position, atol=1e-5, rtol=0)
 
 
 def test_a_line_keeps_an_arm_below_its_no_load_speed() -> None:
@@ -329,10 +321,10 @@ def test_drawn_gains_multiply_what_is_commanded(tmp_path: Path, joint: dict[str,
     simulation = levers(tmp_path, 3, ranges=ranges, **joint)
     stiff = torque(simulation, 0.0, q=0.1, kp=20.0) / 2.0
     drawn = simulation.drawn_parameters()["stiffness"][:, 0]
-    torch.testing.assert_close(stiff.double(), drawn, atol=1e-5, rtol=0)
+    assert_close(stiff.double(), drawn, atol=1e-5, rtol=0)
     damped = torque(simulation, -0.5, kd=4.0) / 2.0  # another beginning draws other motors
     drawn = simulation.drawn_parameters()["damping"][:, 0]
-    torch.testing.assert_close(damped.double(), drawn, atol=1e-5, rtol=0)
+    assert_close(damped.double(), drawn, atol=1e-5, rtol=0)
     assert len(set(stiff.tolist())) == 3
 
 
@@ -354,8 +346,8 @@ def test_gains_overwritten_in_place_and_gains_after_a_restart_are_obeyed(tmp_pat
 @pytest.mark.parametrize("joint", [{}, LINE], ids=["plain", "with line"])
 @pytest.mark.parametrize(("delay", "steps"), [(0.0, 0), (0.001, 1), (0.0034, 3), (0.004, 4)])
 def test_a_command_reaches_the_motor_after_its_delay_in_whole_physics_steps(
-    tmp_path: Path, joint: dict[str, Any], delay: float, steps: int
-) -> None:
+    tmp_path, joint, delay, steps
+):
     simulation = levers(tmp_path, actuator_delay=delay, **joint)
     speeds = []
     for _ in range(steps + 2):
@@ -372,7 +364,7 @@ def test_a_drawn_delay_adds_to_that_of_the_joint(tmp_path: Path) -> None:
         simulation.step(command(simulation, tau=2.0))
         waited += simulation.true_state.joint_velocity[:, 0] == 0
     drawn = simulation.drawn_parameters()["actuator_delay"][:, 0]
-    torch.testing.assert_close(waited.double(), ((0.001 + drawn) / DT).round())
+    assert_close(waited.double(), ((0.001 + drawn) / DT).round())
     assert sorted(set(waited.tolist())) == [1, 2, 3, 4]
 
 

@@ -116,9 +116,7 @@ def test_joints_that_differ_from_the_model_are_refused_by_name() -> None:
         build(replace(robot, spec=replace(robot.spec, joints=wrong)))
 
 
-def test_limits_are_those_of_the_compiled_file_whatever_unit_it_is_written_in(
-    tmp_path: Path,
-) -> None:
+def test_limits_are_those_of_the_compiled_file_whatever_unit_it_is_written_in(tmp_path):
     text = (ROBOTS / "panda.xml").read_text()
     limits = [joint.position_limit for joint in panda().spec.joints]
     path = tmp_path / "panda.xml"
@@ -143,9 +141,7 @@ def test_limits_are_those_of_the_compiled_file_whatever_unit_it_is_written_in(
 
 
 @pytest.mark.parametrize(("dt", "gain"), [(0.1, 10.0), (0.005, 1e4)])
-def test_an_unstable_step_is_refused_with_its_joint(
-    dt: float, gain: float, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_unstable_step_is_refused_with_its_joint(dt, gain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     robot = panda(physics_dt=dt)
     for joint in robot.spec.joints:

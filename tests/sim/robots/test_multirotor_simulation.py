@@ -399,9 +399,7 @@ def put_the_image_into_world_one(env: SimEnv, mirror: RobotMirror) -> None:
         [("crazyflie", "measured"), ("x500", "gazebo"), ("x500", "identified")],
     ),
 )
-def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(
-    robot: str, plant: str
-) -> None:
+def test_mirrored_actions_lead_to_mirrored_observations_and_equal_rewards(robot, plant):
     env = worlds(robot, plant)
     put_the_image_into_world_one(env, RobotMirror(env.simulation.robot))
     found, generator = env.mirror(), torch.Generator().manual_seed(0)

@@ -56,9 +56,7 @@ def sensor(data: mujoco.MjData, name: str) -> np.ndarray:
     return np.concatenate([data.sensor(n).data for n in names if n.split("/")[0] == name])
 
 
-def test_a_robot_that_holds_its_default_pose_stands_and_stays(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_a_robot_that_holds_its_default_pose_stands_and_stays(model, robot):
     data = held(model, robot)
     advance(model, data, 1.0)
     settled = data.qpos[:2].copy()
@@ -69,9 +67,7 @@ def test_a_robot_that_holds_its_default_pose_stands_and_stays(
     assert upright > np.cos(np.deg2rad(3))
 
 
-def test_feet_carry_the_weight_and_nothing_else_touches_the_ground(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_feet_carry_the_weight_and_nothing_else_touches_the_ground(model, robot):
     data = held(model, robot)
     advance(model, data, 3.0)
     weight = model.body_mass.sum() * 9.81
@@ -81,9 +77,7 @@ def test_feet_carry_the_weight_and_nothing_else_touches_the_ground(
     np.testing.assert_allclose(sensor(data, "linear_acceleration_b")[2], 9.81, rtol=5e-3)
 
 
-def test_on_a_slope_feet_feel_the_force_along_its_normal(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_on_a_slope_feet_feel_the_force_along_its_normal(model, robot):
     model.opt.gravity[:] = 9.81 * np.array([-np.sin(SLOPE), 0, -np.cos(SLOPE)])
     data = held(model, robot)
     advance(model, data, 5.0)
@@ -102,9 +96,7 @@ def test_feet_in_the_air_feel_nothing(model: mujoco.MjModel, robot: JointRobotCo
     assert np.abs(sensor(data, "linear_acceleration_b")).max() < 3.0
 
 
-def test_a_robot_on_its_back_touches_the_ground_with_its_body(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_a_robot_on_its_back_touches_the_ground_with_its_body(model, robot):
     data = held(model, robot)
     data.qpos[2:7] = [0.1, 0, 1, 0, 0]
     advance(model, data, 1.0)
@@ -138,9 +130,7 @@ def in_the_air(model: mujoco.MjModel, name: str) -> mujoco.MjData:
     return data
 
 
-def test_random_targets_do_not_break_the_simulation(
-    model: mujoco.MjModel, robot: JointRobotConfig
-) -> None:
+def test_random_targets_do_not_break_the_simulation(model, robot):
     worlds, rng = 64, np.random.default_rng(0)
     engine = MujocoEngine(model, worlds, decimation=robot.decimation, threads=1)
     start = torch.tensor(model.qpos0).repeat(worlds, 1)

@@ -5,7 +5,6 @@
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -105,9 +104,7 @@ def test_the_flange_lies_where_the_manufacturers_parameters_put_it(model: mujoco
         np.testing.assert_allclose(turn.reshape(3, 3), flange[:3, :3], atol=1e-9)
 
 
-def test_default_pose_holds_the_flange_where_geometry_by_hand_puts_it(
-    model: mujoco.MjModel,
-) -> None:
+def test_default_pose_holds_the_flange_where_geometry_by_hand_puts_it(model):
     data = mujoco.MjData(model)
     data.qpos[:] = pose(ur5e())
     mujoco.mj_forward(model, data)
@@ -153,9 +150,7 @@ def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.
     np.testing.assert_allclose(theirs.actuator_biasprm[:, 2], [-j.damping for j in motors])
 
 
-def test_the_published_mechanism_holds_the_default_pose(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_published_mechanism_holds_the_default_pose(tmp_path, monkeypatch):
     if not (MODELS / "ur5e.xml").is_file():
         pytest.skip("no published ur5e.xml beside the repository")
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
@@ -225,18 +220,14 @@ def solved(model: mujoco.MjModel, goal: np.ndarray, rest: np.ndarray, reach: flo
     return data.qpos.copy()
 
 
-def test_every_goal_of_reach_is_within_the_range_of_actions(
-    model: mujoco.MjModel, worlds: SimEnv
-) -> None:
+def test_every_goal_of_reach_is_within_the_range_of_actions(model, worlds):
     task = worlds.task.config
     box = list(zip(task.goal_low, task.goal_high, strict=True))
     for goal in [*itertools.product(*box), [sum(pair) / 2 for pair in box]]:
         solved(model, np.array(goal), pose(ur5e()), reach=0.9 * ur5e().action_scale)
 
 
-def test_who_knows_where_the_joints_must_go_reaches_every_goal_in_time(
-    model: mujoco.MjModel, worlds: SimEnv
-) -> None:
+def test_who_knows_where_the_joints_must_go_reaches_every_goal_in_time(model, worlds):
     """With the lag of the gains, the limit of speed and everything that the task draws."""
     rest, scale = pose(ur5e()), ur5e().action_scale
 

@@ -35,9 +35,7 @@ def played(env: BatchEnv, actions: torch.Tensor) -> list[EnvStep]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", some(TASKS[:2], TASKS[2:]))
-def test_no_step_and_no_beginning_waits_for_the_device(
-    task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_step_and_no_beginning_waits_for_the_device(task, monkeypatch):
     as_on_an_accelerator(monkeypatch)
     env = worlds(task)
     env.reset(seed=1)
@@ -56,9 +54,7 @@ def test_no_step_and_no_beginning_waits_for_the_device(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", some(["velocity robot=go2"], ["reach robot=panda"]))
-def test_worlds_that_go_on_do_so_as_where_rows_are_picked(
-    task: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worlds_that_go_on_do_so_as_where_rows_are_picked(task, monkeypatch):
     picked = worlds(task)
     picked.reset(seed=1)
     state = picked.state_dict()
@@ -75,8 +71,8 @@ def test_worlds_that_go_on_do_so_as_where_rows_are_picked(
 
 
 def test_a_world_that_begins_on_an_accelerator_gets_a_plant_of_the_stock_and_others_keep_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     as_on_an_accelerator(monkeypatch)
     env = worlds("reach robot=panda")
     env.reset(seed=1)

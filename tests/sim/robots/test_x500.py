@@ -68,7 +68,7 @@ def _about(offset: np.ndarray) -> np.ndarray:
     return np.array([y + z, x + z, x + y])
 
 
-def test_hover_speeds_are_those_worked_out_by_hand() -> None:
+def test_hover_speeds_are_those_worked_out_by_hand():
     # sqrt(2.0643 kg * 9.81 m/s^2 / 4 / 8.54858e-6) = 769.6 rad/s; rl-tools: 0.55496 of full speed.
     assert x500().model.hover_setpoint == pytest.approx(0.7696, abs=1e-4)
     assert x500("identified").model.hover_setpoint == pytest.approx(0.5549636, abs=1e-6)
@@ -99,9 +99,7 @@ def test_it_hangs_in_the_air_at_its_hover_speed_and_falls_without(plant: str) ->
     [(0, [-1, -1, -1]), (1, [1, 1, -1]), (2, [1, -1, 1]), (3, [-1, 1, 1])],
     ids=["front right", "rear left", "front left", "rear right"],
 )
-def test_a_faster_rotor_turns_the_body_to_its_own_side(
-    plant: str, rotor: int, signs: list[int]
-) -> None:
+def test_a_faster_rotor_turns_the_body_to_its_own_side(plant, rotor, signs):
     hover = x500(plant).model.hover_setpoint
     speed = [hover + 0.02 * (i == rotor) for i in range(4)]
     rates = flown(plant, speed, 0.05).true_state.angular_velocity_b[0]

@@ -1,7 +1,5 @@
 """Shapes of reward terms, by hand."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -55,8 +53,6 @@ def test_every_task_says_what_is_not_a_number(config: type) -> None:
         (VelocityConfig, {"turn": [0.5]}, r"task\.turn must be \[low, high\], got \[0\.5\]"),
     ],
 )
-def test_a_sentence_names_the_field_as_the_configuration_does(
-    config: type, changes: dict[str, Any], told: str
-) -> None:
+def test_a_sentence_names_the_field_as_the_configuration_does(config, changes, told):
     with pytest.raises(ConfigError, match=told):
         config(**changes)

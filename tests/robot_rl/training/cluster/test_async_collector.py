@@ -35,6 +35,14 @@ def gathered(fleet, learner, *, random_steps=0, capacity=400):
     ), replay
 
 
+def begun(fleet, learner, steps=0, **settings):
+    collector, replay = gathered(fleet, learner, **settings)
+    collector.start()
+    for _ in range(steps):
+        collector.collect()
+    return collector, replay
+
+
 @pytest.fixture
 def fleet():
     return LocalFleet(remote_collector, COLLECTORS)
@@ -83,10 +91,7 @@ def test_a_collector_is_never_further_ahead_than_its_orders(fleet, learner):
 
 
 def test_random_actions_are_ordered_for_as_many_steps_as_asked(fleet, learner):
-    collector, _ = gathered(fleet, learner, random_steps=2 * STEPS * SHARE * COLLECTORS)
-    collector.start()
-    for _ in range(4 * STEPS):
-        collector.collect()
+    begun(fleet, learner, 4 * STEPS, random_steps=2 * STEPS * SHARE * COLLECTORS)
     at_random = [request.at_random for _, request in fleet.given]
     assert at_random == [True] * 4 + [False] * (len(at_random) - 4)
     assert len(at_random) > 6
@@ -105,10 +110,7 @@ def test_a_curriculum_follows_the_steps_of_the_whole_run(learner):
             env, lambda seed: small_sac(env.spec, seed=seed), env.set_global_step
         )
 
-    collector, _ = gathered(LocalFleet(build, COLLECTORS), learner)
-    collector.start()
-    for _ in range(4 * STEPS):
-        collector.collect()
+    begun(LocalFleet(build, COLLECTORS), learner, 4 * STEPS)
     block = STEPS * SHARE * COLLECTORS
     assert told == sorted(told)
     assert told[-1] >= block, "steps of all collectors, not of one"
@@ -145,10 +147,7 @@ def test_weights_that_are_sent_do_not_change_with_the_learner(learner):
 
 
 def test_a_lost_collector_leaves_a_seam_and_the_ratio_is_kept(fleet, learner):
-    collector, replay = gathered(fleet, learner)
-    collector.start()
-    for _ in range(5):
-        collector.collect()
+    collector, replay = begun(fleet, learner, 5)
     before = replay.total_steps
     fleet.lose(1, looks=4)
     for _ in range(6):
@@ -185,10 +184,7 @@ def test_a_collector_that_begins_anew_explores_in_another_way(learner):
 
 def test_episodes_of_the_only_collector_and_its_successor_are_kept_apart(learner):
     fleet = LocalFleet(remote_collector, 1)
-    collector, replay = gathered(fleet, small_sac(ToyEnv(WORLD, SHARE).spec))
-    collector.start()
-    for _ in range(STEPS):
-        collector.collect()
+    collector, replay = begun(fleet, small_sac(ToyEnv(WORLD, SHARE).spec), STEPS)
     fleet.lose(0, looks=2)
     collector.collect()
     valid = rows_of(replay)["valid"][..., 0] > 0

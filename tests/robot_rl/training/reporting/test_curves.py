@@ -69,14 +69,15 @@ def test_a_comparison_is_drawn_and_nothing_global_changes(tmp_path):
     assert before == (dict(mpl.rcParams), mpl.get_backend(auto_select=False))
 
 
-@pytest.mark.parametrize("num", [1, 20])
-def test_a_run_is_drawn_however_short(tmp_path, num):
-    plot_run(run(0.9, num, **{"train/temperature": 0.1}), tmp_path / "run.png", title="a run")
-    assert is_drawn(tmp_path / "run.png")
-
-
-def test_one_panel_is_enough(tmp_path):
-    records = [{"step": i, "seconds": 0.0, "eval/return": float(i)} for i in range(3)]
+@pytest.mark.parametrize(
+    "records",
+    [
+        run(0.9, 1, **{"train/temperature": 0.1}),
+        run(0.9, 20, **{"train/temperature": 0.1}),
+        [{"step": i, "seconds": 0.0, "eval/return": float(i)} for i in range(3)],  # one panel
+    ],
+)
+def test_a_run_is_drawn_however_short(tmp_path, records):
     plot_run(records, tmp_path / "run.png", title="a run")
     assert is_drawn(tmp_path / "run.png")
 

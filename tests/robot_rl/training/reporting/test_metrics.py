@@ -74,24 +74,16 @@ def test_a_resumed_run_writes_no_step_twice(path):
     with MetricLog(path, resume_step=20) as log:
         assert [r["step"] for r in read_metrics(path)] == [10, 20]
         log.write(record(30, loss=2.0))
-    assert [(r["step"], r["train/loss"]) for r in read_metrics(path)] == [
-        (10, 1.0),
-        (20, 1.0),
-        (30, 2.0),
-    ]
+    losses = [(r["step"], r["train/loss"]) for r in read_metrics(path)]
+    assert losses == [(10, 1.0), (20, 1.0), (30, 2.0)]
 
 
-def test_a_resume_from_before_the_first_record_starts_over(path):
-    with MetricLog(path) as log:
+def test_a_resume_from_before_the_first_record_or_without_a_file_is_a_start(path):
+    with MetricLog(path, resume_step=5) as log:
         log.write(record(10))
+    assert len(read_metrics(path)) == 1
     MetricLog(path, resume_step=5).close()
     assert read_metrics(path) == []
-
-
-def test_a_resume_without_a_file_is_a_start(path):
-    with MetricLog(path, resume_step=5) as log:
-        log.write(record(6))
-    assert len(read_metrics(path)) == 1
 
 
 def test_records_of_one_step_are_merged_into_one_line(path):
@@ -101,12 +93,8 @@ def test_records_of_one_step_are_merged_into_one_line(path):
         log.write({"step": 2, "seconds": 0.3, "eval/success": 0.5})
         log.write(record(3, loss=3.0))
     assert path.read_text().count("\n") == 3
-    assert read_metrics(path)[1] == {
-        "step": 2,
-        "seconds": 0.3,
-        "train/loss": 2.0,
-        "eval/success": 0.5,
-    }
+    merged = {"step": 2, "seconds": 0.3, "train/loss": 2.0, "eval/success": 0.5}
+    assert read_metrics(path)[1] == merged
 
 
 @pytest.mark.parametrize("junk", [b"", b"\n", b"{", b'{"seconds": 1}\n', b"7\n", b"\xff\xfe\n"])
@@ -120,35 +108,29 @@ def test_no_file_is_no_records(path):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "told"),
     [
-        {"step": 1, "seconds": 0.0, "loss": 1.0},
-        {"step": 1, "seconds": 0.0, "evaluation/x": 1.0},
-        {"step": 1},
-        {"seconds": 1.0},
+        ({"step": 6, "seconds": 0.0, "loss": 1.0}, "expected step, seconds"),
+        ({"step": 6, "seconds": 0.0, "evaluation/x": 1.0}, "expected step, seconds"),
+        ({"step": 6}, "expected step, seconds"),
+        ({"seconds": 1.0}, "expected step, seconds"),
+        (record(4), "step 4 came after step 5"),
     ],
 )
-def test_a_wrong_name_is_refused_at_the_first_record(path, wrong):
-    with MetricLog(path) as log, pytest.raises(ValueError, match="expected step, seconds"):
-        log.write(wrong)
-
-
-def test_time_does_not_run_backwards(path):
+def test_a_wrong_name_and_a_time_that_runs_backwards_are_refused(path, wrong, told):
     with MetricLog(path) as log:
         log.write(record(5))
-        with pytest.raises(ValueError, match="step 4 came after step 5"):
-            log.write(record(4))
+        with pytest.raises(ValueError, match=told):
+            log.write(wrong)
 
 
-def test_an_unwritable_place_is_one_sentence(tmp_path):
-    with pytest.raises(StorageError, match="cannot write the metrics"):
-        MetricLog(tmp_path / "missing" / "metrics.jsonl")
-
-
-def test_a_full_disk_is_one_sentence():
-    log = MetricLog("/dev/full")
-    with pytest.raises(StorageError, match="no space is left"):
-        log.write(record(1))
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [("missing/m.jsonl", "cannot write the metrics"), ("/dev/full", "no space is left")],
+)
+def test_a_place_that_takes_nothing_is_one_sentence(tmp_path, place, told):
+    with pytest.raises(StorageError, match=told):
+        MetricLog(tmp_path / place).write(record(1))
 
 
 def mirrored(step):
@@ -228,9 +210,13 @@ def test_a_wandb_failure_warns_once_and_training_goes_on(tmp_path, monkeypatch, 
     assert (tmp_path / "m.jsonl").read_text().count("\n") == 3
 
 
-def test_an_online_run_goes_on_under_its_id_and_our_steps(tmp_path, monkeypatch):
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
+@pytest.fixture
+def wandb(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandb())
+    return sys.modules["wandb"]
+
+
+def test_an_online_run_goes_on_under_its_id_and_our_steps(tmp_path, wandb):
     config = LoggingConfig(tensorboard=False, wandb=WandbMode.online, wandb_group="mine")
     for resume_step, step in ((None, 5), (2, 3)):
         (sink,) = sinks(tmp_path, config, resume_step)
@@ -244,9 +230,7 @@ def test_an_online_run_goes_on_under_its_id_and_our_steps(tmp_path, monkeypatch)
     assert "eval/nan" not in wandb.logged[0]
 
 
-def test_an_offline_resume_is_a_new_segment_of_the_same_group(tmp_path, monkeypatch):
-    wandb = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
+def test_an_offline_resume_is_a_new_segment_of_the_same_group(tmp_path, wandb):
     config = LoggingConfig(tensorboard=False, wandb=WandbMode.offline)
     for _ in range(2):
         sinks(tmp_path, config)[0].close()

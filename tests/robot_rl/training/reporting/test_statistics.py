@@ -93,7 +93,7 @@ def stored(rewards: list[float], ends: list[int], gamma: float = GAMMA) -> Repla
     return replay
 
 
-def test_values_stand_beside_the_returns_of_the_same_part_of_every_episode() -> None:
+def test_values_stand_beside_the_returns_of_the_same_part_of_every_episode():
     # Returns: 1 + 0.5 * 2 = 2 and 2; of the second episode 0.5 * 4 + 0 = 2 and 4.
     replay = stored([1.0, 2.0, 0.0, 4.0], ends=[1, 3])
 
@@ -112,7 +112,7 @@ def test_values_stand_beside_the_returns_of_the_same_part_of_every_episode() -> 
     assert late.correlation == pytest.approx(1.0)
 
 
-def test_steps_whose_return_is_not_known_are_left_out() -> None:
+def test_steps_whose_return_is_not_known_are_left_out():
     replay = stored([1.0, 2.0, 5.0], ends=[1])  # the last one's episode goes on
 
     def value(batch: Batch) -> tuple[Tensor, Tensor]:

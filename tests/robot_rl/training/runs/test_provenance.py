@@ -39,12 +39,7 @@ def test_a_hash_does_not_depend_on_the_order_of_keys():
 
 def test_a_configuration_becomes_plain():
     found = plain({"part": Part(), "path": Path("a/b"), 3: np.float64(0.5), "n": None})
-    assert found == {
-        "part": {"sizes": [1, 2], "colour": "red"},
-        "path": "a/b",
-        "3": 0.5,
-        "n": None,
-    }
+    assert found == {"part": {"sizes": [1, 2], "colour": "red"}, "path": "a/b", "3": 0.5, "n": None}
     assert type(found["3"]) is float
     with pytest.raises(TypeError, match="object"):
         plain({"x": object()})

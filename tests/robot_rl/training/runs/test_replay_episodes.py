@@ -1,7 +1,5 @@
 """The replay of a run as episodes: cut where they ended, with every number where it was."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from tests.robot_rl.datasets.samples import write
 from tests.robot_rl.training.loop import Loop
 
 
-def test_worlds_are_cut_where_rows_do_not_follow(tmp_path: Path) -> None:
+def test_worlds_are_cut_where_rows_do_not_follow(tmp_path):
     told = story([[float(t), 50.0 + t] for t in range(6)], terminated=[(2, 0)], invalid=[(4, 1)])
     spec, episodes = replay_episodes(write_dataset(tmp_path / "rows", told.tell(told.replay())))
     assert (spec.groups, spec.action_size, spec.judges_success) == (
@@ -33,7 +31,7 @@ def test_worlds_are_cut_where_rows_do_not_follow(tmp_path: Path) -> None:
     assert found[3].obs["actor"][:, 0].tolist() == [30, 30.5]
 
 
-def test_a_run_as_episodes_is_the_same_experience(tmp_path: Path) -> None:
+def test_a_run_as_episodes_is_the_same_experience(tmp_path):
     loop = Loop(tmp_path / "run", total_steps=48)
     loop.trainer.run()
     replay = loop.trainer.replay
@@ -58,7 +56,7 @@ def test_a_run_as_episodes_is_the_same_experience(tmp_path: Path) -> None:
         assert (values[0] == values[1]).all(), name
 
 
-def test_a_replay_that_holds_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_replay_that_holds_nothing_is_refused(tmp_path):
     told = story([[0.0]])
     with pytest.raises(ConfigError, match="holds no transitions yet"):
         replay_episodes(write_dataset(tmp_path / "rows", told.replay()))

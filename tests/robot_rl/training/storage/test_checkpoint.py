@@ -96,26 +96,6 @@ def test_a_missing_file_is_damage(folder, file):
         store.load()
 
 
-def test_nothing_to_load_is_said(folder):
-    store = CheckpointStore(folder)
-    with pytest.raises(CheckpointError, match="no checkpoint"):
-        store.load()
-    with pytest.raises(CheckpointError, match="as the best"):
-        store.load("best")
-    with pytest.raises(CheckpointError, match="not one"):
-        store.load(folder / "step_1")
-    assert store.latest() is None
-    assert store.best() is None
-
-
-def test_a_newer_format_is_refused_in_words(folder):
-    path = CheckpointStore(folder).save(1, state(1))
-    manifest = json.loads((path / "checkpoint.json").read_bytes())
-    (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 9}))
-    with pytest.raises(CheckpointError, match=r"format 9.* up to 1"):
-        CheckpointStore(folder).load(path)
-
-
 def test_going_on_from_an_older_step_leaves_the_abandoned_future(folder):
     store = CheckpointStore(folder, keep_last=9)
     for step, score in ((1, 0.5), (2, 0.1), (3, 0.9)):
@@ -164,7 +144,18 @@ def test_segments_live_as_long_as_a_kept_checkpoint_names_them(tmp_path, folder)
     assert [int(segments.read(e)["x"][0]) for e in found.state["replay"]["segments"]] == [2, 3]
 
 
-def test_wrong_use_is_refused(folder):
+def test_wrong_use_a_newer_format_and_nothing_to_load_are_refused_in_words(folder):
+    store = CheckpointStore(folder)
+    assert store.latest() is store.best() is None
+    for which, told in (("latest", "no checkpoint"), ("best", "as the best"),
+                        (folder / "step_1", "not one")):  # fmt: skip
+        with pytest.raises(CheckpointError, match=told):
+            store.load(which)
+    path = store.save(1, state(1))
+    manifest = json.loads((path / "checkpoint.json").read_bytes())
+    (path / "checkpoint.json").write_text(json.dumps({**manifest, "format": 9}))
+    with pytest.raises(CheckpointError, match=r"format 9.* up to 1"):
+        store.load(path)
     with pytest.raises(ValueError, match="at least 1"):
         CheckpointStore(folder, keep_last=0)
     with pytest.raises(ValueError, match="read-only"):

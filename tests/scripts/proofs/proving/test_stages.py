@@ -23,15 +23,13 @@ def write_set(folder: Path) -> None:
     (folder / MANIFEST).touch()
 
 
-def test_a_script_that_fails_is_named_with_its_exit_code(stages, monkeypatch) -> None:
+def test_a_script_that_fails_is_named_with_its_exit_code(stages, monkeypatch):
     monkeypatch.setattr(stages.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=3))
     with pytest.raises(Exception, match=r"robot-rl data convert a b ended with exit code 3"):
         stages.call("data", "convert", "a", "b")
 
 
-def test_a_collection_goes_on_under_another_name_until_it_is_whole(
-    stages, monkeypatch, tmp_path: Path
-) -> None:
+def test_a_collection_goes_on_under_another_name_until_it_is_whole(stages, monkeypatch, tmp_path):
     folder, called = tmp_path / "peg", []
 
     def call(script: str, *arguments: str) -> None:
@@ -52,8 +50,8 @@ def test_a_collection_goes_on_under_another_name_until_it_is_whole(
 
 
 def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
-    stages, monkeypatch, tmp_path: Path
-) -> None:
+    stages, monkeypatch, tmp_path
+):
     folder, called = tmp_path / "mixed", []
 
     def call(script: str, *arguments: str) -> None:
@@ -75,9 +73,7 @@ def test_a_collection_of_several_kinds_goes_on_with_the_one_that_was_stopped(
     assert folder.is_dir()
 
 
-def test_a_collection_of_another_mixture_is_not_taken_for_this_one(
-    stages, monkeypatch, tmp_path: Path
-) -> None:
+def test_a_collection_of_another_mixture_is_not_taken_for_this_one(stages, monkeypatch, tmp_path):
     folder = tmp_path / "peg"
 
     def call(script: str, *arguments: str) -> None:
@@ -99,7 +95,7 @@ def test_a_collection_of_another_mixture_is_not_taken_for_this_one(
     stages.collect_once(folder, ("episodes=4",))
 
 
-def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path: Path) -> None:
+def test_data_of_offline_to_online_are_collected_once(stages, monkeypatch, tmp_path):
     proof, called = importlib.import_module("scripts.proofs.offline_to_online"), []
 
     def call(script: str, out: str, *arguments: str) -> None:

@@ -88,8 +88,6 @@ def test_robots_that_do_not_fit_are_refused_in_words() -> None:
         (JointActionConfig, {"scale": 0.0}, "scale must be > 0"),
     ],
 )
-def test_tasks_that_cannot_be_judged_are_refused(
-    config: type, changes: dict[str, Any], message: str
-) -> None:
+def test_tasks_that_cannot_be_judged_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
         config(**changes)

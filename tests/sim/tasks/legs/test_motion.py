@@ -1,5 +1,6 @@
 """Motion: where episodes begin, what following a clip pays, and what ends it."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,11 +29,8 @@ def phases(*, adaptive: bool = True, starts: int = 25, repeats: bool = True, **c
                   device=CPU, repeats=repeats)  # fmt: skip
 
 
-def test_all_bins_are_alike_at_first():
+def test_all_bins_are_alike_at_first_and_failures_count_by_hand():
     torch.testing.assert_close(phases().chances, torch.full((3,), 1 / 3))
-
-
-def test_failures_count_by_hand():
     one = phases(decay=0.5, uniform=0.3)
     frame = torch.tensor([3, 12, 14, 30])  # bins 0, 1, 1; the last one is in its second round
     one.follow(frame, torch.tensor([False, True, True, True]))
@@ -66,23 +64,14 @@ def test_evaluation_draws_every_frame_alike_whatever_failed():
     assert torch.bincount(frames, minlength=25).min() > 850
 
 
-def test_a_motion_shorter_than_a_bin_is_one_bin():
-    one = phases(starts=4)
-    assert one.chances.tolist() == [1.0]
-    assert int(one.draw(500, torch.Generator().manual_seed(0)).max()) == 3
-
-
-def test_counts_are_saved():
+def test_counts_are_saved_and_a_motion_shorter_than_a_bin_is_one_bin():
     one, other = phases(), phases()
     one.follow(torch.tensor([1]), torch.tensor([True]))
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.chances, other.chances)
-
-
-@pytest.mark.parametrize("bad", [{"bin": 0.0}, {"decay": 1.0}, {"uniform": 0.0}])
-def test_rates_that_cannot_be_are_refused_by_name(bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        PhaseConfig(**bad)
+    one = phases(starts=4)
+    assert one.chances.tolist() == [1.0]
+    assert int(one.draw(500, torch.Generator().manual_seed(0)).max()) == 3
 
 
 COUNT = 3
@@ -148,13 +137,10 @@ def test_who_is_on_the_motion_gets_all_there_is(env):
     assert verdict.success.all()
 
 
-def test_another_place_costs_the_anchor_only(env):
+def test_another_place_or_heading_costs_the_anchor_only(env):
     paid = terms(judged(env, shift=(0.3, 0.0, 0.0)))
     assert paid["anchor_position"] == pytest.approx(0.3679, abs=1e-3)  # 1/e at 0.3 m
     assert paid["body_position"] == pytest.approx(1.0, abs=1e-3)
-
-
-def test_another_heading_costs_the_anchor_only(env):
     paid = terms(judged(env, turn=0.4))
     assert paid["anchor_orientation"] == pytest.approx(0.3679, abs=2e-3)  # 1/e at 0.4 rad
     assert paid["body_position"] == pytest.approx(1.0, abs=1e-3)
@@ -236,10 +222,16 @@ def test_starts_are_drawn_where_robots_failed_in_training_only():
 
 
 @pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
-def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
+def test_robot_that_holds_its_default_pose_sees_the_motion_pass_and_its_mirror(robot):
     """Both robots know their bodies, and nothing of a motion is missing to actor or critic."""
     env = worlds("motion", 2, f"robot={robot}", "task.episode_length=0.2")
-    env.reset(seed=0)
+    mirror, obs = env.mirror(), env.reset(seed=0)
+    joints = env.simulation.robot.joint_names
+    sides = ("left_knee", "right_knee") if robot == "g1" else ("FL_calf", "FR_calf")
+    left, right = (joints.index(f"{name}_joint") for name in sides)
+    for group in ("actor", "critic"):
+        assert mirror.groups[group].width == obs[group].shape[1]
+        assert mirror.groups[group].source[left] == right  # reference_joints come first
     step = env.step(torch.zeros(2, env.spec.action_size))
     env.check()
     assert bool(step.valid.all())
@@ -248,52 +240,21 @@ def test_robot_that_holds_its_default_pose_sees_the_motion_pass(robot):
     assert bool((step.reward_terms[:, :6] > 0.1).all())
 
 
-@pytest.mark.parametrize("robot", ["go2", pytest.param("g1", marks=pytest.mark.full)])
-def test_what_is_seen_of_a_motion_has_a_mirror(robot):
-    """Data for symmetric training: joints that are asked for go to the other side too."""
-    env = worlds("motion", 1, f"robot={robot}")
-    mirror, obs = env.mirror(), env.reset(seed=0)
-    joints = env.simulation.robot.joint_names
-    left, right = (
-        joints.index(name)
-        for name in (("left_knee_joint", "right_knee_joint") if robot == "g1"
-                     else ("FL_calf_joint", "FR_calf_joint"))
-    )  # fmt: skip
-    for group in ("actor", "critic"):
-        assert mirror.groups[group].width == obs[group].shape[1]
-        assert mirror.groups[group].source[left] == right  # reference_joints come first
-
-
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("make", "bad", "said"),
     [
-        ({"max_end_error": 0.0}, "max_end_error"),
-        ({"soft_limit": 1.5}, "soft_limit"),
-        ({"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level floor"),
+        (PhaseConfig, {"bin": 0.0}, "bin"), (PhaseConfig, {"decay": 1.0}, "decay"),
+        (PhaseConfig, {"uniform": 0.0}, "uniform"),
+        (WidthsConfig, {"body_rates": 0.0}, r"widths.body_rates must be > 0"),
+        (motion_config, {"max_end_error": 0.0}, "max_end_error"),
+        (motion_config, {"soft_limit": 1.5}, "soft_limit"),
+        (motion_config, {"scene": SceneConfig(bodies=BODIES, terrain=TerrainConfig())}, "level flo"),
+        (partial(motion_worlds, 1), {"scene": SceneConfig(), "ends": []}, "bodies is empty"),
+        (partial(motion_worlds, 1), {"ends": ["FL_foot"]}, "watched body 'FL_foot' is unknown"),
+        (partial(motion_worlds, 1), {"scene": SceneConfig(bodies=["base", "tail"]), "ends": []},
+         "body 'tail' is unknown"),
     ],
-)
-def test_tasks_that_cannot_be_judged_are_refused(bad, said):
+)  # fmt: skip
+def test_tasks_that_cannot_be_judged_are_refused(make, bad, said):
     with pytest.raises(ConfigError, match=said):
-        motion_config(**bad)
-
-
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ({"scene": SceneConfig(), "ends": []}, "scene.bodies is empty"),
-        ({"ends": ["FL_foot"]}, "watched body 'FL_foot' is unknown"),
-    ],
-)
-def test_worlds_whose_bodies_are_not_named_are_refused(bad, said):
-    with pytest.raises(ConfigError, match=said):
-        motion_worlds(1, **bad)
-
-
-def test_widths_without_extent_are_refused():
-    with pytest.raises(ConfigError, match=r"widths.body_rates must be > 0"):
-        WidthsConfig(body_rates=0.0)
-
-
-def test_bodies_that_the_model_lacks_are_named():
-    with pytest.raises(ConfigError, match=r"body 'tail' is unknown"):
-        motion_worlds(1, scene=SceneConfig(bodies=["base", "tail"]), ends=[])
+        make(**bad)

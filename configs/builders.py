@@ -136,13 +136,6 @@ def build_isaaclab_env(
     )
 
 
-def build_multirotor_simulation(*parts: Any, **named: Any) -> Any:
-    """Multirotors, all in one kernel."""
-    from sim.robots.multirotor_simulation import MultirotorSimulation
-
-    return MultirotorSimulation(*parts, **named)
-
-
 def build_mujoco_simulation(*parts: Any, **named: Any) -> Any:
     """Robots with joints; only they need the MuJoCo that mjlab cannot be installed beside."""
     from sim.robots.joint_simulation import MujocoSimulation

@@ -18,7 +18,6 @@ from configs.builders import (
     build_isaaclab_env,
     build_mjlab_env,
     build_mujoco_simulation,
-    build_multirotor_simulation,
     build_sim_env,
 )
 from robot_rl.core.env import BatchEnv
@@ -41,6 +40,7 @@ from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
 from sim.robots.joint_robot import JointRobotConfig
 from sim.robots.multirotor_robot import MultirotorConfig
+from sim.robots.multirotor_simulation import MultirotorSimulation
 from sim.tasks.arms.drawer import DrawerConfig, DrawerTask
 from sim.tasks.arms.lift import LiftConfig, LiftTask
 from sim.tasks.arms.peg import PegConfig, PegTask
@@ -143,7 +143,7 @@ COMPONENTS = (
     Component("env", "gymnasium", GymnasiumConfig, build_gymnasium_env),
     Component("env", "mjlab", MjlabConfig, build_mjlab_env),
     Component("env", "isaaclab", IsaacLabConfig, build_isaaclab_env),
-    Component("robot", "multirotor", MultirotorConfig, build_multirotor_simulation),
+    Component("robot", "multirotor", MultirotorConfig, MultirotorSimulation),
     Component("robot", "joint_robot", JointRobotConfig, build_mujoco_simulation),
     Component("task", "hover", HoverConfig, HoverTask),
     Component("task", "tracking", TrackingConfig, TrackingTask),

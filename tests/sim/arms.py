@@ -11,9 +11,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot_command import JointCommand
 from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
 from sim.randomization import CurriculumConfig
-from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask

@@ -10,9 +10,8 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.motions.reference import MotionConfig, Script, ScriptConfig
-from sim.physics.engine import PhysicsEngine
 from sim.randomization import PushConfig
-from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig
+from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.corridor import CorridorConfig, FieldConfig, FieldPoint
 from sim.scenes.scene import SceneConfig

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
-from sim.physics.engine import Engine, PhysicsEngine
+from sim.physics.engine import Engine
 from sim.physics.mujoco_engine import MujocoEngine
 from sim.physics.mujoco_model import load_model
 from sim.physics.warp_engine import MujocoWarpEngine
+from sim.robots.joint_robot import PhysicsEngine
 from tests.compositions import composed
 from tests.equality import assert_same
 from tests.matrices import some

@@ -16,8 +16,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
-from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_robot import JointRandomization, PhysicsEngine
 from sim.scenes.corridor import FieldConfig, FieldPoint
 from sim.scenes.potential_field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig

@@ -18,15 +18,21 @@ def case(request):
     return CASES[request.param]
 
 
+def started(case):
+    """The law, begun in a state, and the state."""
+    law = case.make()
+    state = state_for(law.command)
+    law.start(state, None)
+    return law, state
+
+
 def entries(command):
     found = {entry.name: getattr(command, entry.name) for entry in fields(command)}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def test_it_takes_and_makes_the_kinds_that_it_says(case):
-    law = case.make()
-    state = state_for(law.command)
-    law.start(state, None)
+    law, state = started(case)
     assert kind_of(case.setpoint) is law.setpoint
     command = law.update(case.setpoint, state, DT)
     assert kind_of(command) is law.command
@@ -37,9 +43,7 @@ def test_it_takes_and_makes_the_kinds_that_it_says(case):
 
 
 def test_a_tick_without_time_is_no_division_by_zero(case):
-    law = case.make()
-    state = state_for(law.command)
-    law.start(state, None)
+    law, state = started(case)
     assert np.isfinite(effect(law.update(case.setpoint, state, 0.0), state)).all()
 
 
@@ -99,8 +103,6 @@ def test_single_precision_in_is_double_precision_inside(case):
 
 
 def test_a_twist_is_refused_by_laws_that_take_something_else(case):
-    law = case.make()
-    state = state_for(law.command)
-    law.start(state, None)
+    law, state = started(case)
     with pytest.raises(SpecMismatchError, match="TwistCommand"):
         law.update(TwistCommand(linear_b=np.zeros((1, 3)), angular_b=np.zeros((1, 3))), state, DT)

@@ -41,25 +41,19 @@ def allocated(wanted: list[float], low: float = 0.0, high: float = 0.15) -> torc
     return (MIXER @ thrust[:, :, None])[0, :, 0]
 
 
-def test_mixing_has_the_signs_of_the_physics():
+def test_mixing_has_the_signs_of_the_physics_and_allocation_inverts_it():
     one = MIXER[0, :, 0]  # rotor 0: in front (x > 0) on the right (y < 0)
     torch.testing.assert_close(one, torch.tensor([1.0, -0.028, -0.028, -0.006]))
-
-
-def test_allocation_inverts_mixing_within_the_bounds():
     wanted = torch.tensor([0.3, 5e-4, -7e-4, 1e-4])
     torch.testing.assert_close(allocated(wanted.tolist()), wanted, atol=1e-7, rtol=1e-5)
 
 
-def test_leaning_goes_before_lift_and_lift_before_heading():
+def test_leaning_goes_before_lift_before_heading_and_keeps_its_direction():
     # All the thrust there is leaves no room to lean: thrust gives way, and heading is left out.
     given = allocated([0.6, 1e-3, 0.0, 1e-4])
     torch.testing.assert_close(given[1:3], torch.tensor([1e-3, 0.0]), atol=1e-7, rtol=0)
     assert 0.5 < given[0] < 0.6
     assert given[3].abs() < 1e-7
-
-
-def test_lean_beyond_the_bounds_keeps_its_direction():
     given = allocated([0.3, 1.0, -0.5, 0.0])
     assert float(given[2] / given[1]) == pytest.approx(-0.5, rel=1e-4)
     assert given[1] > 3e-3  # and is as large as four rotors of 0.15 N can make it

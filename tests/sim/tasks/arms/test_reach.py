@@ -54,30 +54,27 @@ def test_success_is_the_mean_distance_over_the_window_at_the_end() -> None:
     assert verdict.metrics["mean_distance"].tolist() == pytest.approx([0.019, 0.021, 0.018])
 
 
-def test_a_new_episode_forgets_the_last_ones_distance() -> None:
+def test_a_new_episode_forgets_the_last_ones_distance_and_gets_another_goal():
     made = task()
     evaluate(made, 6, [1.0, 1.0, 1.0])
     made.start(EnvSelection(torch.tensor([True, False, True])), torch.Generator().manual_seed(1))
     verdict = evaluate(made, 10, [0.0, 0.0, 0.0])
     assert verdict.success.tolist() == [True, False, True]
+    made = task()
+    before = made.goal[GOAL].clone()
+    made.start(EnvSelection(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
+    assert (made.goal[GOAL] != before).any(-1).tolist() == [False, True, False]
 
 
-def test_reward_terms_by_hand() -> None:
+def test_reward_terms_and_speed_beyond_the_joints_limits_by_hand():
     made = task(ReachConfig(close=0.05), worlds=1)
     action, last = torch.full((1, 7), 0.3), torch.full((1, 7), 0.1)
     verdict = made.evaluate(state(made, [0.1], speed=2.0), action, last, torch.ones(1))
     terms = terms_of(verdict)
     assert terms == pytest.approx({
-        "alive": 1.0,
-        "closeness": 1 / (1 + 4),
-        "distance": 0.1,
-        "speed": 7 * 4.0,
-        "overspeed": 0.0,
-        "smoothness": 7 * 0.04,
+        "alive": 1.0, "closeness": 1 / (1 + 4), "distance": 0.1, "speed": 7 * 4.0,
+        "overspeed": 0.0, "smoothness": 7 * 0.04,
     }, rel=1e-5)  # fmt: skip
-
-
-def test_speed_beyond_the_joints_limits_is_counted_by_hand() -> None:
     made = task(worlds=1)
     true_state = state(made, [0.0])
     # Limits 2.175 and 2.61 rad/s: half too fast, exactly at the limit, three times too fast.
@@ -101,9 +98,8 @@ def test_an_end_effector_near_the_floor_ends_the_episode() -> None:
 def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_limits() -> None:
     config = ReachConfig(start_position=3.0)
     made = task(config, worlds=2000)
-    start = made.start(
-        EnvSelection(torch.ones(2000, dtype=torch.bool)), torch.Generator().manual_seed(3)
-    ).robot
+    everyone = EnvSelection(torch.ones(2000, dtype=torch.bool))
+    start = made.start(everyone, torch.Generator().manual_seed(3)).robot
     goal = made.goal[GOAL]
     for axis, (low, high) in enumerate(zip(config.goal_low, config.goal_high, strict=True)):
         assert low <= float(goal[:, axis].min()) < low + 0.01
@@ -115,22 +111,12 @@ def test_goals_fill_their_box_and_starts_stay_around_the_default_pose_within_lim
     assert not start.joint_velocity.any()
 
 
-def test_only_worlds_that_begin_get_another_goal() -> None:
-    made = task()
-    before = made.goal[GOAL].clone()
-    made.start(EnvSelection(torch.tensor([False, True, False])), torch.Generator().manual_seed(9))
-    assert (made.goal[GOAL] != before).any(-1).tolist() == [False, True, False]
-
-
-def test_the_actor_sees_the_way_from_the_goal_as_the_encoders_tell_it() -> None:
+def test_the_actor_sees_the_way_from_the_goal_of_a_robot_that_knows_its_end_effector():
     env = arm_worlds(4, noise=False)
     obs = env.reset(seed=0)
     error = obs["actor"][:, 14:17]  # joint_position 7, joint_velocity 7
     true_state = env.simulation.true_state.end_effector_position_b - env.task.goal[GOAL]
     torch.testing.assert_close(error, true_state)
-
-
-def test_a_robot_that_does_not_know_its_end_effector_is_refused() -> None:
     with pytest.raises(SpecMismatchError, match=r"'blind'.*end_effector_position_b"):
         ReachTask(ReachConfig(), context(1, DT, robot=RobotSpec(name="blind")))
 

@@ -16,8 +16,6 @@ TOLD = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)], tr
 
 
 class MemorySegments:
-    """Segments in a dict."""
-
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Tensor]] = {}
 

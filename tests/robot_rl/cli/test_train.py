@@ -20,7 +20,7 @@ from robot_rl.training.collector import Collector
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from tests.robot_rl.cli.tiny_run import ROOT, TINY
+from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
 KILLS = 20
 
@@ -61,11 +61,6 @@ def replay_rows(run, checkpoint):
     entries = checkpoint.state["replay"]["entries"]
     rows = torch.cat([store.read(entry)["rows"] for entry in entries])
     return rows[-checkpoint.state["replay"]["shape"][0] :]
-
-
-def only_run(root=Path("runs")):
-    (run,) = root.iterdir()
-    return run
 
 
 @pytest.fixture

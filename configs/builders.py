@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,9 +10,11 @@ from robot_rl.core.env import BatchEnv
 from robot_rl.core.errors import DeviceError, SpecMismatchError
 from sim.adapters.gymnasium_config import GymnasiumConfig
 from sim.adapters.torch_envs.config import IsaacLabConfig, MjlabConfig
-from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import PhysicsEngine
 from sim.task import TaskContext
+
+if TYPE_CHECKING:
+    from sim.env import SimEnv
 
 
 @dataclass(kw_only=True)
@@ -30,7 +32,7 @@ def build_env(
     device: torch.device,
     seed: int,
     evaluation: bool,
-) -> SimEnv:
+) -> "SimEnv":
     """Worlds with a robot and a task.
 
     Args:
@@ -46,6 +48,8 @@ def build_env(
     Raises:
         SpecMismatchError: The task is for another kind of robot.
     """
+    from sim.env import SimEnv  # as all that runs, loaded where it is built
+
     if not isinstance(task.randomization, robot.randomization_type):
         raise SpecMismatchError(
             f"a task with {type(task.randomization).__name__} was asked of robot "
@@ -93,7 +97,7 @@ def build_sim_env(
     device: torch.device,
     seed: int,
     evaluation: bool,
-) -> SimEnv:
+) -> "SimEnv":
     """Our own worlds, by the rules that hold for every environment a run may choose."""
     return build_env(
         task, robot, make_task=make_task, make_simulation=make_robot, num_envs=num_envs,

@@ -166,10 +166,10 @@ def _with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Options, list[str]]:
-    """Split a command line into the options of a script and overrides of a run.
+    """Split a command line into the options of a command and overrides of a run.
 
     Args:
-        schema: Dataclass whose field names are the script's options.
+        schema: Dataclass whose field names are the command's options.
         overrides: The command line.
 
     Returns:
@@ -194,7 +194,7 @@ def read_options(schema: type[Options], overrides: Sequence[str]) -> tuple[Optio
 
 
 def read_only_options(schema: type[Options], overrides: Sequence[str]) -> Options:
-    """The options of a script that takes nothing else, no field of a run either.
+    """The options of a command that takes nothing else, no field of a run either.
 
     Raises:
         ConfigError: An option is unknown, misspelt or has a wrong value.

@@ -127,7 +127,7 @@ class Component:
     config: type
     """Its dataclass."""
     build: Callable[..., Any]
-    """Builds it from its dataclass; `builders.py` shows the arguments of each group."""
+    """Builds it from its dataclass: its class, or for an `env` a function of `builders.py`."""
     needs: tuple[str, ...] = ()
     """Groups that an environment is made of; a run of it has no choice in the others of
     `ENV_PARTS`. A learner may need a `teacher`."""

@@ -10,7 +10,8 @@ import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from policies.networks.frozen import FrozenBase, FrozenBaseConfig, read_base
+from policies.networks.frozen import FrozenBase, read_base
+from policies.networks.residual import FrozenBaseConfig
 from robot_rl.core.base_action import BaseActionEnv
 from robot_rl.core.env import BatchEnv, EnvSpec
 

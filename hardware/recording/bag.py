@@ -219,7 +219,9 @@ class Bag:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise RecordingError(f"{folder} {what}; give the folder of a bag, which record.py wrote")
+        raise RecordingError(
+            f"{folder} {what}; give the folder of a bag, which robot-rl record wrote"
+        )
     if (folder / UNFINISHED).exists() or (
         any(folder.glob("*.mcap")) and not (folder / _METADATA).exists()
     ):

@@ -5,7 +5,7 @@ They run in onnxruntime on the CPU, as they would on a robot; nothing of them is
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.bundle import bundle_digest, read_bundle
-from policies.networks.residual import ResidualActor
+from policies.networks.residual import FrozenBaseConfig, ResidualActor
 from policies.runner import PolicySpec, open_network
 from robot_rl.core.base_action import BASE_ACTION
 from robot_rl.core.env import EnvSpec, Obs
@@ -25,33 +25,6 @@ from robot_rl.core.observation import TermConfig
 
 _FLOATS = "tensor(float)"
 """float32, as onnxruntime calls it."""
-
-
-@dataclass(kw_only=True)
-class FrozenBaseConfig:
-    """Policies, and their mixture."""
-
-    paths: list[str] = field(default_factory=list[str])
-    """Folders of bundles, or ONNX files: `actor (N, D)` -> `action (N, A)`, or chunks (N, H, A)."""
-    weights: list[float] = field(default_factory=list[float])
-    """Of the actions of several: above 0, divided by their sum; empty weighs all alike."""
-    replan_interval: int = 0
-    """Actions of a chunk that are done before the next; 0 takes the bundle's own, of an ONNX file
-    all of the chunk."""
-
-    def __post_init__(self) -> None:
-        """Refuse mixtures that are none."""
-        if self.weights and len(self.weights) != len(self.paths):
-            raise ConfigError(
-                f"learner.base.weights has {len(self.weights)} entries for {len(self.paths)} "
-                "policies of learner.base.paths; expected one for each, or none"
-            )
-        if not all(weight > 0 for weight in self.weights):
-            raise ConfigError(f"learner.base.weights must all be above 0, got {self.weights}")
-        if self.replan_interval < 0:
-            raise ConfigError(
-                f"learner.base.replan_interval must be >= 0, got {self.replan_interval}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,33 @@ from robot_rl.core.errors import ConfigError
 
 
 @dataclass(kw_only=True)
+class FrozenBaseConfig:
+    """Policies of a frozen base (`frozen.py`), and their mixture."""
+
+    paths: list[str] = field(default_factory=list[str])
+    """Folders of bundles, or ONNX files: `actor (N, D)` -> `action (N, A)`, or chunks (N, H, A)."""
+    weights: list[float] = field(default_factory=list[float])
+    """Of the actions of several: above 0, divided by their sum; empty weighs all alike."""
+    replan_interval: int = 0
+    """Actions of a chunk that are done before the next; 0 takes the bundle's own, of an ONNX file
+    all of the chunk."""
+
+    def __post_init__(self) -> None:
+        """Refuse mixtures that are none."""
+        if self.weights and len(self.weights) != len(self.paths):
+            raise ConfigError(
+                f"learner.base.weights has {len(self.weights)} entries for {len(self.paths)} "
+                "policies of learner.base.paths; expected one for each, or none"
+            )
+        if not all(weight > 0 for weight in self.weights):
+            raise ConfigError(f"learner.base.weights must all be above 0, got {self.weights}")
+        if self.replan_interval < 0:
+            raise ConfigError(
+                f"learner.base.replan_interval must be >= 0, got {self.replan_interval}"
+            )
+
+
+@dataclass(kw_only=True)
 class ResidualActorConfig:
     """Shape of the actor, and how far it may go from its base."""
 

@@ -15,7 +15,7 @@ from configs.schema import RunConfig, make_env
 from policies.networks.trunks import NetworkKind
 from robot_rl.buffers.row_layout import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
-from robot_rl.cli.collectors import collector_maker, start_collectors
+from robot_rl.cli.collectors import check_collectors, collector_maker, start_collectors
 from robot_rl.cli.components import make_learner
 from robot_rl.cli.demonstrations import check_cloning, cloning_parts
 from robot_rl.core.env import BatchEnv
@@ -66,11 +66,13 @@ def build_run(config: RunConfig, ranks: Ranks) -> Run:
     """
     torch.set_num_threads(config.threads)
     device = device_of(run_device(config), ranks)
+    if config.cluster.collectors:
+        check_collectors(config, ranks)
     if isinstance(config.learner, CloningConfig):
         return _build_cloning_run(config, device, ranks)
     check_run(config)
     if config.cluster.collectors:
-        env, make_collector = start_collectors(config, device, ranks), collector_maker(config)
+        env, make_collector = start_collectors(config, device), collector_maker(config)
     else:
         env, make_collector = make_training_env(config, device, ranks)
     learner = make_learner(config, env.spec, ranks)

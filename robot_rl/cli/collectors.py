@@ -29,7 +29,8 @@ def check_collectors(config: RunConfig, ranks: Ranks) -> None:
     asked = f"cluster.collectors={config.cluster.collectors}"
     if ranks.count > 1:
         raise ConfigError(
-            f"{asked} has one learner, and torchrun started {ranks.count}; start it with python"
+            f"{asked} has one learner, and torchrun started {ranks.count}; leave torchrun out: "
+            "robot-rl train ..."
         )
     component = component_of(config.learner)
     if "teacher" in component.needs:
@@ -47,13 +48,12 @@ def check_collectors(config: RunConfig, ranks: Ranks) -> None:
     config.cluster.share(config.num_envs)
 
 
-def start_collectors(config: RunConfig, device: torch.device, ranks: Ranks) -> RemoteEnv:
+def start_collectors(config: RunConfig, device: torch.device) -> RemoteEnv:
     """Start a run's collectors; the envs that they step, as the learner sees them.
 
     Args:
         config: The run.
         device: Of the learner.
-        ranks: One process alone.
 
     Raises:
         ConfigError: They cannot be started.
@@ -61,7 +61,6 @@ def start_collectors(config: RunConfig, device: torch.device, ranks: Ranks) -> R
     """
     from robot_rl.training.cluster.ray_fleet import RayFleet  # an extra
 
-    check_collectors(config, ranks)
     template = with_base(
         config,
         make_env(config, num_envs=1, device=device, seed=config.seed, evaluation=False),

@@ -85,7 +85,7 @@ def convert(dataset: Path, out: Path, options: ConvertOptions) -> None:
     if told and "actor" not in spec.groups:
         print(
             f"note: the observation groups are {', '.join(spec.groups)}; learners read 'actor' "
-            "(and 'critic'): make it of them with groups={{actor:[KEY,KEY]}}"
+            "(and 'critic'): make it of them with 'groups={actor:[KEY,KEY]}'"
         )
     groups = ", ".join(f"{name} {width}" for name, width in spec.groups.items())
     print(

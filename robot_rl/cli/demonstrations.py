@@ -39,7 +39,7 @@ def check_cloning(config: RunConfig, ranks: Ranks) -> None:
     if ranks.count > 1:
         raise ConfigError(
             f"demonstrations are learned from in one process, and torchrun started {ranks.count}; "
-            "start it with python"
+            "leave torchrun out: robot-rl train ..."
         )
 
 

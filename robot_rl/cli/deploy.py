@@ -33,7 +33,7 @@ of driver=ros2, for a robot behind joint_states, imu/data, odom and a command to
 of driver=fake:
   delay=0 noise=0 dropout=0   age of samples [s], times the declared noise, share that is lost
 
-It starts a process each for the robot's loop with its limits and watchdog, its ROS 2 topics, and
+It starts a process each for the robot's loop with its limits and monitors, its ROS 2 topics, and
 the policy; with ros2 one more that talks to the other node. It arms the robot, waits until it
 stands, hands it over, and prints one line every half second. Ctrl-C, a terminal that is closed, the
 end of the time, a fault or the death of this program stop the robot softly; a second Ctrl-C stops

@@ -161,7 +161,9 @@ def list_runs(options: ListOptions) -> None:
 
 def show_run(name: str, options: AnyOptions) -> None:
     """Print what is known of one run."""
-    run = RunFolder.open(_run_path(name, options.runs))
+    from robot_rl.cli.components import run_path  # brings torch, which a list does not need
+
+    run = RunFolder.open(run_path(name, str(options.runs)))
     summary, status, origin = summarise(run.path), run.status(), run.provenance()
     store = CheckpointStore(run.checkpoints, read_only=True)
     latest, best = store.latest(), store.best()
@@ -261,12 +263,6 @@ def _chosen(patterns: Sequence[str], root: Path) -> list[Path]:
         matches = [path for path in map(Path, sorted(glob.glob(pattern))) if path.is_dir()]
         paths += matches or [Path(pattern)]  # what matches nothing is refused when it is opened
     return list(dict.fromkeys(paths))
-
-
-def _run_path(name: str, root: Path) -> Path:
-    if name != "latest":
-        return Path(name)
-    return _chosen([], root)[-1]
 
 
 def _list_row(run: RunSummary, root: Path) -> list[str]:

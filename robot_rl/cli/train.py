@@ -87,6 +87,10 @@ def _train(overrides: Sequence[str]) -> int:
 
     options, rest = read_options(TrainOptions, overrides)
     if options.resume:
+        if options.once is not None:
+            raise ConfigError(
+                "once=... looks for a run by its settings, and resume=... names one: leave one out"
+            )
         from robot_rl.cli.resume import resume
 
         return resume(options.resume, rest)

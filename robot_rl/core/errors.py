@@ -1,6 +1,6 @@
 """Errors that people can act on: what was asked, what was got, what was expected, what to do.
 
-Everything that a user's input can cause derives from `RobotRLError`; the scripts print its message
+Everything that a user's input can cause derives from `RobotRLError`; the commands print its message
 as one sentence and leave with exit code 2. Any other exception is a defect of ours and keeps its
 traceback.
 """

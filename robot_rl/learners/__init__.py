@@ -1,1 +1,1 @@
-"""Learning algorithms, one file each; they are handed their networks."""
+"""Learning algorithms, one file each; each builds its networks from its config."""

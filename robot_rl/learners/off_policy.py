@@ -1,9 +1,9 @@
 """Settings of the off-policy family, and the tools that its algorithms call in their updates.
 
-Every algorithm tells its own update in its own file; nothing here calls back into it. Learners that
-are paid for entropy also find its price here, learned so that the policy keeps a wanted entropy
-(Haarnoja et al. 2018b); peers differ in what its gradient goes through, which changes the speed and
-not the fixed point.
+Every algorithm tells its own update in its own file; only `_parts`, the names of what is saved, is
+asked of it. Maximum-entropy learners also find their temperature here, learned so that the policy
+keeps a target entropy (Haarnoja et al. 2018b); published learners differ in what its gradient goes
+through, which changes the speed and not the fixed point.
 """
 
 import math

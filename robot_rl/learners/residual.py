@@ -2,8 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from policies.networks.frozen import FrozenBaseConfig
-from policies.networks.residual import WIDTHS, ResidualActor, ResidualActorConfig, ResidualCritic
+from policies.networks.residual import (
+    WIDTHS,
+    FrozenBaseConfig,
+    ResidualActor,
+    ResidualActorConfig,
+    ResidualCritic,
+)
 from robot_rl.core.env import EnvSpec
 from robot_rl.learners.networks import make_critic, seed_weights
 from robot_rl.learners.off_policy import normal_entropy

@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "report" in words:
         passed = [_report(proof, options) for proof in chosen]
     else:
-        command = shlex.join(["python", "python -m scripts.proofs", *overrides])
+        command = shlex.join(["python", "-m", "scripts.proofs", *overrides])
         passed = _prove(chosen, options, changes, command)
     raise SystemExit(0 if all(passed) else 1)
 

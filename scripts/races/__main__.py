@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "report" in words:
         passed = [_report(known[name], options) for name in chosen]
     else:
-        command = shlex.join(["python", "python -m scripts.races", *overrides])
+        command = shlex.join(["python", "-m", "scripts.races", *overrides])
         passed = [
             _run(known[name], tracks, options, changes, command) for name, tracks in chosen.items()
         ]

@@ -13,7 +13,7 @@ those, and may find that it cannot follow exactly.
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ from robot_rl.core import quaternion
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.robot import RobotSpec
 from sim.motions.clip import Clip, Floats, checked, load_clip
-from sim.physics.kinematics import Mechanism
+
+if TYPE_CHECKING:  # MuJoCo: a config does without
+    from sim.physics.kinematics import Mechanism
 
 _BENDS = (
     {"thigh_joint": (1.0, 1.0), "calf_joint": (-2.0, 0.0)},
@@ -69,7 +71,7 @@ class ScriptConfig:
                 )
 
 
-def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: Mechanism) -> Clip:
+def scripted(config: ScriptConfig, robot: RobotSpec, mechanism: "Mechanism") -> Clip:
     """One cycle of a script.
 
     Args:
@@ -172,7 +174,7 @@ class Reference:
 
 
 def make_reference(
-    config: MotionConfig, robot: RobotSpec, mechanism: Mechanism, *, control_dt: float,
+    config: MotionConfig, robot: RobotSpec, mechanism: "Mechanism", *, control_dt: float,
     longest_episode: float,
 ) -> Reference:  # fmt: skip
     """Read or make the clip and let the model go through it.

@@ -4,7 +4,6 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 import mujoco
@@ -15,15 +14,6 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.errors import ConfigError, ShapeError
 from sim.physics.fault_record import FaultRecord
 from sim.physics.joint_layout import quaternions, sensor_columns
-
-
-class PhysicsEngine(Enum):
-    """Engines that step robots with joints."""
-
-    batch = "batch"
-    """MuJoCo on CPU threads, in double precision."""
-    warp = "warp"
-    """MuJoCo Warp, in single precision, a control period captured as one graph; extra `gpu`."""
 
 
 class Engine:

@@ -1,6 +1,7 @@
 """Configuration of a robot with joints: engine, actions, ranges of its parameters, fallen poses."""
 
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -13,9 +14,16 @@ from robot_rl.core.robot import RobotSpec
 from robot_rl.core.seeding import derive_seed
 from sim import draws
 from sim.motions.reference import FollowsMotion, make_reference
-from sim.physics.engine import PhysicsEngine
-from sim.physics.kinematics import Mechanism
 from sim.randomization import CurriculumConfig, PushConfig
+
+
+class PhysicsEngine(Enum):
+    """Engines that step robots with joints."""
+
+    batch = "batch"
+    """MuJoCo on CPU threads, in double precision."""
+    warp = "warp"
+    """MuJoCo Warp, in single precision, a control period captured as one graph; extra `gpu`."""
 
 
 @dataclass(kw_only=True)
@@ -278,6 +286,8 @@ class JointRobotConfig:
         """
         parts: dict[str, Any] = {"robot": self.spec, "sensors": simulation.sensors}
         if isinstance(task, FollowsMotion):
+            from sim.physics.kinematics import Mechanism  # MuJoCo: a config does without
+
             parts["reference"] = make_reference(
                 task.motion, self.spec, Mechanism(simulation.engine.model, self.spec),
                 control_dt=simulation.control_dt, longest_episode=task.episode_length,

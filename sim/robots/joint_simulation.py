@@ -19,14 +19,20 @@ from robot_rl.core.observation import RobotState
 from robot_rl.core.robot import SensorSpec
 from robot_rl.core.robot_command import JointCommand, RobotCommand
 from robot_rl.core.seeding import derive_seed
-from sim.physics.engine import Engine, PhysicsEngine
+from sim.physics.engine import Engine
 from sim.physics.joint_layout import JointLayout, mirror_model_sensors
 from sim.physics.kinematics import settle
 from sim.physics.mujoco_model import load_model
 from sim.randomization import CurriculumConfig, PushConfig, Pushes, widening
 from sim.robots.joint_motors import Gripper, JointMotors
 from sim.robots.joint_plant import JointPlants
-from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, dropped
+from sim.robots.joint_robot import (
+    FallenConfig,
+    JointRandomization,
+    JointRobotConfig,
+    PhysicsEngine,
+    dropped,
+)
 from sim.robots.joint_true_state import BASE_POSITION, BASE_VELOCITY, JointTruth
 from sim.scenes.height_scan import SCAN, mirror_scan
 from sim.scenes.potential_field import mirror_clutter

@@ -1,9 +1,9 @@
 """Inner loop and rotor mixing of multirotors that get body rates and a thrust, for N envs at once.
 
-They are the laws of `hardware/controllers/body_rates.py` and `mixer.py`, equations, sources
-and all; there they run in the robot's own process, here between policy and rotors in every physics
-step. Roll and pitch come first, then the collective thrust, and yaw with what is left. Numbers are
-float64 as there: what the rotors cannot give differs from rounding by less than float32 tells.
+They are the laws of `hardware/controllers/body_rates.py`, equations, sources and all; there they
+run in the robot's own process, here between policy and rotors in every physics step. Roll and pitch
+come first, then the collective thrust, and yaw with what is left. Numbers are float64 as there:
+what the rotors cannot give differs from rounding by less than float32 tells.
 """
 
 import math

@@ -13,7 +13,7 @@ from robot_rl.core.env import BatchEnv, GroupSpec
 from sim.adapters.gymnasium_config import GymnasiumConfig, WorldEngine
 from sim.adapters.gymnasium_env import GymnasiumEnv
 from sim.adapters.gymnasium_make import make_gymnasium_env
-from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.multirotor_robot import FlightAction
 from tests.bases import based
 from tests.contracts.batch_env import BatchEnvContract, EnvCase

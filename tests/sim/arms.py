@@ -11,9 +11,8 @@ from robot_rl.core.env_selection import EnvSelection
 from robot_rl.core.observation import RobotState, TermConfig
 from robot_rl.core.robot_command import JointCommand
 from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
 from sim.randomization import CurriculumConfig
-from sim.robots.joint_robot import JointRandomization, JointRobotConfig
+from sim.robots.joint_robot import JointRandomization, JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.task import InitialState
 from sim.tasks.arms.reach import ReachConfig, ReachTask
@@ -58,12 +57,9 @@ def worn(robot: JointRobotConfig, *, noise: bool) -> JointRobotConfig:
 
 
 def arms(
-    count: int,
-    *,
-    robot: JointRobotConfig | None = None,
-    seed: int = 0,
+    count: int, *, robot: JointRobotConfig | None = None, seed: int = 0,
     randomization: JointRandomization | None = None,
-) -> MujocoSimulation:
+) -> MujocoSimulation:  # fmt: skip
     """Arms at rest in their default pose."""
     simulation = MujocoSimulation(
         robot or panda(noise=False), randomization or JointRandomization(),
@@ -78,10 +74,8 @@ def begin(simulation: MujocoSimulation, mask: torch.Tensor, *, seed: int = 0) ->
     rows = EnvSelection(mask)
     pose = torch.tensor([joint.default_position for joint in simulation.robot.joints])
     position = pose.repeat(rows.count, 1)
-    start = InitialState(
-        robot=RobotState({"joint_position": position, "joint_velocity": 0 * position})
-    )
-    simulation.reset(rows, start, torch.Generator().manual_seed(seed))
+    robot = RobotState({"joint_position": position, "joint_velocity": 0 * position})
+    simulation.reset(rows, InitialState(robot=robot), torch.Generator().manual_seed(seed))
 
 
 def hold(simulation: MujocoSimulation, *, tau: float = 0.0, stiffness: float = 1.0) -> JointCommand:

@@ -30,25 +30,16 @@ def crazyflie(plant: str = "paper") -> MultirotorConfig:
     spec = values["spec"]
     sensors = {name: SensorSpec(**sensor) for name, sensor in spec["sensors"].items()}
     return MultirotorConfig(
-        spec=RobotSpec(
-            name=spec["name"],
-            rotors=spec["rotors"],
-            sensors=sensors,
-            command=CommandKind(spec["command"]),
-        ),
+        spec=RobotSpec(**{**spec, "sensors": sensors, "command": CommandKind(spec["command"])}),
         plant=plant,
         plants={name: MultirotorModel(**model) for name, model in values["plants"].items()},
     )
 
 
 def flight_env(
-    task: HoverConfig | TrackingConfig,
-    num_worlds: int,
-    *,
-    plant: str = "paper",
-    seed: int = 0,
+    task: HoverConfig | TrackingConfig, num_worlds: int, *, plant: str = "paper", seed: int = 0,
     evaluation: bool = True,
-) -> SimEnv:
+) -> SimEnv:  # fmt: skip
     """Worlds of a flight task, as those of `build_env` are made; all begin at once."""
     robot = crazyflie(plant)
     if not task.reward.initial:
@@ -62,15 +53,10 @@ def flight_env(
     )
     made = HoverTask(task, worlds) if isinstance(task, HoverConfig) else TrackingTask(task, worlds)
     return SimEnv(
-        simulation,
-        made,
-        actor_terms=[TermConfig(term="position_error_w")],
-        critic_terms=[],
+        simulation, made, actor_terms=[TermConfig(term="position_error_w")], critic_terms=[],
         action_map=ActionMap(kind=CommandKind.rotors, low=[0.0] * 4, high=[1.0] * 4),
-        initial_action=0.0,
-        seed=seed,
-        stagger=False,
-    )
+        initial_action=0.0, seed=seed, stagger=False,
+    )  # fmt: skip
 
 
 def multirotors(env: SimEnv) -> MultirotorSimulation:

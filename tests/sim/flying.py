@@ -75,15 +75,10 @@ def flight_worlds(
 ) -> SimEnv:  # fmt: skip
     """Worlds of `task_config(task, **changes)`."""
     return build_env(
-        task_config(task, **changes),
-        robot or robot_config(),
-        make_task=TASKS[task][1],
-        make_simulation=MultirotorSimulation,
-        num_envs=num_envs,
-        device=device,
-        seed=seed,
+        task_config(task, **changes), robot or robot_config(), make_task=TASKS[task][1],
+        make_simulation=MultirotorSimulation, num_envs=num_envs, device=device, seed=seed,
         evaluation=evaluation,
-    )
+    )  # fmt: skip
 
 
 def flight(

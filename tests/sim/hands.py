@@ -9,7 +9,7 @@ import torch
 from configs.builders import build_env
 from configs.schema import component_of
 from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
+from sim.robots.joint_robot import PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from tests.compositions import composed
 from tests.sim.arms import CPU, STEPS, panda

@@ -10,9 +10,8 @@ from robot_rl.core.observation import TermConfig
 from robot_rl.core.robot import SensorSpec
 from sim.env import SimEnv
 from sim.motions.reference import MotionConfig, Script, ScriptConfig
-from sim.physics.engine import PhysicsEngine
 from sim.randomization import PushConfig
-from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig
+from sim.robots.joint_robot import FallenConfig, JointRandomization, JointRobotConfig, PhysicsEngine
 from sim.robots.joint_simulation import MujocoSimulation
 from sim.scenes.corridor import CorridorConfig, FieldConfig, FieldPoint
 from sim.scenes.scene import SceneConfig
@@ -27,15 +26,8 @@ from tests.sim.stepping import weights
 CPU = torch.device("cpu")
 STEPS = 12
 """Length of an episode of `leg_worlds` [control steps]."""
-TERMS = (
-    "angular_velocity_b",
-    "projected_gravity_b",
-    "goal/velocity_b",
-    "goal/clock",
-    "joint_position",
-    "joint_velocity",
-    "state/foot_force",
-)
+TERMS = ("angular_velocity_b", "projected_gravity_b", "goal/velocity_b", "goal/clock",
+         "joint_position", "joint_velocity", "state/foot_force")  # fmt: skip
 PUSHES = PushConfig(speed=1.0, turn=0.5, interval=[0.04, 0.2])
 DRAWN = {"payload": [0.0, 2.0], "link_mass": 0.1, "stiffness": 0.1, "latency": [0.0, 0.04]}
 
@@ -48,17 +40,13 @@ def go2(*, noise: bool = True, latency: float = 0.0, **changes: Any) -> JointRob
 def velocity_config(**changes: Any) -> VelocityConfig:
     """Twelve steps with three goals, from starts that lean on nothing."""
     terms = [TermConfig(term=name) for name in TERMS]
+    true = ("linear_velocity_w", "sensed/foot_velocity_w", "sensed/plant")
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,
         "goal_time": 0.08,
         "reward": weights("velocity", alive=0.2, velocity=1.0, slip=-0.1, gait=1.0),
         "actor": [*terms, TermConfig(term="last_action", history=3)],
-        "critic": [
-            *terms,
-            TermConfig(term="linear_velocity_w"),
-            TermConfig(term="sensed/foot_velocity_w"),
-            TermConfig(term="sensed/plant"),
-        ],
+        "critic": [*terms, *(TermConfig(term=name) for name in true)],
     }
     return VelocityConfig(**(values | changes))
 
@@ -160,13 +148,9 @@ BODIES = ["base", "FL_calf", "FR_calf", "RL_calf", "RR_calf"]
 
 def motion_config(**changes: Any) -> MotionTaskConfig:
     """Twelve steps of a trot."""
-    terms = [
-        TermConfig(term=name)
-        for name in (
-            "goal/reference_joints", "goal/reference_joint_speeds", "goal_orientation_b",
-            "angular_velocity_b", "joint_position", "joint_velocity",
-        )
-    ]  # fmt: skip
+    names = ("goal/reference_joints", "goal/reference_joint_speeds", "goal_orientation_b",
+             "angular_velocity_b", "joint_position", "joint_velocity")  # fmt: skip
+    terms = [TermConfig(term=name) for name in names]
     true = ("position_error_w", "velocity_error_w", "sensed/body_rates_w", "sensed/plant")
     values: dict[str, Any] = {
         "episode_length": STEPS * 0.02,

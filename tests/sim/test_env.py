@@ -18,13 +18,16 @@ def actions(env: SimEnv, count: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def test_the_spec_tells_what_the_task_and_the_robot_are() -> None:
+def test_the_spec_tells_what_the_task_and_the_robot_are_and_a_wrong_action_both_shapes():
     env = flight_worlds("hover", 3)
     assert env.spec.action_size == 4
     assert env.spec.control_dt == pytest.approx(0.01)
     assert env.spec.robot is env.simulation.robot
     assert env.spec.groups["actor"].shape == (3 + 9 + 3 + 3 + 3 * 4,)
     assert env.spec.groups["critic"].shape == (3 + 9 + 3 + 3 + 4 + 12,)
+    env.reset(seed=0)
+    with pytest.raises(ShapeError, match=r"expected shape \(3, 4\), got \(4, 3\)"):
+        env.step(torch.zeros(4, 3))
 
 
 def test_without_terms_there_is_no_critic_group() -> None:
@@ -159,13 +162,6 @@ def test_the_actor_sees_measurements_and_the_critic_the_truth() -> None:
     assert torch.equal(step.next_obs["actor"], simulation.measured.position_w)
     assert torch.equal(step.next_obs["critic"], simulation.true_state.position_w)
     assert not torch.equal(step.next_obs["actor"], step.next_obs["critic"])
-
-
-def test_the_message_for_a_wrong_action_names_both_shapes() -> None:
-    env = flight_worlds("hover", 3)
-    env.reset(seed=0)
-    with pytest.raises(ShapeError, match=r"expected shape \(3, 4\), got \(4, 3\)"):
-        env.step(torch.zeros(4, 3))
 
 
 def multirotors(env: SimEnv) -> MultirotorSimulation:

@@ -39,16 +39,13 @@ def episodes(followed: RangeCurriculum, outcomes: list[bool | None]) -> float:
     return round(float(followed.level), 6)
 
 
-def test_ranges_widen_when_a_window_holds_enough_successes() -> None:
+def test_ranges_widen_when_a_window_holds_enough_successes_up_to_the_whole_range():
     followed = curriculum()
     assert episodes(followed, [True, True, None]) == 0.2  # half a window
     assert episodes(followed, [None, None, None]) == 0.2
     assert episodes(followed, [True, False, None]) == 0.5  # three of four
     assert episodes(followed, [True, True, None]) == 0.5  # counted anew
     assert episodes(followed, [False, False, None]) == 0.5  # two of four
-
-
-def test_the_level_ends_at_the_whole_range() -> None:
     followed = curriculum()
     assert [episodes(followed, [True] * 4) for _ in range(4)] == [0.5, 0.8, 1.0, 1.0]
 
@@ -61,33 +58,16 @@ def test_ranges_shrink_on_failure_only_where_asked_and_not_below_the_start() -> 
         assert levels == expected
 
 
-def test_a_success_of_a_world_that_goes_on_does_not_count() -> None:
+def test_a_success_of_a_world_that_goes_on_does_not_count_and_a_restored_one_counts_on():
     followed = curriculum(window=2)
     followed.follow(torch.tensor([True, True, False]), torch.tensor([True, False, True]))
     assert float(followed.level) == pytest.approx(0.2)
-
-
-def test_a_restored_curriculum_counts_on() -> None:
     one, two = curriculum(), curriculum()
     episodes(one, [True] * 4)
     episodes(one, [True, True, None])
     two.load_state_dict(one.state_dict())
     for each in (one, two):
         assert episodes(each, [True, True, None]) == 0.8
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"start": 1.5}, "start must lie in"),
-        ({"grow": 0.0}, "grow must be > 0"),
-        ({"failure": 0.9}, "failure 0.9 must not exceed success 0.75"),
-        ({"window": 0}, "window must be at least 1"),
-    ],
-)
-def test_curricula_that_cannot_move_are_refused(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        curriculum(**config)
 
 
 def test_worlds_climb_and_fall_one_level_at_a_time_on_their_own() -> None:
@@ -116,9 +96,8 @@ def test_who_passes_the_last_level_goes_on_anywhere() -> None:
 
 def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_ranges() -> None:
     config = CurriculumConfig(start=0.25, grow=0.25, success=0.5, failure=0.1, window=3)
-    env = arm_worlds(
-        6, evaluation=False, curriculum=config, success_distance=9.0, lowest_height=-9.0
-    )
+    easy = {"curriculum": config, "success_distance": 9.0, "lowest_height": -9.0}
+    env, other = (arm_worlds(6, evaluation=False, **easy) for _ in range(2))
     env.reset(seed=0)
     assert LEVEL in env.spec.metric_names
     levels: list[float] = []
@@ -128,11 +107,7 @@ def test_training_worlds_widen_as_they_succeed_and_evaluation_has_the_whole_rang
     assert levels[-1] > levels[0] == 0.25
     payload = drawn(env)["payload"]
     assert float(payload.max()) <= levels[-1]
-    state = env.state_dict()
-    other = arm_worlds(
-        6, evaluation=False, curriculum=config, success_distance=9.0, lowest_height=-9.0
-    )
-    other.reset(state=state)
+    other.reset(state=env.state_dict())
     assert float(other.step(torch.zeros(6, 7)).metrics[LEVEL][0]) >= levels[-1]
     evaluation = arm_worlds(40, curriculum=config)
     evaluation.reset(seed=0)
@@ -230,16 +205,20 @@ def test_a_restored_stream_pushes_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("make", "changes", "message"),
     [
-        ({"speed": -1.0}, "must be >= 0, got -1.0"),
-        ({"interval": [0.0, 1.0]}, r"got \[0.0, 1.0\]"),
-        ({"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
+        (curriculum, {"start": 1.5}, "start must lie in"),
+        (curriculum, {"grow": 0.0}, "grow must be > 0"),
+        (curriculum, {"failure": 0.9}, "failure 0.9 must not exceed success 0.75"),
+        (curriculum, {"window": 0}, "window must be at least 1"),
+        (PushConfig, {"speed": -1.0}, "must be >= 0, got -1.0"),
+        (PushConfig, {"interval": [0.0, 1.0]}, r"got \[0.0, 1.0\]"),
+        (PushConfig, {"interval": [2.0, 1.0]}, r"got \[2.0, 1.0\]"),
     ],
 )
-def test_impossible_pushes_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_curricula_that_cannot_move_and_impossible_pushes_are_refused(make, changes, message):
     with pytest.raises(ConfigError, match=message):
-        PushConfig(**changes)
+        make(**changes)
 
 
 def test_pushes_are_as_hard_as_the_part_that_the_curriculum_gives() -> None:

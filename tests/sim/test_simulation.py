@@ -67,16 +67,15 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
-def test_only_the_worlds_that_begin_anew_draw_new_parameters(kind: Kind) -> None:
+def test_only_the_worlds_that_begin_anew_draw_new_parameters_and_rows_of_nobody_change_nothing(
+    kind,
+):
     simulation = kind.make(6, 0)
     before = kind.parameters(simulation)
     mask = torch.tensor([False, True, False, False, True, False])
     kind.begin(simulation, mask, seed=9)
     for new, old in zip(kind.parameters(simulation), before, strict=True):
         assert torch.equal((new != old).flatten(1).any(-1), mask)
-
-
-def test_rows_of_nobody_change_nothing(kind: Kind) -> None:
     simulation = kind.make(2, 0)
     before = simulation.state_dict()
     kind.begin(simulation, torch.zeros(2, dtype=torch.bool), seed=5)

@@ -25,12 +25,9 @@ def hover(**reward: Any) -> SimEnv:
     return flight_worlds("hover", 2, reward=type(config)(**reward))
 
 
-def test_a_weight_without_a_term_is_refused_when_the_task_is_built() -> None:
+def test_weights_and_terms_that_do_not_fit_are_refused_when_the_task_is_built():
     with pytest.raises(ConfigError, match=r"'heding' is unknown .did you mean 'heading'"):
         hover(initial=weights("hover", heding=1.0))
-
-
-def test_a_term_without_a_weight_is_refused_when_the_task_is_built() -> None:
     given = weights("hover")
     del given["smoothness"]
     with pytest.raises(ConfigError, match="no weight for the reward term 'smoothness' of HoverTas"):
@@ -120,14 +117,9 @@ def test_a_task_and_its_terms_out_of_tree_are_stepped(tmp_path: Path) -> None:
             actor=[TermConfig(term="linear_velocity_w")],
             reward=RewardWeightsConfig(initial={"smoothness": -1.0, "climb": 2.0}),
         ),
-        robot_config(),
-        make_task=climbing.ClimbTask,
-        make_simulation=MultirotorSimulation,
-        num_envs=3,
-        device=CPU,
-        seed=0,
-        evaluation=True,
-    )
+        robot_config(), make_task=climbing.ClimbTask, make_simulation=MultirotorSimulation,
+        num_envs=3, device=CPU, seed=0, evaluation=True,
+    )  # fmt: skip
     env.reset(seed=0)
     step = env.step(torch.zeros(3, 4))
     assert env.spec.reward_names == ("climb", "rates", "position", "smoothness")

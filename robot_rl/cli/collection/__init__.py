@@ -1,1 +1,1 @@
-"""Parts of `collect.py`: who acts, how actions are disturbed, and how a data set goes on."""
+"""Parts of `robot-rl collect`: who acts, how actions are disturbed, and how a data set goes on."""

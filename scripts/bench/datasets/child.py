@@ -2,7 +2,7 @@
 
 child.py <file for the figures> <megabytes of a file> make <folder> <bytes>
 child.py <file for the figures> <megabytes of a file> iterate <folder>
-child.py <file for the figures> <megabytes of a file> <command of data.py> ...
+child.py <file for the figures> <megabytes of a file> <command of robot-rl data> ...
 """
 
 import json

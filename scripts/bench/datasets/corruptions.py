@@ -149,7 +149,7 @@ def _judge(subject: Subject, what: str, tally: Tally, *, repairs: bool) -> None:
     if subject.manifest and repairs:
         with _sentences(blame), contextlib.redirect_stdout(io.StringIO()):
             if show(subject.path):
-                blame("data.py info called it whole")
+                blame("robot-rl data info called it whole")
         _repair(subject, blame)
         tally.outcomes[subject.name, "repaired"] += 1
 

@@ -67,7 +67,7 @@ def collect_once(folder: Path, *parts: Sequence[str]) -> None:
 
     Args:
         folder: Of the data set.
-        parts: Arguments of `collect.py`, once for each kind of episode in it.
+        parts: Arguments of `robot-rl collect`, once for each kind of episode in it.
 
     Raises:
         ProofError: It failed, or what is there was collected otherwise.

@@ -49,15 +49,10 @@ class Process:
     """A robot process; `ticks` lets time pass."""
 
     def __init__(
-        self,
-        spec: RobotSpec,
-        *,
-        limits: SafetyLimits | None = None,
-        limiter: Limiter | None = None,
-        stop: StopConfig | None = None,
-        controllers: ControllerSet | None = None,
-        kinds: tuple[CommandKind, ...] = (),
-    ) -> None:
+        self, spec: RobotSpec, *, limits: SafetyLimits | None = None,
+        limiter: Limiter | None = None, stop: StopConfig | None = None,
+        controllers: ControllerSet | None = None, kinds: tuple[CommandKind, ...] = (),
+    ) -> None:  # fmt: skip
         self.clock = LogicalClock()
         self.faults = FaultInjection()
         self.driver: Any = RecordingDriver(spec, self.clock, faults=self.faults)

@@ -91,8 +91,9 @@ def visited(state, history):
     return states
 
 
-def test_the_table_by_hand_names_every_condition():
+def test_the_table_by_hand_names_every_condition_and_a_quiet_tick_changes_nothing():
     assert list(ROWS) == [condition.value for condition in C]
+    assert [next_state(state, frozenset()) for state in S] == list(S)
 
 
 @pytest.mark.parametrize("condition", C, ids=lambda c: c.value)
@@ -112,18 +113,12 @@ def test_the_table_in_the_readme_is_that_of_the_code():
         assert [cell.replace("SAFE_STOP", "STOP") for cell in row] == ROWS[name]
 
 
-def test_nothing_happens_in_a_quiet_tick():
-    assert [next_state(state, frozenset()) for state in S] == list(S)
-
-
 @given(st.sampled_from(S), one_tick)
-def test_every_state_and_set_of_conditions_has_one_successor(state, conditions):
+def test_every_state_and_set_of_conditions_has_one_successor_never_milder_by_itself(
+    state, conditions
+):
     assert next_state(state, conditions) in S
     assert next_state(state, conditions) is next_state(state, set(conditions))
-
-
-@given(st.sampled_from(S), one_tick)
-def test_severity_never_drops_by_itself(state, conditions):
     then = next_state(state, conditions - OPERATOR_REQUESTS)
     assert then is state or SEVERITY[then] > SEVERITY[state]
 
@@ -171,11 +166,8 @@ def test_reset_and_arm_in_one_tick_do_not_arm(conditions):
     assert next_state(S.ESTOP, conditions | {C.RESET, C.ARM}) in (S.ESTOP, S.PASSIVE)
 
 
-def test_a_button_that_is_still_down_keeps_the_stop():
+def test_buttons_that_are_down_and_stops_under_way_are_not_cut_short():
     assert next_state(S.ESTOP, {C.RESET, C.ESTOP_PRESSED}) is S.ESTOP
-
-
-def test_a_stop_under_way_is_not_cut_short_by_a_second_disarm():
     assert next_state(S.SAFE_STOP, {C.DISARM, C.STOPPING}) is S.SAFE_STOP
 
 
@@ -194,15 +186,12 @@ def test_any_trouble_refuses_to_arm_and_to_hand_over(trouble):
         assert then is state or SEVERITY[then] > SEVERITY[state]
 
 
-def test_a_refused_act_says_why():
+def test_a_refused_act_says_why_and_a_stop_is_no_refusal_of_its_button():
     assert refusals(S.READY, {C.ENABLE_POLICY, C.POLICY_JUMP, C.LEASE_LOST}) == {
         C.ENABLE_POLICY: {C.POLICY_JUMP}
     }
     assert refusals(S.READY, {C.ENABLE_POLICY}) == {}
     assert refusals(S.POLICY, {C.RESET}) == {C.RESET: frozenset()}
-
-
-def test_a_stop_is_no_refusal_of_the_button_that_asked_for_it():
     assert refusals(S.POLICY, {C.ESTOP_PRESSED, C.STATE_LOST}) == {}
     assert refusals(S.ESTOP, {C.ESTOP_PRESSED}) == {}
 

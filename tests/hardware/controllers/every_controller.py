@@ -27,10 +27,7 @@ from tests.hardware.controllers import flying, joints
 from tests.hardware.controllers.arms import EFFORT, READY, panda_chain
 
 CHAIN = panda_chain()
-GAINS: dict[str, Any] = {
-    "kp": [600, 600, 600, 600, 250, 150, 50],
-    "kd": [50, 50, 50, 20, 20, 20, 10],
-}
+GAINS: dict[str, Any] = {"kp": [600] * 4 + [250, 150, 50], "kd": [50] * 3 + [20] * 3 + [10]}
 
 
 @dataclass(frozen=True)

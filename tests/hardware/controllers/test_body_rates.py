@@ -31,14 +31,10 @@ HEXAROTOR = RotorLayout(
 )
 
 
-def test_a_hover_by_hand():
+def test_a_hover_by_hand_and_rolling_right_takes_from_the_right():
     mixed = MIXER.mix(0.25 * FULL, (0.0, 0.0, 0.0))
     np.testing.assert_allclose(mixed.speed, 0.5)  # a quarter of the thrust at half the speed
     assert mixed.thrust == pytest.approx(0.25 * FULL)
-
-
-def test_rolling_right_takes_from_the_right():
-    """Positive about body x lifts the left side, y > 0: rotors 3 and 4."""
     mixed = MIXER.mix(0.5 * FULL, (0.1 * ROLL, 0.0, 0.0))
     right_front, right_back, left_back, left_front = mixed.speed
     assert (right_front, left_front) == pytest.approx((right_back, left_back))
@@ -66,12 +62,15 @@ def test_speeds_stay_in_their_range_and_tell_what_they_give(layout, lift, x, y, 
     np.testing.assert_allclose([mixed.thrust, *mixed.torque], given_by, atol=1e-9 * full)
 
 
-def test_yaw_gives_way_to_everything_else():
+def test_yaw_gives_way_to_everything_else_and_too_large_a_lean_keeps_its_direction():
     wanted = (0.3 * ROLL, -0.2 * ROLL, 1.0)
     mixed = MIXER.mix(0.5 * FULL, wanted)
     assert mixed.thrust == pytest.approx(0.5 * FULL)
     np.testing.assert_allclose(mixed.torque[:2], wanted[:2])
     assert 0 < mixed.torque[2] < 1.0
+    mixed = MIXER.mix(0.5 * FULL, (30 * ROLL, -10 * ROLL, 0.0))
+    assert mixed.torque[0] == pytest.approx(-3 * mixed.torque[1])
+    assert mixed.torque[0] > 0.7 * ROLL
 
 
 def test_thrust_moves_where_roll_and_pitch_need_room():
@@ -80,12 +79,6 @@ def test_thrust_moves_where_roll_and_pitch_need_room():
         assert mixed.torque[0] == pytest.approx(0.5 * ROLL)
         assert mixed.torque[1] == pytest.approx(0.0, abs=1e-12)
     assert MIXER.mix(0.02 * FULL, (0.5 * ROLL, 0.0, 0.0)).thrust == pytest.approx(0.25 * FULL)
-
-
-def test_too_large_a_lean_keeps_its_direction():
-    mixed = MIXER.mix(0.5 * FULL, (30 * ROLL, -10 * ROLL, 0.0))
-    assert mixed.torque[0] == pytest.approx(-3 * mixed.torque[1])
-    assert mixed.torque[0] > 0.7 * ROLL
 
 
 def test_without_thrust_all_rotors_stand_still():
@@ -133,12 +126,9 @@ def acceleration(command):
     return (LAYOUT.matrix() @ thrusts)[1:] / INERTIA
 
 
-def test_at_the_wanted_rates_all_rotors_are_alike_and_give_the_thrust():
+def test_at_the_wanted_rates_rotors_are_alike_and_an_error_accelerates_by_the_gain():
     out = started().update(wish(), gyro(STILL), 0.002)
     np.testing.assert_allclose(out.speed, math.sqrt(0.45), rtol=1e-12)
-
-
-def test_an_error_accelerates_by_the_gain():
     out = started().update(wish([1.0, -0.5, 0.2]), gyro(STILL), 0.002)
     np.testing.assert_allclose(acceleration(out), [20.0, -10.0, 2.0], rtol=1e-9)
 
@@ -231,11 +221,8 @@ def test_a_body_with_a_lopsided_load_reaches_its_rates():
     np.testing.assert_allclose(body.rates[2], 1.0, atol=0.1)
 
 
-def test_joint_commands_are_refused():
+def test_joint_commands_and_gains_for_two_axes_are_refused():
     with pytest.raises(SpecMismatchError, match="BodyRateCommand"):
         started().update(joints.command([0.0]), gyro(STILL), 0.002)
-
-
-def test_gains_for_two_axes_are_refused():
     with pytest.raises(ConfigError, match="proportional needs three numbers"):
         BodyRatesConfig(inertia=INERTIA, proportional=[1.0, 2.0])

@@ -39,6 +39,12 @@ def beside(x: float, y: float, z: float) -> np.ndarray:
     return AT_READY.tip_position_b + np.array([x, y, z])
 
 
+def twisted(x: float, y: float, z: float):
+    """The tip's orientation in the default pose, turned about the base's axes."""
+    turn = rotations.from_rotation_vector((x, y, z))
+    return rotations.multiply(turn, AT_READY.tip_orientation_b)
+
+
 def first_torque(controller, setpoint, now, dt=0.001):
     controller.start(joints.state(READY), None)
     return controller.update(setpoint, now, dt).tau[0]
@@ -53,11 +59,8 @@ def test_at_the_target_and_at_rest_only_the_feed_forward_is_left():
 
 def test_the_feed_forward_holds_velocities_too():
     dq = 0.5 * np.ones(7)
-    still: dict[str, Any] = {
-        "translational_damping": 0,
-        "rotational_damping": 0,
-        "null_stiffness": 0,
-    } | FREE
+    names = ("translational_damping", "rotational_damping", "null_stiffness")
+    still: dict[str, Any] = dict.fromkeys(names, 0) | FREE
     now = joints.state(READY, dq)
     for gravity in (True, False):
         tau = first_torque(law(gravity=gravity, **still), pose(), now)
@@ -65,17 +68,12 @@ def test_the_feed_forward_holds_velocities_too():
         np.testing.assert_allclose(tau, expected, atol=1e-9)
 
 
-def test_a_target_one_centimetre_up_pulls_with_the_stiffness():
+def test_a_target_pulls_and_twists_with_the_stiffness():
     free = law(gravity=False, **FREE)
     tau = first_torque(free, pose(beside(0, 0, 0.01)), joints.state(READY))
     expected = AT_READY.jacobian.T @ np.array([0, 0, 20.0, 0, 0, 0])
     np.testing.assert_allclose(tau, expected, atol=1e-9)
-
-
-def test_a_rotated_target_twists_with_the_stiffness():
-    turned = rotations.multiply(
-        rotations.from_rotation_vector((0.1, 0, 0)), AT_READY.tip_orientation_b
-    )
+    turned = twisted(0.1, 0, 0)
     tau = first_torque(law(gravity=False, **FREE), pose(None, turned), joints.state(READY))
     expected = AT_READY.jacobian.T @ np.array([0, 0, 0, 15.0, 0, 0])
     np.testing.assert_allclose(tau, expected, atol=1e-9)
@@ -136,9 +134,8 @@ def test_torques_go_on_from_those_of_the_command_sent_last():
     controller = law(gravity=False)
     controller.start(now, last)
     tau = controller.update(pose(), now, 0.001).tau
-    np.testing.assert_allclose(
-        tau, last.tau - 1.0, atol=1e-12
-    )  # 1000 N m/s for a millisecond, towards zero
+    # 1000 N m/s for a millisecond, towards zero.
+    np.testing.assert_allclose(tau, last.tau - 1.0, atol=1e-12)
 
 
 def test_torques_are_clipped_to_the_limits_of_the_joints():
@@ -153,9 +150,7 @@ def test_the_attractor_is_where_it_is_after_a_time_whatever_the_rate_of_ticks(ti
     """exp(-1) of the way is left after one time constant."""
     lagging = law(gravity=False, **FREE | {"attractor_time": 0.2})
     lagging.start(joints.state(READY), None)
-    turned = rotations.multiply(
-        rotations.from_rotation_vector((0.5, 0, 0)), AT_READY.tip_orientation_b
-    )
+    turned = twisted(0.5, 0, 0)
     goal = pose(beside(0.0, 0.1, 0.0), turned)
     for _ in range(ticks - 1):
         lagging.update(goal, joints.state(READY), 0.2 / ticks)
@@ -203,9 +198,7 @@ def test_an_arm_reaches_a_pose_with_the_default_guards():
     arm = ArmOfMujoco()
     spring = law(EFFORT)
     spring.start(joints.state(arm.q), None)
-    turned = rotations.multiply(
-        rotations.from_rotation_vector((0, 0, 0.3)), AT_READY.tip_orientation_b
-    )
+    turned = twisted(0, 0, 0.3)
     goal = beside(0.05, 0.1, -0.05)
     for _ in range(4000):
         arm.step(spring.update(pose(goal, turned), joints.state(arm.q, arm.dq), 0.001).tau[0])
@@ -215,14 +208,11 @@ def test_an_arm_reaches_a_pose_with_the_default_guards():
     np.testing.assert_allclose(rotations.rotation_vector(left), 0.0, atol=0.01)
 
 
-def test_the_grippers_opening_passes_through():
+def test_the_grippers_opening_passes_through_and_the_firmware_adds_nothing():
     half = np.array([[0.5]])
     spring = law()
     spring.start(joints.state(READY), None)
     assert spring.update(pose(gripper=half), joints.state(READY), 0.001).gripper is half
-
-
-def test_what_the_firmware_adds_to_the_torques_is_nothing():
     now = joints.state(READY, 0.1 * np.ones(7))
     spring = law()
     spring.start(now, None)

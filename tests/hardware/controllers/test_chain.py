@@ -40,16 +40,13 @@ def moving(request, model):
     return data
 
 
-def test_the_end_effector_is_where_mujoco_has_it(model, chain, moving):
+def test_the_end_effector_and_its_jacobian_are_where_mujoco_has_them(model, chain, moving):
     pose = chain.at(moving.qpos[:J])
     site = model.site("end_effector").id
     expected = np.zeros(4)
     mujoco.mju_mat2Quat(expected, moving.site_xmat[site])
     np.testing.assert_allclose(pose.tip_position_b, moving.site_xpos[site], atol=1e-9)
     assert abs(expected @ pose.tip_orientation_b) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_the_jacobian_is_mujocos(model, chain, moving):
     expected = np.zeros((6, model.nv))
     mujoco.mj_jacSite(model, moving, expected[:3], expected[3:], model.site("end_effector").id)
     np.testing.assert_allclose(chain.at(moving.qpos[:J]).jacobian, expected[:, :J], atol=1e-9)
@@ -131,11 +128,8 @@ def test_gravity_torque_is_the_slope_of_the_potential_energy(chain):
     np.testing.assert_allclose(chain.at(q).gravity_torque, slope, atol=1e-6)
 
 
-def test_a_chain_of_mismatched_shapes_is_refused(chain):
+def test_chains_of_mismatched_shapes_and_axes_without_unit_length_are_refused(chain):
     with pytest.raises(ShapeError, match=r"center has shape \(6, 3\), expected \(7, 3\)"):
         replace(chain, center=chain.center[:-1])
-
-
-def test_an_axis_without_unit_length_is_refused(chain):
     with pytest.raises(ConfigError, match="each axis needs length 1"):
         replace(chain, axis=2 * chain.axis)

@@ -111,9 +111,13 @@ def test_mixed_joint_commands_ask_for_torques_between_the_two_in_every_state():
             np.testing.assert_allclose(torque(middle, q, dq), expected, atol=1e-9)
 
 
-def test_with_equal_gains_positions_move_straight():
+def test_with_equal_gains_positions_move_straight_and_a_duration_of_zero_leaps():
     one, other = joints.command([0.0, 1.0], kp=40.0), joints.command([1.0, 0.0], kp=40.0)
     np.testing.assert_allclose(blend(one, other, 0.25).q, [[0.25, 0.75]])
+    handover = Handover(JointPd(LIMIT), 0.0)
+    handover.start(NOW, joints.command([0.0, 0.0], kp=1.0))
+    new = joints.command([1.0, 1.0], kp=1.0)
+    np.testing.assert_array_equal(positions(handover.update(new, NOW, DT)), new.q)
 
 
 def test_poses_between_two_turn_the_short_way_whatever_their_signs():
@@ -157,13 +161,6 @@ def test_a_third_controller_takes_over_in_the_middle_without_a_bump():
     np.testing.assert_array_equal(path[-1], effect(setpoints[-1], NOW))
 
 
-def test_a_duration_of_zero_leaps():
-    handover = Handover(JointPd(LIMIT), 0.0)
-    handover.start(NOW, joints.command([0.0, 0.0], kp=1.0))
-    new = joints.command([1.0, 1.0], kp=1.0)
-    np.testing.assert_array_equal(positions(handover.update(new, NOW, DT)), new.q)
-
-
 def test_a_leaning_flyer_stays_up_while_its_controller_is_changed():
     """The old law flies on during the passage: held rotor speeds would let it tumble."""
     lean = (0.2, -0.1, 0.0)
@@ -184,14 +181,11 @@ def test_a_leaning_flyer_stays_up_while_its_controller_is_changed():
     np.testing.assert_allclose(body.position, 0.0, atol=0.1)
 
 
-def test_controllers_of_other_kinds_of_command_are_refused():
+def test_controllers_of_other_kinds_and_negative_durations_are_refused():
     handover = Handover(JointPd(LIMIT))
     with pytest.raises(SpecMismatchError, match="'joint' commands got a BodyRates"):
         handover.switch(CASES["body_rates"].make(), NOW)
     with pytest.raises(SpecMismatchError, match="nothing between"):
         blend(joints.command([0.0]), flying.pose(), 0.5)
-
-
-def test_a_negative_duration_is_refused():
     with pytest.raises(ConfigError, match="duration"):
         Handover(JointPd(LIMIT), -0.1)

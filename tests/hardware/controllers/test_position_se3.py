@@ -107,10 +107,12 @@ def test_the_heading_does_not_bend_the_way_of_the_thrust_axis(measured, heading)
     assert abs(bent) <= 0.5 * 0.4 * abs(heading) + 1e-9
 
 
-def test_upside_down_it_turns_over_with_the_full_rate():
+def test_upside_down_it_turns_over_with_the_full_rate_and_rotors_keep_turning():
     rates = LAW.rates(UPRIGHT, (0.0, 1.0, 0.0, 0.0))
     assert math.hypot(*rates) == pytest.approx(2 * 6.5)
     assert math.hypot(*LAW.rates(UPRIGHT, (0.0, 0.6, 0.8, 0.0))) == pytest.approx(2 * 6.5)
+    out = PositionSe3(CONFIG).update(pose(), Body((0.0, 1.0, 0.0, 0.0)).state, 0.002)
+    assert out.thrust[0, 0] == CONFIG.min_thrust
 
 
 @settings(max_examples=40)
@@ -140,9 +142,13 @@ def test_attitudes_converge_from_anywhere():
         assert math.hypot(*left) < 1e-3
 
 
-def test_a_weight_above_one_is_refused():
+def test_weights_above_one_heavy_bodies_and_controllers_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="yaw_weight must be <= 1"):
         QuaternionAttitudeConfig(yaw_weight=1.5)
+    with pytest.raises(ConfigError, match=r"do not lift 1\.0 kg"):
+        PositionSe3Config(mass=1.0, max_thrust=9.0)
+    with pytest.raises(SpecMismatchError, match="makes 'rotors' commands"):
+        Cascade(BodyRates(LAYOUT, BodyRatesConfig(inertia=INERTIA)), PositionSe3(CONFIG))
 
 
 CONFIG = PositionSe3Config(
@@ -170,13 +176,10 @@ def fly(body, seconds, setpoint, dt=0.002):
     return lowest
 
 
-def test_at_the_target_the_thrust_is_the_weight_and_nothing_turns():
+def test_at_the_target_the_thrust_is_the_weight_and_the_force_is_that_by_hand():
     out = PositionSe3(CONFIG).update(pose(), Body().state, 0.002)
     np.testing.assert_allclose(out.rates_b, 0.0, atol=1e-12)
     np.testing.assert_allclose(out.thrust, WEIGHT / LAYOUT.max_thrust)
-
-
-def test_the_force_by_hand():
     body = Body()
     body.position, body.velocity = np.array([0.0, 0.0, -0.1]), np.array([0.2, 0.0, 0.0])
     force = PositionSe3(CONFIG).force(pose([0.1, 0.0, 0.0]), body.state)
@@ -235,11 +238,6 @@ def test_a_world_turned_about_the_vertical_gives_the_same_rates_and_thrust():
     np.testing.assert_allclose(other.thrust, one.thrust, atol=1e-12)
 
 
-def test_upside_down_the_rotors_keep_turning():
-    out = PositionSe3(CONFIG).update(pose(), Body((0.0, 1.0, 0.0, 0.0)).state, 0.002)
-    assert out.thrust[0, 0] == CONFIG.min_thrust
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("tilt", "drop"), [(45, 0.5), (120, 2.5)])
 def test_together_they_recover_from_a_tilt(tilt, drop):
@@ -277,13 +275,3 @@ def test_the_flight_hardly_knows_the_rate_of_ticks():
     # The body's own integrator is of first order: twice the step, twice the difference.
     np.testing.assert_allclose(ends[1], ends[0], atol=0.01)
     np.testing.assert_allclose(ends[2], ends[0], atol=0.03)
-
-
-def test_a_body_too_heavy_for_its_rotors_is_refused():
-    with pytest.raises(ConfigError, match=r"do not lift 1\.0 kg"):
-        PositionSe3Config(mass=1.0, max_thrust=9.0)
-
-
-def test_a_cascade_refuses_controllers_that_do_not_fit():
-    with pytest.raises(SpecMismatchError, match="makes 'rotors' commands"):
-        Cascade(BodyRates(LAYOUT, BodyRatesConfig(inertia=INERTIA)), PositionSe3(CONFIG))

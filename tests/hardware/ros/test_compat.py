@@ -34,11 +34,13 @@ def facts(prefix: Path, rclpy: Path | None, *, wheels: bool = False, **environ: 
     return RosFacts(rclpy=rclpy, prefix=prefix, extension=EXTENSION, wheels=wheels, environ=environ)
 
 
-def test_wheels_are_taken_where_nothing_else_is(tmp_path):
+def test_nothing_names_both_remedies_and_wheels_are_taken_where_nothing_else_is(tmp_path):
     found = choose_installation(facts(tmp_path, install(tmp_path), wheels=True))
     assert found.origin is RosOrigin.wheels
     assert found.implementations == ["rmw_fastrtps_cpp"]
     assert found.rmw == ""
+    with pytest.raises(RosError, match=r"source /opt/ros/.*pip install 'robot_rl\[ros2\]'"):
+        choose_installation(facts(tmp_path, None))
 
 
 def test_sourced_installation_is_taken_where_there_are_no_wheels(tmp_path):
@@ -52,11 +54,6 @@ def test_sourced_installation_is_taken_where_there_are_no_wheels(tmp_path):
     )  # fmt: skip
     assert found.origin is RosOrigin.system
     assert (found.distro, found.rmw) == ("jazzy", "rmw_cyclonedds_cpp")
-
-
-def test_nothing_names_both_remedies(tmp_path):
-    with pytest.raises(RosError, match=r"source /opt/ros/.*pip install 'robot_rl\[ros2\]'"):
-        choose_installation(facts(tmp_path, None))
 
 
 def test_two_installations_are_refused_whichever_is_found_first(tmp_path):

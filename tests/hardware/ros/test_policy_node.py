@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,11 @@ class Robot:
     def stamped() -> type:
         return message("sensor_msgs", "JointState")
 
+    def wait_for_the_policy(self, *more: Any) -> None:
+        """Wait until it listens to all measurements, and to more."""
+        sent = (*self.publishers.values(), *more)
+        self.session.wait_until(lambda: all(p.get_subscription_count() for p in sent), "the policy")
+
     def publish(self, stamp: int) -> None:
         state = {name: np.asarray(value) for name, value in self.twin.read().fields.items()}
         for topic in self.topics:
@@ -128,10 +134,7 @@ def test_observation_and_action_are_those_of_the_simulation(task, sessions, tmp_
     heard = robot.session.newest(node.topic, message(messages.package, messages.message))
     robot.session.wait_until(lambda: heard.publishers == 1 == node.listeners, "the policy")
     others = [publisher for publisher, _ in (*robot.goals.values(), *robot.sensed.values())]
-    subscribed = [*robot.publishers.values(), *others]
-    robot.session.wait_until(
-        lambda: all(one.get_subscription_count() for one in subscribed), "its subscriptions"
-    )
+    robot.wait_for_the_policy(*others)
     for _ in range(STEPS):
         stamp = robot.session.now()
         robot.session.wait_until(partial(_has_all, node, robot, stamp), "all topics")
@@ -177,9 +180,7 @@ def test_policy_waits_and_says_for_what_and_takes_no_goal_of_another_width(sessi
     assert waits.command is None
     assert "joint_states, imu/data" in waits.waits_for
     assert "goal/velocity_b" in waits.waits_for
-    robot.session.wait_until(
-        lambda: all(p.get_subscription_count() for p in robot.publishers.values()), "the policy"
-    )
+    robot.wait_for_the_policy()
     old = robot.session.now() - 2_000_000_000
     robot.session.wait_until(partial(_has_all, node, robot, old), "measurements")
     assert "too old: joint_states (2." in node.tick().waits_for
@@ -200,10 +201,7 @@ def test_what_a_policy_would_have_done_is_not_remembered(sessions, tmp_path):
     kind = message("diagnostic_msgs", "DiagnosticStatus")
     safety = robot.session.publisher("safety/state", kind, latched=True)
     node = PolicyNode(sessions("policy"), runner)
-    robot.session.wait_until(
-        lambda: all(p.get_subscription_count() for p in (safety, *robot.publishers.values())),
-        "the policy",
-    )  # fmt: skip
+    robot.wait_for_the_policy(safety)
 
     def tick(state: str) -> np.ndarray:
         told = kind()
@@ -233,9 +231,7 @@ def test_gait_clock_runs_by_itself_until_somebody_sends_one(sessions, tmp_path):
     goals = {"velocity_b": np.array([[0.4, 0.0, 0.0]])}
     del robot.goals["velocity_b"]
     node = PolicyNode(sessions("policy"), runner, goals=goals)
-    robot.session.wait_until(
-        lambda: all(p.get_subscription_count() for p in robot.publishers.values()), "the policy"
-    )
+    robot.wait_for_the_policy()
     cycle = runner.spec.clocks["clock"].period / runner.spec.control_dt
     for step in range(5):
         stamp = robot.session.now()

@@ -62,11 +62,9 @@ def loop(sessions) -> Iterator[Loop]:
 
 @pytest.mark.slow
 def test_a_goal_is_sent_when_it_changes_and_what_is_sensed_always(loop):
-    goal_kind, sensed_kind = (
-        message("std_msgs", "Float64MultiArray"), message("sensor_msgs", "JointState"),
-    )  # fmt: skip
+    goal_kind = message("std_msgs", "Float64MultiArray")
     goals = loop.listener.every(GOAL, goal_kind, latched=True)
-    sensed = loop.listener.newest(SENSED, sensed_kind)
+    sensed = loop.listener.newest(SENSED, message("sensor_msgs", "JointState"))
     loop.listener.wait_until(lambda: sensed.publishers == 1, "the bridge")
     time.sleep(0.3)  # nothing tells that the goals' topic has been found too
     seen: list[float] = []

@@ -175,9 +175,16 @@ def test_a_command_comes_through_exactly_whoever_sends_it(robot, fingers):
     assert strict.header.stamp.nanosec == STAMP % 10**9
 
 
-def test_single_precision_numbers_are_sent_as_they_are():
+def to_go2() -> tuple[RobotSpec, CommandMessages, Wire, JointCommand]:
+    """The robot, its messages, a wire, and a command."""
     robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    messages, wire, sent = CommandMessages(robot, gain_sets(robot)), Wire(), some_command(robot)
+    sent = some_command(robot)
+    assert isinstance(sent, JointCommand)
+    return robot, CommandMessages(robot, gain_sets(robot)), Wire(), sent
+
+
+def test_single_precision_numbers_are_sent_as_they_are():
+    _, messages, wire, sent = to_go2()
     single = replace(sent, **{n: v.astype(np.float32) for n, v in numbers_of(sent).items()})
     CommandWriter(wire, messages, "policy").publish(single, STAMP)
     heard = CommandReader(wire, messages).read()
@@ -199,9 +206,7 @@ def test_body_rates_come_through_exactly():
 
 
 def test_gains_are_agreed_on_by_writer_and_reader():
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    messages, wire, sent = CommandMessages(robot, gain_sets(robot)), Wire(), some_command(robot)
-    assert isinstance(sent, JointCommand)
+    robot, messages, wire, sent = to_go2()
     writer = CommandWriter(wire, messages, "policy")
     with pytest.raises(SpecMismatchError, match="but the gain set 'policy' has"):
         writer.publish(replace(sent, kp=2 * sent.kp), STAMP)
@@ -239,17 +244,14 @@ def test_a_frame_is_no_gain_set_where_there_are_no_joints():
 
 
 def test_a_command_of_a_wrong_width_does_not_fill_the_others():
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    messages, wire, sent = CommandMessages(robot, gain_sets(robot)), Wire(), some_command(robot)
-    assert isinstance(sent, JointCommand)
+    _, messages, wire, sent = to_go2()
     CommandWriter(wire, messages, "policy").publish(replace(sent, q=sent.q[:, :1]), STAMP)
     with pytest.raises(SpecMismatchError, match="1 values"):
         CommandReader(wire, messages).read()
 
 
 def test_joints_in_another_order_are_found_by_their_names():
-    robot = composed(["task=velocity", "robot=go2"]).config.robot.spec
-    messages, wire, sent = CommandMessages(robot, gain_sets(robot)), Wire(), some_command(robot)
+    _, messages, wire, sent = to_go2()
     packed = message(messages.package, messages.message)()
     messages.pack(sent, packed, stamp=STAMP, gains="policy")
     for values in (packed.name, packed.position, packed.velocity, packed.effort):

@@ -94,7 +94,7 @@ def test_what_cannot_be_learned_from_is_a_sentence(here, refused, data):
         "training.replay.priority=0.6", "training.snapshots.data=x",
     ):  # fmt: skip
         told = refused("train", "learner=bc", data, ignored)
-        assert f"{ignored} is for learners that step worlds" in told
+        assert f"{ignored} is for learners that step envs" in told
     told = refused("train", "learner=bc", data, f"training.prior.run={here}")
     assert "training.prior.run" in told
     assert not (here / "runs").exists() or not list((here / "runs").iterdir())

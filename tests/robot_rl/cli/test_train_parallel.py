@@ -115,7 +115,7 @@ def test_ctrl_c_saves_and_ends_both_ranks(tmp_path):
     assert status.step % 16 == 0
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(tmp_path, rank):
     process = launch(tmp_path, *TINY, *ENDLESS)
     assert process.stdout is not None

@@ -95,7 +95,7 @@ def test_what_cannot_be_begun_in_is_a_sentence(command, refused, here):
     assert "expected a robot with joints" in told
     told = refused("collect", "env=gymnasium", "env.id=Pendulum-v1", "states=true", "out=foreign",
                    "expert=random", "episodes=1")  # fmt: skip
-    assert "does not tell the states of its worlds" in told
+    assert "does not tell the states of its envs" in told
     told = refused("collect", *TASK, "num_envs=4", "episodes=9", "out=bare", "states=true",
                    "append=true")  # fmt: skip
     assert "states of the simulation" in told

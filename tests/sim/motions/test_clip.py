@@ -46,16 +46,13 @@ def read(path: Path) -> Clip:
     return load_clip(path, ROBOT, csv_fps=30.0)
 
 
-def test_saved_clips_are_read_as_they_were(tmp_path):
+def test_saved_clips_are_read_as_they_were_and_the_array_says_where_the_scalar_is(tmp_path):
     save_clip(tmp_path / "one.npz", clip(), ROBOT)
     again = read(tmp_path / "one.npz")
     assert again.fps == 30.0
     assert again.duration == pytest.approx(2 / 30)
     for name in ("root_position", "root_orientation", "joint_position"):
         np.testing.assert_allclose(getattr(again, name), getattr(clip(), name))
-
-
-def test_name_of_the_array_says_where_the_scalar_is(tmp_path):
     xyzw = np.roll(clip().root_orientation, -1, axis=1)
     path = write(tmp_path / "a.npz", root_orientation_wxyz=None, root_orientation_xyzw=xyzw)
     np.testing.assert_allclose(read(path).root_orientation, clip().root_orientation)
@@ -74,10 +71,6 @@ def test_csv_holds_position_quaternion_xyzw_and_joints(tmp_path):
     assert one.fps == 60.0
     np.testing.assert_allclose(one.root_orientation[0], YAW)
     np.testing.assert_allclose(one.joint_position, clip().joint_position)
-
-
-def test_csv_with_the_scalar_first_is_refused(tmp_path):
-    """Read as xyzw such a base lies on its side: seen in a file of our own making."""
     np.savetxt(tmp_path / "walk.csv", table("wxyz"), delimiter=",")
     with pytest.raises(ConfigError, match="scalar of the quaternions comes first"):
         load_clip(tmp_path / "walk.csv", ROBOT, csv_fps=30.0)

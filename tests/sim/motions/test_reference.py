@@ -37,16 +37,13 @@ def line(frames: int = 11, *, turn: float = 0.0) -> Clip:
     )
 
 
-def test_repeated_clips_go_on_where_they_ended():
+def test_repeated_clips_go_on_where_they_ended_in_the_heading_where_they_ended():
     long = repeated(line(), 2.5, owner="it")
     assert long.duration >= 2.5
     fields = resampled(long, 26, 0.1)
     torch.testing.assert_close(fields["position_w"][:, 0], torch.arange(26) * 0.1)
     torch.testing.assert_close(fields["linear_velocity_w"], torch.tensor([[1.0, 0, 0]] * 26),
                                atol=1e-5, rtol=0)  # fmt: skip
-
-
-def test_repeated_clips_go_on_in_the_heading_where_they_ended():
     long = repeated(line(turn=np.pi / 2), 3.0, owner="it")
     corners = long.root_position[[0, 10, 20, 30], :2]
     np.testing.assert_allclose(corners, [[0, 0], [1, 0], [1, 1], [0, 1]], atol=1e-9)
@@ -136,14 +133,11 @@ def test_watched_bodies_are_where_the_sensors_find_them(go2):
     assert (velocity - fields["body_velocity_w"])[2:-2].abs().mean() < 0.05  # [m/s], of up to 2
 
 
-def test_an_arm_follows_no_motion():
+def test_robots_and_legs_that_no_script_knows_are_refused(go2):
     arm = worlds("reach", 1).simulation
     assert isinstance(arm, MujocoSimulation)
     with pytest.raises(SpecMismatchError, match="floating base"):
         made(arm)
-
-
-def test_a_leg_that_no_script_knows_is_named(go2):
     other = dataclasses.replace(go2.robot, feet=["tail"])
     with pytest.raises(ConfigError, match="its leg 'tail' has neither"):
         make_reference(MotionConfig(), other, Mechanism(go2.engine.model, other), control_dt=0.02,

@@ -26,7 +26,7 @@ def broken(tmp_path: Path, monkeypatch: Any) -> FaultRecord:
     return record
 
 
-def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> None:
+def test_the_step_that_broke_a_world_breaks_it_again_also_read_back(broken, tmp_path):
     assert broken.world == 2
     assert broken.reasons
     first, *rest = [(data.qpos.copy(), data.qvel.copy()) for data in broken.replay()]
@@ -35,6 +35,15 @@ def test_the_step_that_broke_a_world_breaks_it_again(broken: FaultRecord) -> Non
     assert len(rest) == 50
     last = rest[-1][1]
     assert not np.isfinite(last).all() or np.abs(last).max() > 1e6  # nobody put it back
+    path = tmp_path / "new" / "fault.npz"
+    broken.save(path)
+    found = FaultRecord.load(path)
+    np.testing.assert_array_equal(found.state, broken.state)
+    np.testing.assert_array_equal(found.model, broken.model)
+    assert (found.world, found.reasons, found.decimation) == (2, broken.reasons, 50)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(StorageError, match="not a readable faulted world"):
+        FaultRecord.load(path)
 
 
 def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: Any) -> None:
@@ -52,18 +61,6 @@ def test_a_step_that_began_with_other_controls_is_taken_with_them(monkeypatch: A
     np.testing.assert_array_equal(record.ramp, ramp[1].numpy())
     *_, last = ((data.ctrl.copy(), data.time) for data in record.replay())
     np.testing.assert_allclose(last[0], 0.1)
-
-
-def test_a_record_read_back_is_the_same_world(broken: FaultRecord, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "fault.npz"
-    broken.save(path)
-    found = FaultRecord.load(path)
-    np.testing.assert_array_equal(found.state, broken.state)
-    np.testing.assert_array_equal(found.model, broken.model)
-    assert (found.world, found.reasons, found.decimation) == (2, broken.reasons, 50)
-    path.write_bytes(b"nonsense")
-    with pytest.raises(StorageError, match="not a readable faulted world"):
-        FaultRecord.load(path)
 
 
 def test_only_a_few_are_remembered(tmp_path: Path, monkeypatch: Any) -> None:

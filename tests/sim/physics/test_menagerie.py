@@ -143,22 +143,22 @@ def test_simulation_stands_on_the_published_legs(checkout: Path, robot: JointRob
     assert simulation.true_state.foot_force.shape == (2, 4)
 
 
-def test_joints_that_are_not_those_of_the_spec_are_refused(checkout, robot):
-    publish(checkout, robot.spec.name, FL_calf_joint="FL_knee_joint")
-    with pytest.raises(SpecMismatchError, match=r"'go[12]'.*lacks \['FL_calf_joint'\]"):
-        load(robot)
-
-
-def test_a_sensor_without_a_place_is_named(checkout: Path, robot: JointRobotConfig) -> None:
-    publish(checkout, robot.spec.name, **{'body name="RL_calf"': 'body name="RL_shank"'})
-    with pytest.raises(ConfigError, match=r"sensor 'foot_force/RL' belongs to link 'RL_calf'"):
-        load(robot)
-
-
-def test_a_sensor_that_looks_at_a_missing_part_is_named(checkout, robot):
-    publish(checkout, robot.spec.name, **{'body name="RL_thigh"': 'body name="RL_femur"'})
-    told = r"has no body 'RL_thigh', which our sensor 'body_contact/RL_thigh' looks at"
-    with pytest.raises(ConfigError, match=told):
+@pytest.mark.parametrize(
+    ("old", "new", "error", "told"),
+    [
+        ("FL_calf_joint", "FL_knee_joint", SpecMismatchError,
+         r"'go[12]'.*lacks \['FL_calf_joint'\]"),
+        ('body name="RL_calf"', 'body name="RL_shank"', ConfigError,
+         "sensor 'foot_force/RL' belongs to link 'RL_calf'"),
+        ('body name="RL_thigh"', 'body name="RL_femur"', ConfigError,
+         "has no body 'RL_thigh', which our sensor 'body_contact/RL_thigh' looks at"),
+    ],
+)  # fmt: skip
+def test_joints_and_links_of_the_spec_that_are_not_there_are_named(
+    checkout, robot, old, new, error, told
+):
+    publish(checkout, robot.spec.name, **{old: new})
+    with pytest.raises(error, match=told):
         load(robot)
 
 
@@ -176,9 +176,7 @@ def test_an_entry_without_folder_or_file_is_refused(entry: str, robot: JointRobo
 
 
 @pytest.fixture
-def without_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:  # fmt: skip
+def without_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on the path of imports, and no checkout; a package from it is forgotten again."""
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.delitem(sys.modules, "mujoco_menagerie", raising=False)
@@ -191,9 +189,8 @@ def test_a_failed_download_is_one_clear_sentence(without_checkout, robot):
     (without_checkout / "mujoco_menagerie.py").write_text(PACKAGE)
     importlib.invalidate_caches()
     name = robot.spec.name
-    with pytest.raises(
-        ConfigError, match=rf"does not bring unitree_{name}/{name}: .*service not"
-    ) as e:
+    told = rf"does not bring unitree_{name}/{name}: .*service not"
+    with pytest.raises(ConfigError, match=told) as e:
         load(robot)
     assert "set MENAGERIE_ROOT to a checkout" in str(e.value)
     assert "\n" not in str(e.value)
@@ -209,9 +206,7 @@ def test_a_missing_package_says_what_to_install(without_checkout, robot):
 
 def test_the_published_go2_stands(checkout: Path) -> None:
     if not (MODELS / "go2.xml").is_file():
-        pytest.skip(
-            "no published go2.xml beside the repository; one of our making is tested anyway"
-        )
+        pytest.skip("no published go2.xml beside the repository; one of our making is tested")
     (checkout / "unitree_go2").mkdir(parents=True)
     (checkout / "unitree_go2" / "go2.xml").write_text((MODELS / "go2.xml").read_text())
     robot = replace(quadruped("go2"), model="menagerie")

@@ -59,7 +59,7 @@ def picked(*ids: int) -> EnvSelection:
     return EnvSelection(mask)
 
 
-def test_a_step_is_the_same_as_stepping_one_world_by_hand() -> None:
+def test_a_step_is_the_same_as_stepping_one_world_by_hand_and_views_are_live():
     engine = pendulums()
     model = mujoco.MjModel.from_xml_string(PENDULUMS)
     data = mujoco.MjData(model)
@@ -69,6 +69,13 @@ def test_a_step_is_the_same_as_stepping_one_world_by_hand() -> None:
     np.testing.assert_array_equal(engine.qpos[3], data.qpos)
     np.testing.assert_array_equal(engine.qvel[3], data.qvel)
     assert engine.control_dt == pytest.approx(0.04)
+    engine = pendulums()
+    places = [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)]
+    tip = engine.sensors["tip"]
+    before = tip.clone()
+    engine.step()
+    assert [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)] == places
+    assert not torch.equal(tip, before)
 
 
 def test_sensors_tell_of_the_present_state_not_of_the_last_substep() -> None:
@@ -83,17 +90,7 @@ def test_sensors_tell_of_the_present_state_not_of_the_last_substep() -> None:
     assert float(engine.sensors["rate"][1]) == 1.0
 
 
-def test_views_are_live_and_share_the_engines_memory() -> None:
-    engine = pendulums()
-    places = [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)]
-    tip = engine.sensors["tip"]
-    before = tip.clone()
-    engine.step()
-    assert [view.data_ptr() for view in (engine.qpos, engine.qvel, engine.control)] == places
-    assert not torch.equal(tip, before)
-
-
-def test_a_masked_reset_touches_only_its_worlds() -> None:
+def test_nothing_of_its_past_remains_in_a_world_that_was_reset_and_the_others_go_on():
     engine, twin = pendulums(), pendulums()
     for each in (engine, twin):
         each.step()
@@ -105,9 +102,6 @@ def test_a_masked_reset_touches_only_its_worlds() -> None:
         twin.step()
         assert torch.equal(engine.qpos[others], twin.qpos[others])
         assert not torch.equal(engine.qpos[0], twin.qpos[0])
-
-
-def test_nothing_of_its_past_remains_in_a_world_that_was_reset() -> None:
     used, fresh = pendulums(), pendulums()
     used.step()
     for engine in (used, fresh):
@@ -205,17 +199,13 @@ def test_a_bad_number_raises_its_worlds_flag_until_reset_and_no_other(
     assert not engine.fault.any()
 
 
-def test_a_state_that_mujoco_resets_by_itself_within_a_step_is_a_fault(tmp_path, monkeypatch):
+def test_a_fault_is_saved_and_a_reset_by_mujoco_within_a_step_is_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     engine = pendulums(decimation=50)
     engine.qvel[0] = 1e9  # finite, but the next acceleration is out of MuJoCo's bounds
     engine.step()
     assert engine.qpos.isfinite().all()
     assert engine.fault.tolist() == [True, False, False, False, False]
-
-
-def test_a_fault_is_saved_with_the_state(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
     engine, other = pendulums(), pendulums()
     engine.qpos[1] = float("nan")
     engine.step()
@@ -302,9 +292,7 @@ def live(engine: MujocoEngine, steps: int, seed: int) -> list[Tensor]:
         rows = EnvSelection(numbers[:, 5] < 0.1)
         rows.put(mass, rows.take(mass) * (0.9 + 0.2 * rows.take(numbers[:, 6:7])))
         engine.update_constants(rows)
-        rows = EnvSelection(
-            (numbers[:, 5] > 0.05) & (numbers[:, 5] < 0.2)
-        )  # some of them, and others
+        rows = EnvSelection((numbers[:, 5] > 0.05) & (numbers[:, 5] < 0.2))  # some, and others
         start = torch.from_numpy(engine.model.qpos0).repeat(rows.count, 1)
         start[:, 2] += 0.1 * rows.take(numbers[:, 7])
         engine.reset(

@@ -3,9 +3,6 @@
 # pyright: reportAttributeAccessIssue=false
 # The bindings of MuJoCo 4 carry no types.
 
-# MuJoCo's compiled modules come without type information: their names are unknown to pyright.
-# pyright: reportAttributeAccessIssue=false
-
 import re
 from pathlib import Path
 from typing import Any
@@ -96,10 +93,7 @@ def furnished(
     """A scene of two files."""
     (tmp_path / "scene.xml").write_text(around)
     (tmp_path / "tool.xml").write_text(carried)
-    files: dict[str, Any] = {
-        "file": str(tmp_path / "scene.xml"),
-        "tool": str(tmp_path / "tool.xml"),
-    }
+    files: dict[str, Any] = {"file": f"{tmp_path}/scene.xml", "tool": f"{tmp_path}/tool.xml"}
     return SceneConfig(**(files | changes))
 
 

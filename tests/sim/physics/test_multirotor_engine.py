@@ -36,7 +36,7 @@ from tests.sim.physics.multirotor_envs import (
 from tests.sim.physics.reference_multirotor import PLANT_A, PLANT_B
 
 
-def test_a_world_without_thrust_falls_as_half_g_t_squared() -> None:
+def test_a_world_without_thrust_falls_as_half_g_t_squared_in_the_memory_of_the_engine():
     engine = build(3, PLANT_A)
     for _ in range(50):
         engine.step(torch.zeros(3, 4), None)
@@ -46,6 +46,11 @@ def test_a_world_without_thrust_falls_as_half_g_t_squared() -> None:
     assert_close(
         engine.state[:, LINEAR_VELOCITY][:, 2], torch.full((3,), -9.81 * t), atol=1e-5, rtol=0
     )
+    engine = build(5)
+    view = engine.state
+    engine.step(hold(engine, 1.0), None)
+    assert view[0, ROTOR_SPEED.start] > 0.0
+    assert view.data_ptr() == engine.state.data_ptr()
 
 
 @both_plants
@@ -131,16 +136,13 @@ def test_rotors_rise_with_one_time_constant_and_fall_with_the_other() -> None:
     assert_close(engine.state[:, ROTOR_SPEED], expected, atol=2e-6, rtol=0)
 
 
-def test_rotor_speed_stays_within_its_limits() -> None:
+def test_rotor_speed_and_quaternions_stay_within_their_limits():
     engine = build(2)
     for setpoint in (1.5, -0.5):
         for _ in range(100):
             engine.step(hold(engine, setpoint), None)
             assert engine.state[:, ROTOR_SPEED].min() >= 0.0
             assert engine.state[:, ROTOR_SPEED].max() <= 1.0
-
-
-def test_quaternions_keep_unit_length() -> None:
     engine = build(100)
     scatter(engine)
     for seed in range(100):
@@ -199,7 +201,7 @@ def test_a_world_with_nan_is_flagged_and_disturbs_no_other(column: int, device: 
     assert torch.equal(sick.measured[others], healthy.measured[others])
 
 
-def test_a_nan_setpoint_is_flagged_and_the_world_keeps_its_last_state() -> None:
+def test_a_nan_setpoint_or_too_fast_a_tumble_is_flagged_and_the_world_keeps_its_last_state():
     engine = build(20)
     scatter(engine)
     before = engine.state.clone()
@@ -209,9 +211,6 @@ def test_a_nan_setpoint_is_flagged_and_the_world_keeps_its_last_state() -> None:
     assert engine.fault.nonzero().flatten().tolist() == [3]
     assert torch.equal(engine.state[3], before[3])
     assert engine.measured.isfinite().all()
-
-
-def test_a_world_that_tumbles_faster_than_the_integrator_follows_is_flagged() -> None:
     engine = build(4)
     for world, rate in enumerate((0.0, 50.0, 98.0, 102.0)):  # about one axis: nothing slows it
         engine.state[world, 10] = rate
@@ -255,7 +254,7 @@ def test_permuting_worlds_permutes_results(device: str) -> None:
     assert torch.equal(shuffled.measured, plain.measured[order])
 
 
-def test_the_number_of_worlds_does_not_change_a_world() -> None:
+def test_neither_the_number_of_worlds_nor_the_layout_of_inputs_changes_a_world():
     many, few = build(100), build(7)
     scatter(many)
     few.state[:] = many.state[:7]
@@ -263,9 +262,6 @@ def test_the_number_of_worlds_does_not_change_a_world() -> None:
     few.step(uniform(100)[:7], normals(100)[:7])
     assert torch.equal(few.state, many.state[:7])
     assert torch.equal(few.measured, many.measured[:7])
-
-
-def test_inputs_may_have_any_memory_layout() -> None:
     rows, columns = build(20), build(20)
     for engine in (rows, columns):
         scatter(engine)
@@ -273,6 +269,11 @@ def test_inputs_may_have_any_memory_layout() -> None:
     columns.step(uniform(20).T.contiguous().T, normals(20).T.contiguous().T)
     assert torch.equal(rows.state, columns.state)
     assert torch.equal(rows.measured, columns.measured)
+    silent, zero = build(20), build(20)
+    for engine, noise in ((silent, None), (zero, torch.zeros(20, 12))):
+        scatter(engine)
+        engine.step(uniform(20), noise)
+    assert_close(silent.measured, zero.measured, atol=3e-7, rtol=0)
 
 
 @every_device
@@ -297,19 +298,6 @@ def test_a_restored_engine_continues_bit_equal(device: str) -> None:
             assert_close(after[name], expected[name], atol=0, rtol=0, equal_nan=True, msg=name)
 
 
-def test_a_checkpoint_of_other_delays_is_refused() -> None:
-    with pytest.raises(SpecMismatchError, match="measured_ring"):
-        build(4, max_latency=1).load_state_dict(build(4).state_dict())
-
-
-def test_state_views_are_the_memory_of_the_engine() -> None:
-    engine = build(5)
-    view = engine.state
-    engine.step(hold(engine, 1.0), None)
-    assert view[0, ROTOR_SPEED.start] > 0.0
-    assert view.data_ptr() == engine.state.data_ptr()
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -327,12 +315,9 @@ def test_engine_arguments_out_of_range_are_refused(change: dict[str, Any]) -> No
         MultirotorEngine(**({"num_worlds": 2, "physics_dt": DT} | change))
 
 
-def test_a_missing_device_is_refused() -> None:
+def test_missing_devices_inputs_of_the_wrong_shape_and_checkpoints_of_other_delays_are_refused():
     with pytest.raises(DeviceError, match="mps"):
         MultirotorEngine(1, physics_dt=DT, device="mps")
-
-
-def test_inputs_of_the_wrong_shape_or_type_are_refused() -> None:
     engine = build(4)
     with pytest.raises(ShapeError, match="setpoint"):
         engine.step(torch.zeros(4, 3), None)
@@ -342,15 +327,16 @@ def test_inputs_of_the_wrong_shape_or_type_are_refused() -> None:
         engine.step(torch.zeros(4, 4), torch.zeros(3, 12))
     with pytest.raises(ShapeError, match="mask"):
         engine.settle(torch.zeros(4), torch.zeros(4, 4), None)
+    with pytest.raises(SpecMismatchError, match="measured_ring"):
+        build(4, max_latency=1).load_state_dict(build(4).state_dict())
 
 
 @every_device
 @pytest.mark.parametrize("decimation", [1, 3])
 def test_a_setpoint_reaches_the_rotors_after_exactly_its_delay(decimation, device):
     largest = 7
-    engine = build(
-        largest + 1, decimation=decimation, max_action_delay=largest, device=device
-    )  # world i has a delay of i physics steps
+    # World i has a delay of i physics steps.
+    engine = build(largest + 1, decimation=decimation, max_action_delay=largest, device=device)
     engine.params[:, PARAM_COLUMNS["action_delay"]] = torch.arange(8.0, device=device)[:, None]
     engine.settle(all_worlds(engine), hold(engine, 0.0), None)
     rotor = np.zeros(8)
@@ -424,14 +410,6 @@ def test_attitude_noise_turns_about_body_axes() -> None:
     c, s = np.cos(0.05), np.sin(0.05)  # q * (c, s, 0, 0)
     expected = torch.tensor([[half * c, half * s, half * c, -half * s]], dtype=torch.float32)
     assert_close(engine.measured[:, ORIENTATION], expected, atol=1e-4, rtol=0)
-
-
-def test_no_noise_equals_noise_of_zero() -> None:
-    silent, zero = build(20), build(20)
-    for engine, noise in ((silent, None), (zero, torch.zeros(20, 12))):
-        scatter(engine)
-        engine.step(uniform(20), noise)
-    assert_close(silent.measured, zero.measured, atol=3e-7, rtol=0)
 
 
 @every_device

@@ -68,15 +68,10 @@ def spiral(flights: int = 2, steps: int = 40, *, moving_goal: bool = False) -> F
     if flights > 1:
         length[-1], success[-1] = steps // 2, False
     return FlightRecording(
-        control_dt=0.01,
-        position_w=(position + goal).astype(np.float32),
-        orientation_w=level,
-        linear_velocity_w=np.zeros_like(position),
-        angular_velocity_b=np.zeros_like(position),
+        control_dt=0.01, position_w=(position + goal).astype(np.float32), orientation_w=level,
+        linear_velocity_w=np.zeros_like(position), angular_velocity_b=np.zeros_like(position),
         rotor_speed=np.full((flights, steps, 4), 0.66, dtype=np.float32),
         action=np.full((flights, steps, 4), 0.33, dtype=np.float32),
-        goal_w=goal,
-        corners_w=goal[..., :0],
-        length=length,
-        success=success,
-    )
+        goal_w=goal, corners_w=goal[..., :0],
+        length=length, success=success,
+    )  # fmt: skip

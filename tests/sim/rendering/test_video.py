@@ -137,9 +137,8 @@ def test_contact_sheet_shows_each_flight_at_each_time(tmp_path):
         for column in range(3)
     ]
     assert all(cell.std() > 5 for cell in cells)  # none is empty
-    assert all(
-        np.abs(a - b).max() > 40 for i, a in enumerate(cells) for b in cells[:i]
-    )  # no two are the same
+    # No two are the same.
+    assert all(np.abs(a - b).max() > 40 for i, a in enumerate(cells) for b in cells[:i])
 
 
 @pytest.mark.slow

@@ -25,20 +25,17 @@ BASE = Link(
     6.921, (0.021112, 0, -0.005366), (0.02448, 0.098077, 0.107, 0.00012166, 0.0014849, -3.12e-05)
 )
 FRONT_LEFT_HIP = Link(
-    0.678,
-    (-0.0054, 0.00194, -0.000105),
+    0.678, (-0.0054, 0.00194, -0.000105),
     (0.00048, 0.000884, 0.000596, -3.01e-06, 1.11e-06, -1.42e-06),
-)
+)  # fmt: skip
 LEFT_THIGH = Link(
     1.152, (-0.00374, -0.0223, -0.0327), (0.00584, 0.0058, 0.00103, 8.72e-05, -0.000289, 0.000808)
 )
 # MuJoCo Menagerie, unitree_go2/go2.xml, FL_calf: the URDF's calf, lower calf and foot together.
 LEFT_CALF = principal(
-    0.241352,
-    (0.00629595, -0.000622121, -0.141417),
-    (0.710672, 0.00154099, -0.00450087, 0.703508),
-    (0.0014901, 0.00146356, 5.31397e-05),
-)
+    0.241352, (0.00629595, -0.000622121, -0.141417),
+    (0.710672, 0.00154099, -0.00450087, 0.703508), (0.0014901, 0.00146356, 5.31397e-05),
+)  # fmt: skip
 GEOMETRY = LegGeometry((0.1934, 0.0465), 0.0955, 0.213, (-0.002, 0, -0.213))
 """Origins of hip, thigh and calf in the URDF, and the middle of the foot in the calf [m]."""
 HIP_LIMIT, CALF_LIMIT = (-1.0472, 1.0472), (-2.7227, -0.83776)
@@ -70,13 +67,10 @@ def test_links_weigh_what_the_manufacturer_says(model: mujoco.MjModel, leg: str)
     assert_link(model, f"{leg}_calf", mirrored(LEFT_CALF, y=right), atol=1e-8)
 
 
-def test_the_trunk_weighs_what_the_manufacturer_says(model: mujoco.MjModel) -> None:
+def test_the_trunk_weighs_and_every_foot_lies_as_published(model):
     assert_link(model, "base", BASE, atol=5e-7)
     assert model.body_mass.sum() == pytest.approx(6.921 + 4 * (0.678 + 1.152 + 0.241352))
     assert model.body_mass.sum() == pytest.approx(15.2064, abs=1e-4)  # [kg]
-
-
-def test_every_foot_lies_where_the_published_lengths_put_it(model: mujoco.MjModel) -> None:
     assert_feet(model, LEGS, GEOMETRY)
 
 

@@ -81,14 +81,11 @@ def test_with_stiff_joints_it_stands_and_stays(model, robot):
     assert (parts(data, "body_contact") == 0).all()
 
 
-def test_feet_in_the_air_feel_nothing(model: mujoco.MjModel, robot: JointRobotConfig) -> None:
+def test_feet_in_the_air_feel_nothing_and_a_robot_on_its_back_touches_with_its_torso(model, robot):
     data = held(model, robot)
     data.qpos[2] = 1.5
     advance(model, data, 0.2)
     assert (parts(data, "foot_force") == 0).all()
-
-
-def test_a_robot_on_its_back_touches_the_ground_with_its_torso(model, robot):
     data = held(model, robot)
     data.qpos[2:7] = [0.2, np.sqrt(0.5), 0, -np.sqrt(0.5), 0]
     advance(model, data, 1.0)

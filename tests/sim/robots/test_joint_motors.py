@@ -58,7 +58,7 @@ def test_openings_are_fractions_of_the_stroke() -> None:
     assert_allclose(hand.begin(rows, begun[1:]), 5000 * begun[1:])
 
 
-def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
+def test_fingers_close_together_at_the_published_speed_and_open_again_or_stay_without_a_word():
     simulation = arms(1)
     assert float(simulation.true_state.gripper_opening) == 1.0
     for _ in range(10):  # 0.4 s at 50 mm/s: half of 40 mm, less the lag of the position loop
@@ -71,9 +71,6 @@ def test_fingers_close_together_at_the_published_speed_and_open_again() -> None:
     for _ in range(30):
         simulation.step(told(simulation, 0.25))
     assert_close(simulation.true_state.gripper_opening, torch.tensor([[0.25]]), atol=0.01, rtol=0)
-
-
-def test_an_arm_whose_command_is_silent_keeps_its_gripper_open_and_measures_it() -> None:
     simulation = arms(2)
     for _ in range(5):
         simulation.step(told(simulation, None))
@@ -84,16 +81,13 @@ def test_fingers_that_the_model_lacks_are_refused_by_name() -> None:
     robot = panda()
     hand = robot.spec.gripper
     assert hand is not None
-    strange = replace(hand, joints=["thumb", "finger_joint2"])
-    with pytest.raises(SpecMismatchError, match=r"lacks \['thumb'\]"):
-        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=strange)))
-    wide = replace(hand, open=0.08)
-    with pytest.raises(
-        SpecMismatchError, match=r"'finger_joint1' goes from 0.0 to 0.08 .*, beyond"
+    for gripper, told in (
+        (replace(hand, joints=["thumb", "finger_joint2"]), r"lacks \['thumb'\]"),
+        (replace(hand, open=0.08), r"'finger_joint1' goes from 0.0 to 0.08 .*, beyond"),
+        (None, "has them in another order or more of them"),
     ):
-        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=wide)))
-    with pytest.raises(SpecMismatchError, match="has them in another order or more of them"):
-        arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=None)))
+        with pytest.raises(SpecMismatchError, match=told):
+            arms(1, robot=replace(robot, spec=replace(robot.spec, gripper=gripper)))
 
 
 FAST, SLOW = 2.61 * 0.005, 2.175 * 0.005
@@ -231,13 +225,10 @@ def test_the_torque_falls_along_the_line_from_stall_to_no_load_speed(tmp_path, s
         assert float(torque(simulation, speed, tau=tau)) == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_stall_torque_is_the_effort_limit_unless_it_is_given(tmp_path: Path) -> None:
+def test_the_stall_torque_is_the_effort_limit_unless_given_and_either_bounds_alone(tmp_path):
     simulation = levers(tmp_path, effort_limit=15.0, no_load_speed=10.0)
     assert float(torque(simulation, 0.0, tau=99.0)) == pytest.approx(15.0)
     assert float(torque(simulation, 4.0, tau=99.0)) == pytest.approx(9.0, abs=1e-5)
-
-
-def test_a_motor_without_effort_limit_is_bound_by_its_line_alone(tmp_path: Path) -> None:
     simulation = levers(tmp_path, stall_torque=20.0, no_load_speed=10.0)
     assert float(torque(simulation, 0.0, tau=99.0)) == pytest.approx(20.0)
     assert float(torque(simulation, -10.0, tau=99.0)) == pytest.approx(40.0, abs=1e-5)  # braking
@@ -300,7 +291,7 @@ def test_a_line_keeps_an_arm_below_its_no_load_speed() -> None:
     assert fastest[1] < limit
 
 
-def test_strength_scales_limit_and_stall_torque_and_not_the_speed(tmp_path: Path) -> None:
+def test_strength_scales_limit_and_stall_torque_and_not_the_speed(tmp_path):
     weak = JointRandomization(motor_strength=[0.5, 0.5])
     simulation = levers(tmp_path, ranges=weak, **LINE)
     assert float(torque(simulation, 0.0, tau=99.0)) == pytest.approx(7.5)
@@ -308,9 +299,6 @@ def test_strength_scales_limit_and_stall_torque_and_not_the_speed(tmp_path: Path
     assert float(torque(simulation, 10.0, tau=99.0)) == pytest.approx(0.0, abs=1e-5)
     plain = levers(tmp_path, ranges=weak, effort_limit=15.0)
     assert float(torque(plain, 0.0, tau=99.0)) == pytest.approx(7.5)
-
-
-def test_strength_without_any_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"motor_strength.*'lever' has none.*effort_limit"):
         levers(tmp_path, ranges=JointRandomization(motor_strength=[0.5, 1.0]))
 

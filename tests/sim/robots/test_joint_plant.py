@@ -121,10 +121,12 @@ def test_more_robots_than_are_drawn_at_a_time_get_masses_of_their_own() -> None:
     assert len(set(mass[:, model.nbody - 1].tolist())) == AHEAD + 9
 
 
-def test_nothing_is_drawn_where_no_range_has_an_extent() -> None:
+def test_nothing_is_drawn_without_an_extent_and_a_payload_without_a_body_is_refused():
     simulation = arms(3, randomization=JointRandomization())
     assert simulation.privileged["plant"].shape == (3, 0)
     assert simulation.drawn_parameters() == {}
+    with pytest.raises(ConfigError, match=r"payload_body.*got 'hnd'; known: link0"):
+        arms(1, robot=panda(payload_body="hnd"), randomization=EVERYTHING)
 
 
 def test_a_base_may_become_lighter_but_not_weightless() -> None:
@@ -209,11 +211,6 @@ def test_a_level_draws_from_a_part_of_every_range_around_what_is_undisturbed(lev
         assert float(values.min()) >= low - 1e-6, name
         assert float(values.max()) <= high + 1e-6, name
         assert float(values.max() - values.min()) >= 0.9 * (high - low), name
-
-
-def test_a_payload_without_a_body_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"payload_body.*got 'hnd'; known: link0"):
-        arms(1, robot=panda(payload_body="hnd"), randomization=EVERYTHING)
 
 
 @pytest.mark.parametrize(

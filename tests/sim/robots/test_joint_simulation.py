@@ -60,15 +60,12 @@ def test_motors_stop_at_the_effort_limit_in_every_physics_step() -> None:
     np.testing.assert_allclose(forces(simulation)[:, :7], [limit, [-v for v in limit]])
 
 
-def test_an_arm_at_rest_stays_there_because_gravity_is_compensated() -> None:
+def test_an_arm_at_rest_stays_there_and_a_payload_is_not_compensated():
     simulation = arms(2)
     before = simulation.true_state.joint_position.clone()
     for _ in range(25):
         simulation.step(hold(simulation))
     torch.testing.assert_close(simulation.true_state.joint_position, before, atol=1e-5, rtol=0)
-
-
-def test_a_payload_is_not_compensated_and_pulls_the_arm_down() -> None:
     simulation = arms(2, randomization=JointRandomization(payload=[2.0, 2.0]))
     height = simulation.true_state.end_effector_position_b[:, 2].clone()
     for _ in range(25):
@@ -94,14 +91,11 @@ def build(robot: JointRobotConfig, **ranges: Any) -> MujocoSimulation:
     return MujocoSimulation(robot, drawn, num_worlds=2, device=CPU, seed=0)
 
 
-def test_sensors_that_the_model_does_not_have_are_refused_by_name() -> None:
+def test_sensors_and_joints_that_differ_from_the_model_are_refused_by_name():
     robot = panda()
     robot.spec.sensors["linear_velocity_w"] = SensorSpec(rate_hz=1000)
     with pytest.raises(SpecMismatchError, match=r"'panda'.*'linear_velocity_w'.*panda\.xml"):
         build(robot)
-
-
-def test_joints_that_differ_from_the_model_are_refused_by_name() -> None:
     robot = panda()
     joints = robot.spec.joints
     swapped = replace(robot, spec=replace(robot.spec, joints=[joints[1], joints[0], *joints[2:]]))
@@ -151,7 +145,7 @@ def test_an_unstable_step_is_refused_with_its_joint(dt, gain, tmp_path, monkeypa
         build(robot)
 
 
-def test_model_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_model_files_that_cannot_be_read_and_other_devices_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no model file .*pandda\.xml; known: .*panda\.xml"):
         build(panda(model="pandda.xml"))
     broken = tmp_path / "broken.xml"
@@ -164,9 +158,6 @@ def test_model_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     loose.write_text(text.replace("</worldbody>", ball))
     with pytest.raises(SpecMismatchError, match=r"\['rolls'\].*only the first joint may be free"):
         build(panda(model=str(loose)))
-
-
-def test_other_devices_are_refused() -> None:
     with pytest.raises(DeviceError, match="on the CPU only"):
         MujocoSimulation(
             panda(), JointRandomization(), num_worlds=1, device=torch.device("cuda"), seed=0

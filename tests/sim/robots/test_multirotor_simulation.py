@@ -65,15 +65,12 @@ def test_masses_and_thrusts_are_drawn_uniformly_in_their_range(field: str, name:
         )
 
 
-def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike() -> None:
+def test_rotor_lag_is_drawn_in_seconds_rise_and_fall_alike_or_is_the_plants():
     simulation = multirotors(WORLDS, **{**NOTHING, "rotor_lag": [0.04, 0.15]})
     assert uniformly_within(params(simulation, "rotor_rise_time")[:, 0], 0.04, 0.15)
     np.testing.assert_array_equal(
         params(simulation, "rotor_rise_time"), params(simulation, "rotor_fall_time")
     )
-
-
-def test_without_a_range_the_plant_keeps_its_lag() -> None:
     robot = replace(robot_config(), plant="measured")
     simulation = multirotors(4, robot=robot, **NOTHING)
     np.testing.assert_allclose(params(simulation, "rotor_rise_time"), 0.05545, rtol=1e-6)
@@ -89,9 +86,8 @@ def test_disturbances_are_normal_and_scaled_by_the_weight(field: str, unit: str)
     drawn = params(simulation, unit) / (0.05 * weight)
     for axis in drawn.T:
         assert stats.kstest(axis, "norm").pvalue > 1e-3
-    assert (
-        np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 0.08
-    )  # 3.5 standard errors of 2,000 draws
+    correlation = np.abs(np.corrcoef(drawn.T) - np.eye(3)).max()
+    assert correlation < 0.08  # 3.5 standard errors of 2,000 draws
 
 
 def test_action_delays_are_whole_physics_steps_and_equally_frequent() -> None:
@@ -171,34 +167,24 @@ def test_only_declared_sensors_can_be_read() -> None:
     assert simulation.true_state.linear_velocity_w.shape == (2, 3)
 
 
-def test_a_sensor_that_the_engine_does_not_simulate_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "sensor", "error", "told"),
+    [
+        ("linear_acceleration_b", {}, SpecMismatchError, "linear_acceleration_b"),
+        ("position_w", {"latency": 0.05}, ConfigError, "delays all sensors alike"),
+        ("position_w", {"rate_hz": 50}, ConfigError, "100 Hz; .* 'position_w' .* declares 50 Hz"),
+        *(("position_w", {"rate_hz": 100, field: 0.1}, ConfigError,
+           f"'position_w' .* declares {field}, .* not simulate")
+          for field in ("jitter", "dropout", "bias", "bias_walk", "resolution")),
+    ],
+)  # fmt: skip
+def test_a_sensor_that_the_engine_lacks_is_refused_not_ignored(name, sensor, error, told):
     robot = robot_config()
-    robot.spec.sensors["linear_acceleration_b"] = SensorSpec()
-    with pytest.raises(SpecMismatchError, match="linear_acceleration_b"):
-        multirotors(2, robot=robot)
-
-
-def test_sensors_with_different_latencies_are_refused() -> None:
-    robot = robot_config()
-    robot.spec.sensors["position_w"] = SensorSpec(latency=0.05)
-    with pytest.raises(ConfigError, match="delays all sensors alike"):
-        multirotors(2, robot=robot)
-
-
-def test_a_sensor_slower_than_control_is_refused_and_a_faster_one_is_not() -> None:
-    robot = robot_config()
-    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=500)
-    multirotors(2, robot=robot)
-    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=50)
-    with pytest.raises(ConfigError, match=r"100 Hz; sensor 'position_w' .* declares 50 Hz"):
-        multirotors(2, robot=robot)
-
-
-@pytest.mark.parametrize("field", ["jitter", "dropout", "bias", "bias_walk", "resolution"])
-def test_errors_of_sensors_that_the_engine_lacks_are_refused_not_ignored(field: str) -> None:
-    robot = robot_config()
-    robot.spec.sensors["position_w"] = SensorSpec(rate_hz=100, **{field: 0.1})
-    with pytest.raises(ConfigError, match=f"'position_w' .* declares {field}, .* not simulate"):
+    robot.spec.sensors[name] = SensorSpec(rate_hz=500)
+    if name == "position_w":
+        multirotors(2, robot=robot)  # faster than control is no harm
+    robot.spec.sensors[name] = SensorSpec(**sensor)
+    with pytest.raises(error, match=told):
         multirotors(2, robot=robot)
 
 
@@ -304,16 +290,13 @@ def test_every_world_hears_what_was_said_its_delay_ago():
             np.testing.assert_allclose(heard.thrust[world], thrust)
 
 
-def test_an_episode_begins_with_nothing_on_its_way():
+def test_an_episode_begins_with_nothing_on_its_way_which_is_saved():
     line = CommandDelay(2, longest=1, device=CPU)
     line.pass_on(said(5, 2), torch.ones(2))
     line.begin(EnvSelection(torch.tensor([True, False])), 0.5)
     heard = line.pass_on(said(6, 2), torch.ones(2))
     np.testing.assert_allclose(heard.rates_b[:, 0], [0.0, 5.0])
     np.testing.assert_allclose(heard.thrust[:, 0], [0.5, 0.05])
-
-
-def test_what_is_on_its_way_is_saved():
     line, other = (CommandDelay(2, longest=2, device=CPU) for _ in range(2))
     for step in range(4):
         line.pass_on(said(step, 2), torch.zeros(2))

@@ -118,9 +118,18 @@ def test_masses_and_inertias_are_the_identified_ones(model: mujoco.MjModel, name
     np.testing.assert_allclose(inertia, [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], atol=1e-9)
 
 
-def test_the_whole_arm_weighs_what_its_parts_do(model: mujoco.MjModel) -> None:
+def test_the_whole_arm_weighs_what_its_parts_do_and_is_made_of_primitive_shapes_only(model):
     assert model.body_mass.sum() == pytest.approx(TOTAL_MASS)
     assert model.body_mass.sum() == pytest.approx(17.4519, abs=1e-4)  # [kg]
+    assert model.nmesh == 0
+    assert set(model.geom_type.tolist()) <= {
+        int(kind) for kind in (
+            mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX,
+            mujoco.mjtGeom.mjGEOM_CYLINDER,
+        )
+    }  # fmt: skip
+    names = [model.sensor(i).name for i in range(model.nsensor)]
+    assert names == ["end_effector_position_b", "end_effector_orientation_b"]
 
 
 def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel) -> None:
@@ -133,16 +142,6 @@ def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], efforts)
     speeds = [joint.velocity_limit for joint in panda().spec.joints]
     assert speeds == [2.175] * 4 + [2.61] * 3
-
-
-def test_the_model_is_made_of_primitive_shapes_only(model: mujoco.MjModel) -> None:
-    assert model.nmesh == 0
-    assert set(model.geom_type.tolist()) <= {
-        int(kind) for kind in (
-            mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX,
-            mujoco.mjtGeom.mjGEOM_CYLINDER,
-        )
-    }  # fmt: skip
 
 
 def test_the_floor_holds_the_arm(model: mujoco.MjModel) -> None:
@@ -161,11 +160,6 @@ def test_links_joints_and_frames_are_those_of_the_published_model(model: mujoco.
         model, published_model("panda.xml"), bodies={name: name for name in names},
         inertia_atol=2e-6, place_atol=3e-6,
     )  # fmt: skip
-
-
-def test_the_wrench_is_left_out_of_worlds_that_do_not_measure_it(model: mujoco.MjModel) -> None:
-    names = [model.sensor(i).name for i in range(model.nsensor)]
-    assert names == ["end_effector_position_b", "end_effector_orientation_b"]
 
 
 def test_the_wrench_holds_the_hands_weight_and_what_pulls_at_it() -> None:

@@ -87,16 +87,13 @@ def test_on_a_slope_feet_feel_the_force_along_its_normal(model, robot):
     assert sensor(data, "foot_force").sum() == pytest.approx(normal, rel=2e-3)
 
 
-def test_feet_in_the_air_feel_nothing(model: mujoco.MjModel, robot: JointRobotConfig) -> None:
+def test_feet_in_the_air_feel_nothing_and_a_robot_on_its_back_touches_with_its_body(model, robot):
     data = held(model, robot)
     data.qpos[2] = 1.0
     advance(model, data, 0.2)
     assert (sensor(data, "foot_force") == 0).all()
     # Free fall: an accelerometer at rest in the falling body shows nothing.
     assert np.abs(sensor(data, "linear_acceleration_b")).max() < 3.0
-
-
-def test_a_robot_on_its_back_touches_the_ground_with_its_body(model, robot):
     data = held(model, robot)
     data.qpos[2:7] = [0.1, 0, 1, 0, 0]
     advance(model, data, 1.0)

@@ -110,16 +110,7 @@ def test_nothing_of_an_episode_is_left_in_the_next() -> None:
     assert not torch.allclose(again[1], first[1])
 
 
-def test_a_robot_told_rotor_speeds_takes_no_body_rates() -> None:
-    rates = BodyRateCommand(rates_b=torch.zeros(2, 3), thrust=torch.zeros(2, 1))
-    with pytest.raises(SpecMismatchError, match=r"action=rotors takes .* got BodyRateCommand"):
-        multirotors(2).step(rates)
-    multirotors(2, robot=told_rates()).step(RotorCommand(speed=torch.zeros(2, 4)))  # a law's
-    with pytest.raises(ConfigError, match=r"robot\.action=body_rates; use robot\.action=rotors"):
-        MultirotorExpert(multirotors(2, robot=told_rates()))
-
-
-def test_actions_span_the_rates_and_the_thrust() -> None:
+def test_actions_span_the_rates_and_the_thrust_and_rotor_speeds_take_no_body_rates():
     robot = told_rates()
     action_map = robot.action_map(None)
     assert action_map.low == [-10.0, -10.0, -5.0, 0.0]
@@ -128,6 +119,12 @@ def test_actions_span_the_rates_and_the_thrust() -> None:
     assert isinstance(hover, BodyRateCommand)
     lift = float(hover.thrust[0, 0]) * robot.model.max_thrust
     assert lift == pytest.approx(robot.model.mass * robot.model.gravity, rel=1e-6)
+    rates = BodyRateCommand(rates_b=torch.zeros(2, 3), thrust=torch.zeros(2, 1))
+    with pytest.raises(SpecMismatchError, match=r"action=rotors takes .* got BodyRateCommand"):
+        multirotors(2).step(rates)
+    multirotors(2, robot=told_rates()).step(RotorCommand(speed=torch.zeros(2, 4)))  # a law's
+    with pytest.raises(ConfigError, match=r"robot\.action=body_rates; use robot\.action=rotors"):
+        MultirotorExpert(multirotors(2, robot=told_rates()))
 
 
 @pytest.mark.parametrize(

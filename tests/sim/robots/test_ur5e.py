@@ -121,7 +121,7 @@ def test_masses_and_inertias_are_the_published_ones(model: mujoco.MjModel, name:
     assert_link(model, name, LINKS[name], atol=1e-9)
 
 
-def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel) -> None:
+def test_joints_have_the_published_order_limits_and_motors_and_shapes_are_primitive(model):
     assert [model.joint(i).name for i in range(model.njnt)] == JOINTS
     limits = [(-6.28319, 6.28319)] * 2 + [(-3.1415, 3.1415)] + [(-6.28319, 6.28319)] * 3
     np.testing.assert_allclose(model.jnt_range, limits)
@@ -130,9 +130,6 @@ def test_joints_have_the_published_order_limits_and_motors(model: mujoco.MjModel
     speeds = [joint.velocity_limit for joint in ur5e().spec.joints]
     np.testing.assert_allclose(speeds, np.pi, atol=1e-5)
     assert model.body_mass.sum() == pytest.approx(20.9949)  # [kg]
-
-
-def test_the_model_is_made_of_primitive_shapes_only(model: mujoco.MjModel) -> None:
     assert model.nmesh == 0
 
 

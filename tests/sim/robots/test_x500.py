@@ -68,10 +68,14 @@ def _about(offset: np.ndarray) -> np.ndarray:
     return np.array([y + z, x + z, x + y])
 
 
-def test_hover_speeds_are_those_worked_out_by_hand():
+def test_hover_speeds_and_lags_are_those_of_its_own_rotors():
     # sqrt(2.0643 kg * 9.81 m/s^2 / 4 / 8.54858e-6) = 769.6 rad/s; rl-tools: 0.55496 of full speed.
     assert x500().model.hover_setpoint == pytest.approx(0.7696, abs=1e-4)
     assert x500("identified").model.hover_setpoint == pytest.approx(0.5549636, abs=1e-6)
+    drawn = composed(["task=hover", "robot=x500"]).config.task.randomization
+    small = composed(["task=hover", "robot=crazyflie"]).config.task.randomization
+    assert drawn.rotor_lag == [0.01, 0.06]
+    assert replace(drawn, rotor_lag=small.rotor_lag) == small  # nothing else differs
 
 
 def flown(plant: str, speed: list[float], seconds: float) -> MultirotorSimulation:
@@ -115,10 +119,3 @@ def test_a_controller_that_knows_everything_saves_the_starts_of_hover(plant: str
     # Of 256 starts it saves 95 % with Gazebo's plant (all if rotors keep their own lag), and all
     # with the identified one, which has twice the thrust.
     assert outcome.success_rate >= 0.9
-
-
-def test_the_task_draws_lags_of_its_own_rotors() -> None:
-    drawn = composed(["task=hover", "robot=x500"]).config.task.randomization
-    small = composed(["task=hover", "robot=crazyflie"]).config.task.randomization
-    assert drawn.rotor_lag == [0.01, 0.06]
-    assert replace(drawn, rotor_lag=small.rotor_lag) == small  # nothing else differs

@@ -61,13 +61,9 @@ def test_pull_follows_passages_and_fades_at_the_goal(place, left, force, potenti
     assert float(found.potential) == pytest.approx(potential, abs=1e-5)
 
 
-def test_pull_leads_to_the_next_place() -> None:
+def test_pull_leads_to_the_next_place_and_passing_beside_its_middle_makes_no_detour():
     found = pull(torch.tensor([[[0.0, 0.0, 0.0], [1.5, 0.0, 0.0]]]), WAY, near=0.5)
     assert found.place.tolist() == [[[1.0, 1.0], [4.0, 5.0]]]
-
-
-def test_passing_a_passage_beside_its_middle_makes_the_way_no_longer() -> None:
-    """What is left falls by a jump where a plane is crossed off the middle; it never rises."""
     before, after = (pull(at(x, 0.4, 0.0), WAY, near=0.5).left for x in (0.9999, 1.0001))
     assert 0 < float(before - after) < 0.6
     assert float(after) == pytest.approx(math.hypot(3.0, 4.6), abs=1e-3)

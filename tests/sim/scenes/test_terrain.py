@@ -27,19 +27,19 @@ def centre(ground: Terrain, kind: str, level: int) -> tuple[float, float]:
     return x, y
 
 
-def test_equal_seeds_make_equal_ground_and_others_do_not() -> None:
+def test_equal_seeds_make_equal_ground_and_every_kind_has_finite_heights_at_every_level():
     assert np.array_equal(terrain(seed=3).grid, terrain(seed=3).grid)
     assert not np.array_equal(terrain(seed=3).grid, terrain(seed=4).grid)
+    ground = terrain(levels=6)
+    assert ground.config.kinds == list(KINDS)
+    assert np.isfinite(ground.grid).all()
 
 
-def test_the_field_holds_all_tiles_and_the_border() -> None:
+def test_the_field_holds_all_tiles_and_the_border_kinds_along_x_and_levels_along_y():
     ground = terrain(kinds=["flat", "rough", "waves"], tile=4.0)
     # 3 tiles of 4 m and 2 borders of 1 m; 2 tiles of 4 m and 2 borders
     assert ground.half_size == pytest.approx((7.0, 5.0))
     assert ground.grid.shape == (101, 141)
-
-
-def test_kinds_lie_along_x_and_levels_along_y() -> None:
     ground = terrain(kinds=["flat", "rough"], tile=4.0)
     origin = ground.origin(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0]))
     assert origin[:, :2].tolist() == [[-2.0, -2.0], [2.0, -2.0], [-2.0, 2.0]]
@@ -127,9 +127,3 @@ def test_beyond_the_edge_the_border_goes_on_and_is_outside() -> None:
 def test_ground_that_cannot_be_made_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         terrain(**changes)
-
-
-def test_every_kind_is_made_at_every_level_with_finite_heights() -> None:
-    ground = terrain(levels=6)
-    assert ground.config.kinds == list(KINDS)
-    assert np.isfinite(ground.grid).all()

@@ -2,6 +2,7 @@
 
 import math
 import random
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,16 +27,19 @@ def spaces(**parts):
     return SimpleNamespace(spaces=parts)
 
 
-def test_usual_names_become_actor_and_critic():
+def test_usual_names_become_actor_and_critic_and_an_image_is_refused_unless_left_out():
     for name in ("actor", "policy"):
         layout = GroupLayout(spaces(**{name: box(3), "critic": box(5), "camera": box(3, 8, 8)}), {})
         assert layout.sizes == {"actor": 3, "critic": 5}
     assert GroupLayout(spaces(policy=box(3)), {}).sizes == {"actor": 3}
     with pytest.raises(ConfigError, match=r"no observation group called actor or policy.*teacher"):
         GroupLayout(spaces(teacher=box(3)), {})
+    seen = spaces(actor=box(2), camera=box(3, 8, 8))
+    with pytest.raises(ConfigError, match="'camera' is an image"):
+        GroupLayout(seen, {"actor": ["actor", "camera"]})
 
 
-def test_histories_are_flattened_and_parts_joined_in_the_order_asked():
+def test_parts_of_a_group_are_joined_in_the_order_asked_in_memory_of_their_own():
     layout = GroupLayout(
         spaces(policy=box(2, 3), extra=spaces(a=box(1), b=box(2))),
         {"actor": ["extra/b", "policy", "extra/a"]},
@@ -46,19 +50,10 @@ def test_histories_are_flattened_and_parts_joined_in_the_order_asked():
     }
     assert layout.read(obs, "actor").tolist() == [[8, 9, 0, 1, 2, 3, 4, 5, 7]]
     assert layout.column_names("actor")[1:3] == ["extra/b[1]", "policy[0]"]
-
-
-def test_what_is_read_lies_in_memory_of_its_own():
     layout, held = GroupLayout(spaces(actor=box(2)), {}), torch.zeros(3, 2)
     read = layout.read({"actor": held}, "actor")
     held += 1
     assert not read.any()
-
-
-def test_image_is_refused_unless_left_out():
-    seen = spaces(actor=box(2), camera=box(3, 8, 8))
-    with pytest.raises(ConfigError, match="'camera' is an image"):
-        GroupLayout(seen, {"actor": ["actor", "camera"]})
 
 
 @pytest.mark.parametrize("space", [box(2), Box(-math.inf, math.inf, (2,))])
@@ -122,23 +117,21 @@ def drawn() -> tuple[float, float, float]:
     return float(torch.rand(())), float(np.random.rand()), random.random()
 
 
+def seed_all(seed):
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
 def test_what_is_drawn_inside_neither_changes_nor_depends_on_what_is_drawn_outside():
     streams = RandomStreams(torch.device("cpu"))
     with streams.entered():
-        torch.manual_seed(3)
-        np.random.seed(3)
-        random.seed(3)
+        seed_all(3)
         expected = [drawn(), drawn()]
-        torch.manual_seed(3)
-        np.random.seed(3)
-        random.seed(3)
-    torch.manual_seed(7)
-    np.random.seed(7)
-    random.seed(7)
+        seed_all(3)
+    seed_all(7)
     outside = [drawn(), drawn()]
-    torch.manual_seed(7)
-    np.random.seed(7)
-    random.seed(7)
+    seed_all(7)
     got = []
     for expectation in outside:
         with streams.entered():
@@ -150,10 +143,7 @@ def test_what_is_drawn_inside_neither_changes_nor_depends_on_what_is_drawn_outsi
 def test_generators_are_given_back_when_an_environment_fails():
     streams = RandomStreams(torch.device("cpu"))
     before = torch.get_rng_state()
-    try:
-        with streams.entered():
-            torch.manual_seed(9)
-            raise RuntimeError
-    except RuntimeError:
-        pass
+    with suppress(RuntimeError), streams.entered():
+        torch.manual_seed(9)
+        raise RuntimeError
     assert torch.equal(torch.get_rng_state(), before)

@@ -157,14 +157,8 @@ def test_quaternion_is_named_by_its_term_or_column():
     orders = quaternion_orders(env, ["policy/past:1", "critic:0"][:1], scalar_last=True)
     assert orders == {"policy": [0, 1, 5, 2, 3, 4, 6, 10, 7, 8, 9, 11]}
     assert quaternion_orders(env, ["policy/past:1"], scalar_last=False) == {}
-    for wrong in (
-        "policy",
-        "policy/quat:0",
-        "policy:9",
-        "policy/past:3",
-        "policy/past:x",
-        "critic:0",
-    ):
+    parts = ("policy", "policy/quat:0", "policy:9", "policy/past:3", "policy/past:x", "critic:0")
+    for wrong in parts:
         with pytest.raises(ConfigError, match=r"env\.quaternions"):
             quaternion_orders(env, [wrong], scalar_last=True)
 

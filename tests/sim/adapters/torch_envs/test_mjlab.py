@@ -120,10 +120,8 @@ def test_groups_bounds_and_logs_are_read_as_asked():
         metrics=["Episode_Reward/upright", "Metrics/slip_velocity_mean"], success=["time_out"],
         settings=lasting(5),
     )  # fmt: skip
-    assert {name: group.shape for name, group in env.spec.groups.items()} == {
-        "actor": (72,),
-        "critic": (120,),
-    }
+    shapes = {name: group.shape for name, group in env.spec.groups.items()}
+    assert shapes == {"actor": (72,), "critic": (120,)}
     assert (env.spec.control_dt, env.spec.action_size) == (pytest.approx(0.02), 12)
     assert env.spec.judges_success
     assert not env.spec.resumable

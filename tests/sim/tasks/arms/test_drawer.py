@@ -17,9 +17,7 @@ DT = 0.1
 
 def task(worlds: int, **changes: Any) -> tuple[DrawerTask, dict[str, torch.Tensor]]:
     """A second in ten steps, judged over its last half; and the sensors, to be written."""
-    sensors = {
-        "hand_position": torch.zeros(worlds, 3), "drawer_opening": torch.zeros(worlds, 1),
-    }  # fmt: skip
+    sensors = {"hand_position": torch.zeros(worlds, 3), "drawer_opening": torch.zeros(worlds, 1)}
     made = DrawerTask(
         DrawerConfig(**{"episode_length": 1.0, "success_window": 0.5, **changes}),
         context(worlds, DT, robot=panda().spec, sensors=sensors),
@@ -64,11 +62,9 @@ def test_cabinets_stand_closed_in_their_rectangle() -> None:
     place, sensors = env.simulation.engine.fixtures[0][:, 0], env.simulation.sensors
     config = env.task.config
     for i in (0, 1):
-        assert (
-            config.cabinet_low[i] - 1e-6 <= float(place[:, i].min()) < config.cabinet_low[i] + 0.01
-        )
-        assert config.cabinet_high[i] - 0.01 < float(place[:, i].max())
-        assert float(place[:, i].max()) <= config.cabinet_high[i] + 1e-6
+        low, high = config.cabinet_low[i], config.cabinet_high[i]
+        assert low - 1e-6 <= float(place[:, i].min()) < low + 0.01
+        assert high - 0.01 < float(place[:, i].max()) <= high + 1e-6
     assert not sensors["drawer_opening"].any()
     # The place for the fingers is 19.5 mm before the panel, on the way that the drawer takes.
     offset = sensors["handle_position"].double() - place

@@ -20,8 +20,8 @@ def task(worlds: int, **changes: Any) -> tuple[LiftTask, torch.Tensor]:
     cube = torch.zeros(worlds, 3)
     config = LiftConfig(**{"episode_length": 1.0, "success_window": 0.5, **changes})
     made = LiftTask(
-        config, context(worlds, DT, robot=panda().spec, sensors={"cube_position": cube}),
-    )  # fmt: skip
+        config, context(worlds, DT, robot=panda().spec, sensors={"cube_position": cube})
+    )
     made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made, cube
 

@@ -65,21 +65,16 @@ def test_reward_terms_by_hand():
 
 
 def test_closeness_is_one_on_the_goal_and_a_half_at_its_distance():
-    values = [
-        terms_of(evaluate(make_task(), state(position=(x, 0.0, 0.0)), 1))["closeness"]
-        for x in (0.0, CLOSE)
-    ]
-    assert values == pytest.approx([1.0, 0.5])
+    for x, close in ((0.0, 1.0), (CLOSE, 0.5)):
+        terms = terms_of(evaluate(make_task(), state(position=(x, 0.0, 0.0)), 1))
+        assert terms["closeness"] == pytest.approx(close)
 
 
-def test_episode_terminates_beyond_the_radius_only():
+def test_episode_terminates_beyond_the_radius_only_and_evaluation_has_its_own():
     task = make_task(radius=0.5)
     assert not evaluate(task, state(position=(0.0, 0.0, 0.4999)), 1).terminated
     assert evaluate(task, state(position=(0.0, 0.4, 0.4)), 1).terminated
     assert evaluate(task, state(position=(0.0, 0.0, -0.5001)), 1).terminated
-
-
-def test_evaluation_has_its_own_radius():
     far = state(position=(0.0, 0.0, 0.7))
     training = make_task(radius=0.5, evaluation_radius=1.0)
     evaluation = make_task(evaluation=True, radius=0.5, evaluation_radius=1.0)
@@ -98,7 +93,7 @@ def test_success_needs_both_closeness_and_calm(distance, speed, success):
     assert bool(verdicts[-1]) is success
 
 
-def test_only_the_window_counts():
+def test_only_the_window_counts_as_a_mean_of_distances_by_hand():
     # 5 s at 100 Hz with a window of 2 s: steps 301 to 500.
     task = make_task()
     far, near = state(position=(1.0, 0.0, 0.0)), state()
@@ -108,9 +103,6 @@ def test_only_the_window_counts():
     verdict = [evaluate(task, far if step == 301 else near, step) for step in range(301, 501)][-1]
     assert float(verdict.metrics["mean_distance"]) == pytest.approx(1 / 200)
     assert verdict.success
-
-
-def test_mean_distance_is_a_mean_of_distances_by_hand():
     task = make_task(episode_length=0.05, success_window=0.02)  # steps 4 and 5
     path = enumerate((9.0, 9.0, 9.0, 0.06, 0.12), start=1)
     verdict = [evaluate(task, state(position=(x, 0.0, 0.0)), step) for step, x in path][-1]
@@ -137,7 +129,7 @@ def test_saved_sums_go_on():
     assert float(means[0]) == float(means[1]) == pytest.approx(0.25)
 
 
-def test_curriculum_moves_weights_linearly_and_holds_the_ends():
+def test_curriculum_moves_weights_linearly_and_a_ramp_of_no_length_jumps():
     reward = RewardWeightsConfig(
         initial={"alive": 2.0, "position": -1.0}, final={"position": -3.0}, ramp=[100.0, 300.0]
     )
@@ -146,24 +138,18 @@ def test_curriculum_moves_weights_linearly_and_holds_the_ends():
     assert [w["position"] for w in weights] == [-1.0, -1.0, -2.0, -3.0, -3.0]
     assert [w["alive"] for w in weights] == [2.0] * 5
     assert weights[0]["rates"] == 0.0
-
-
-def test_a_ramp_of_no_length_jumps_and_evaluation_is_behind_the_jump():
     reward = RewardWeightsConfig(initial={"alive": 2.0}, final={"alive": 1.0}, ramp=[100.0, 100.0])
     assert [reward.at(steps)["alive"] for steps in (0, 99, 100, 101)] == [2.0, 2.0, 1.0, 1.0]
     assert make_task(reward=reward, evaluation=True).reward_weights(0)["alive"] == 1.0
 
 
-def test_starts_keep_their_bounds():
+def test_starts_keep_their_bounds_and_a_share_of_them_rests_on_the_goal():
     config = FlightStartConfig(position=0.2, attitude_deg=60, velocity=0.5, angular_velocity=1.0)
     start = config.draw(5000, torch.Generator().manual_seed(1))
     assert start.position_w.abs().max() <= 0.2
     assert start.linear_velocity_w.abs().max() <= 0.5
     assert start.angular_velocity_b.abs().max() <= 1.0
     assert start.position_w.abs().max() > 0.19  # the bounds are reached
-
-
-def test_a_share_of_starts_rests_on_the_goal():
     config = FlightStartConfig(at_goal=0.25, attitude_draw=AttitudeDraw.rotation)
     start = config.draw(4000, torch.Generator().manual_seed(2))
     resting = (start.position_w == 0).all(-1)

@@ -37,16 +37,13 @@ def test_every_curve_starts_in_the_origin(share):
     assert start.abs().max() < 1e-6
 
 
-def test_lemniscate_passes_its_known_points():
+def test_lemniscate_is_a_figure_of_eight_that_passes_its_known_points():
     curves = drawn(1.0, 1, lemniscate_size=2.0, lemniscate_period=8.0)
     time = torch.tensor([[1.0, 2.0, 4.0, 6.0, 8.0]])  # eighth, quarter, half, three quarters, lap
     expected = torch.tensor(
         [[math.sqrt(2.0), 1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [-2.0, 0.0, 0.0], [0.0] * 3]
     )
     torch.testing.assert_close(curves.position(time)[0], expected, atol=1e-5, rtol=0)
-
-
-def test_lemniscate_is_a_figure_of_eight():
     time = torch.linspace(0, 5.5, 100)[None]
     x, y, z = drawn(1.0, 1).position(time)[0].unbind(-1)
     # Gerono's curve of size 1: y^2 = x^2 (1 - x^2), here from x = sin, y = sin cos.
@@ -54,22 +51,19 @@ def test_lemniscate_is_a_figure_of_eight():
     assert z.abs().max() == 0.0
 
 
-def test_random_curves_respect_size_and_speed_and_differ():
+def test_random_curves_respect_size_and_speed_and_differ_and_the_share_says_how_many_fly_them():
     curves = drawn(0.0, random_size=0.8, random_speed=1.2)
     time = torch.linspace(0.0, 12.0, 400).expand(64, -1)
     assert curves.velocity(time).abs().max() <= 1.2 + 1e-5
     points = curves.position(time)
     assert float((points.amax(1) - points.amin(1)).max()) <= 2 * 0.8 + 1e-5
     assert len(torch.unique(points[:, 100, 0])) == 64
-
-
-def test_the_share_decides_how_many_fly_the_lemniscate():
     points = drawn(0.5).position(torch.full((64, 1), 0.7))
     flat = (points[:, 0, 2] == 0.0).sum()
     assert 20 <= int(flat) <= 44  # binomial(64, 1/2): three deviations
 
 
-def test_drawing_for_some_worlds_leaves_the_others():
+def test_drawing_for_some_worlds_leaves_the_others_and_saved_curves_come_back():
     curves = drawn(0.0)
     time = torch.linspace(0.0, 3.0, 7).expand(64, -1)
     before = curves.position(time)
@@ -79,24 +73,11 @@ def test_drawing_for_some_worlds_leaves_the_others():
     after = curves.position(time)
     assert torch.equal(before[~mask], after[~mask])
     assert not torch.equal(before[mask], after[mask])
-
-
-def test_saved_curves_come_back():
     curves, other = drawn(0.3), drawn(1.0)
     other.load_state_dict(curves.state_dict())
-    time = torch.linspace(0.0, 3.0, 7).expand(64, -1)
     assert torch.equal(curves.position(time), other.position(time))
 
 
-@pytest.mark.parametrize(
-    "bad", [{"lemniscate_share": 1.5}, {"random_size": 0.0}, {"lemniscate_period": -1.0}]
-)
-def test_impossible_curves_are_refused(bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
-        CurveConfig(**bad)
-
-
-CPU = torch.device("cpu")
 DT = 0.01
 STILL = FlightStartConfig(position=0, attitude_deg=0, heading_deg=0, velocity=0, angular_velocity=0)
 
@@ -229,8 +210,14 @@ def test_saved_curves_goals_and_sums_go_on():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"radius": 0.0}, {"settling_time": 5.5}, {"preview": []}, {"preview": [0.0]}]
-)
-def test_tasks_that_cannot_be_judged_are_refused_by_name(bad):
+    ("config", "bad"),
+    [
+        (CurveConfig, {"lemniscate_share": 1.5}), (CurveConfig, {"random_size": 0.0}),
+        (CurveConfig, {"lemniscate_period": -1.0}), (TrackingConfig, {"radius": 0.0}),
+        (TrackingConfig, {"settling_time": 5.5}), (TrackingConfig, {"preview": []}),
+        (TrackingConfig, {"preview": [0.0]}),
+    ],
+)  # fmt: skip
+def test_curves_and_tasks_that_cannot_be_flown_are_refused_by_name(config, bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
-        TrackingConfig(**bad)
+        config(**bad)

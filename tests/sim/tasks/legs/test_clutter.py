@@ -16,8 +16,7 @@ from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.mirror import RobotMirror
 from robot_rl.core.observation import FIELD_KINDS, Mirrored, RobotState
 from sim.env import SimEnv
-from sim.physics.engine import PhysicsEngine
-from sim.robots.joint_robot import JointRandomization
+from sim.robots.joint_robot import JointRandomization, PhysicsEngine
 from sim.scenes.corridor import FieldConfig, FieldPoint
 from sim.scenes.potential_field import FIELD, FORCES, POINTS, WAY, mirror_clutter
 from sim.scenes.scene import SceneConfig
@@ -83,25 +82,25 @@ def term(verdict: StepOutcome, name: str) -> float:
 
 def test_progress_is_the_speed_towards_the_next_passage_up_to_the_pace() -> None:
     made = task(pace=0.5)
-    assert term(evaluate(made, state(velocity=(0.2, 0.1))), "progress") == pytest.approx(0.05**0.5)
-    assert term(evaluate(made, state(velocity=(-0.1, 0.2))), "progress") == pytest.approx(
-        0, abs=1e-6
-    )
-    assert term(evaluate(made, state(velocity=(2.0, 1.0))), "progress") == pytest.approx(0.5)
-    assert term(evaluate(made, state(velocity=(-2.0, -1.0))), "progress") == pytest.approx(-0.5)
+    for velocity, paid in (
+        ((0.2, 0.1), 0.05**0.5), ((-0.1, 0.2), 0), ((2.0, 1.0), 0.5), ((-2.0, -1.0), -0.5),
+    ):  # fmt: skip
+        found = term(evaluate(made, state(velocity=velocity)), "progress")
+        assert found == pytest.approx(paid, abs=1e-6)
     assert made.goal[PLACE].tolist() == [[1.0, 0.5, 0.0]]
     passed = evaluate(made, state(1.2, 0.3, velocity=(0.1, -0.1)))  # on to (2, -0.5): at 45 degrees
     assert term(passed, "progress") == pytest.approx(0.1 * math.sqrt(2))
     assert made.goal[PLACE].tolist() == [[2.0, -0.5, 0.0]]
 
 
-def test_way_left_and_progress_are_told() -> None:
+def test_way_left_and_progress_are_told_and_nearness_is_the_mean_over_places_of_the_body():
     made = task()
     whole = float(made.state_dict()["whole_way"])
     told = evaluate(made, state()).metrics
     assert float(told["way_left"]) == pytest.approx(LEFT, abs=1e-5)
     assert float(told["progress"]) == pytest.approx(1 - LEFT / whole, abs=1e-5)
     assert float(evaluate(made, state(6.4)).metrics["progress"]) == pytest.approx(1.0)
+    assert term(evaluate(task(), state()), "near") == pytest.approx(0.5 * 0.5**2)  # 0.2 of 0.4 m
 
 
 def test_who_stands_at_the_goal_at_the_end_succeeds() -> None:
@@ -144,10 +143,6 @@ def test_a_touch_costs_by_its_force_and_is_counted_once() -> None:
     verdict = evaluate(made, state(3.0))
     assert term(verdict, "collision") == 1.0
     assert float(verdict.metrics["collisions_per_metre"]) == pytest.approx(2 / covered, abs=1e-5)
-
-
-def test_nearness_is_the_mean_over_places_of_the_body() -> None:
-    assert term(evaluate(task(), state()), "near") == pytest.approx(0.5 * 0.5**2)  # 0.2 of 0.4 m
 
 
 def test_falling_or_lying_ends_the_episode() -> None:
@@ -291,28 +286,26 @@ def test_both_robots_know_their_bodies_and_their_mirror(robot: str) -> None:
     assert RobotMirror(config.robot.spec).kind(Mirrored.vector, 3).sign == field.sign[:3]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        ({"scene": SceneConfig()}, "give task.scene.clutter"),
-        ({"scene": SceneConfig(clutter=CORRIDOR, terrain=TerrainConfig())}, "leave .*terrain out"),
-        ({"success_window": 99.0}, "longer than the episode"),
-        ({"pace": 0.0}, "task.pace must be > 0"),
-    ],
-)
-def test_tasks_that_cannot_be_judged_are_refused(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        clutter_config(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("points", "told"),
-    [([], "points is empty; name places"), ([FieldPoint(body="bas")], "body 'bas' is unknown")],
-)
-def test_fields_that_nobody_feels_are_refused(points: list[FieldPoint], told: str) -> None:
+def felt_at(points: list[FieldPoint]) -> SimEnv:
     clutter = replace(CORRIDOR, field=FieldConfig(points=points))
+    return clutter_worlds(1, scene=SceneConfig(clutter=clutter))
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "told"),
+    [
+        (clutter_config, {"scene": SceneConfig()}, "give task.scene.clutter"),
+        (clutter_config, {"scene": SceneConfig(clutter=CORRIDOR, terrain=TerrainConfig())},
+         "leave .*terrain out"),
+        (clutter_config, {"success_window": 99.0}, "longer than the episode"),
+        (clutter_config, {"pace": 0.0}, "task.pace must be > 0"),
+        (felt_at, {"points": []}, "points is empty; name places"),
+        (felt_at, {"points": [FieldPoint(body="bas")]}, "body 'bas' is unknown"),
+    ],
+)  # fmt: skip
+def test_tasks_that_cannot_be_judged_and_fields_that_nobody_feels_are_refused(make, wrong, told):
     with pytest.raises(ConfigError, match=told):
-        clutter_worlds(1, scene=SceneConfig(clutter=clutter))
+        make(**wrong)
 
 
 def test_an_actor_sees_the_field_only_where_it_is_measured() -> None:

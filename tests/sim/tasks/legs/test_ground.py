@@ -136,7 +136,7 @@ def test_levels_and_what_is_seen_go_on_bit_equal_in_training() -> None:
     assert "level" in env.spec.metric_names
 
 
-def test_an_actor_sees_the_ground_only_where_it_is_measured() -> None:
+def test_an_actor_sees_the_ground_only_where_it_is_measured_and_it_needs_a_floating_base():
     seen = [TermConfig(term="sensed/height_scan")]
     with pytest.raises(SpecMismatchError, match="sensed input 'height_scan'"):
         hill_worlds(1, scene=SceneConfig(terrain=GROUND), actor=seen)
@@ -145,9 +145,6 @@ def test_an_actor_sees_the_ground_only_where_it_is_measured() -> None:
     measured = env.simulation.sensed["height_scan"]
     error = measured - env.simulation.privileged["height_scan"]
     assert 0.01 < float(error.std()) < 0.03
-
-
-def test_the_ground_needs_a_floating_base() -> None:
     with pytest.raises(ConfigError, match="robot 'panda', whose base is fixed"):
         arm_worlds(1, scene=SceneConfig(terrain=GROUND))
 

@@ -35,9 +35,7 @@ def task(worlds: int = 1, **changes: Any) -> VelocityTask:
     values: dict[str, Any] = {"episode_length": 1.0, "goal_time": 0.5}
     config = VelocityConfig(**(values | changes))
     sensors = {name: value.repeat(worlds, 1) for name, value in SENSORS.items()}
-    made = VelocityTask(
-        config, context(worlds, DT, robot=SPEC, sensors=sensors),
-    )  # fmt: skip
+    made = VelocityTask(config, context(worlds, DT, robot=SPEC, sensors=sensors))
     made.start(EnvSelection(torch.ones(worlds, dtype=torch.bool)), torch.Generator().manual_seed(0))
     return made
 
@@ -217,20 +215,14 @@ def test_pushed_robots_move_and_the_others_do_not() -> None:
     assert speed(PushConfig(speed=2.0, interval=[0.5, 1.0])).max() > 0.8
 
 
-def test_robots_without_feet_or_sensors_are_refused_by_name() -> None:
+def test_robots_that_cannot_walk_or_be_pushed_and_velocities_not_measured_are_refused():
     with pytest.raises(SpecMismatchError, match="robot 'panda' has none"):
         VelocityTask(VelocityConfig(), context(1, DT, robot=panda().spec))
     with pytest.raises(SpecMismatchError, match="'go2': sensor 'foot_velocity_w' is unknown"):
         VelocityTask(VelocityConfig(), context(1, DT, robot=SPEC))
-
-
-def test_a_fixed_base_is_not_pushed() -> None:
     pushed = JointRandomization(pushes=PushConfig(speed=1.0))
     with pytest.raises(ConfigError, match="base of robot 'panda', which is fixed"):
         arms(1, randomization=pushed)
-
-
-def test_a_policy_may_not_ask_for_the_velocity_of_a_legged_robot() -> None:
     with pytest.raises(SpecMismatchError, match=r"'linear_velocity_w'.*this robot measures only"):
         leg_worlds(1, actor=[TermConfig(term="linear_velocity_w")])
 

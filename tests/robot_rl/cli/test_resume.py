@@ -13,7 +13,6 @@ from robot_rl.training.runs.run_folder import RunFolder, RunName
 
 @pytest.fixture
 def resume(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of `robot_rl/cli`."""
     return importlib.import_module("robot_rl.cli.resume")
 
 

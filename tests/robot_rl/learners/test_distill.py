@@ -9,7 +9,7 @@ import torch
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss, normal_divergence
 from robot_rl.learners.networks import deterministic_actor, gaussian_actor

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from policies.networks.history import make_normalizer
+from policies.networks.inputs import make_normalizer
 from robot_rl.core.env import Obs
 from robot_rl.core.errors import ConfigError
 

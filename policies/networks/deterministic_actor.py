@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from policies.networks.history import (
+from policies.networks.inputs import (
     EncoderConfig,
     check_groups,
     latent_of,

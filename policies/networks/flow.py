@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from policies.networks.history import make_normalizer
+from policies.networks.inputs import make_normalizer
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import Activation, Initialization, initialize
 from policies.networks.q_ensemble import QEnsemble

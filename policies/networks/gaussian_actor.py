@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from policies.networks.history import (
+from policies.networks.inputs import (
     EncoderConfig,
     check_groups,
     latent_of,

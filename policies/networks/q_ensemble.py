@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from policies.networks.history import make_normalizer
+from policies.networks.inputs import make_normalizer
 from policies.networks.layers import constrained_layers
 from policies.networks.mlp import Activation, Initialization, initialize
 from policies.networks.trunks import NetworkKind, check_shape, make_network

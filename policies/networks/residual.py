@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.networks.gaussian_actor import squashed_normal
-from policies.networks.history import make_normalizer
+from policies.networks.inputs import make_normalizer
 from policies.networks.mlp import Activation, Initialization, initialize, mlp, zero_last
 from policies.networks.q_ensemble import QEnsemble
 from robot_rl.core.base_action import BASE_ACTION

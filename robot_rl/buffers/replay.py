@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.priorities import Priorities, ReplayConfig
-from robot_rl.buffers.row_layout import Returns, RowLayout, describe_rows
+from robot_rl.buffers.returns import Returns, RowLayout, describe_rows
 from robot_rl.buffers.saved_rows import SavedRows, Segments
 from robot_rl.buffers.trajectories import Favoured, MonteCarlo, Trajectories
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
@@ -21,7 +21,7 @@ from robot_rl.core.transition import Batch
 class ReplayBuffer:
     """Ring of T steps x N envs. Row (t, n) is followed in time by row (t + 1, n).
 
-    How episodes end is decided in `row_layout.py`.
+    How episodes end is decided in `returns.py`.
     """
 
     def __init__(

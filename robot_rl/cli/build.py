@@ -13,7 +13,7 @@ import torch
 from configs.builders import run_device
 from configs.schema import RunConfig, make_env
 from policies.networks.trunks import NetworkKind
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.returns import RowLayout
 from robot_rl.cli.base_policy import observation_augmenter, with_base, without_base
 from robot_rl.cli.collectors import check_collectors, collector_maker, start_collectors
 from robot_rl.cli.components import make_learner

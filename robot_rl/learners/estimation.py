@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from policies.networks.deterministic_actor import DeterministicActor
 from policies.networks.gaussian_actor import GaussianActor
-from policies.networks.history import EncodedNetwork, EncoderConfig, EncoderKind, RunningNormalizer
+from policies.networks.inputs import EncodedNetwork, EncoderConfig, EncoderKind, RunningNormalizer
 from policies.networks.mlp import mlp
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError

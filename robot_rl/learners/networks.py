@@ -15,7 +15,7 @@ from policies.networks.deterministic_actor import (
     NormalActorConfig,
 )
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import EncoderConfig
+from policies.networks.inputs import EncoderConfig
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, unknown_name

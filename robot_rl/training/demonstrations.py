@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robot_rl.buffers.row_layout import check_rows
+from robot_rl.buffers.returns import check_rows
 from robot_rl.core.env import EnvSpec, Obs
 from robot_rl.core.errors import ConfigError, SpecMismatchError
 from robot_rl.core.seeding import derive_seed

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.buffers.row_layout import RowLayout, check_rows, picked_columns
+from robot_rl.buffers.returns import RowLayout, check_rows, picked_columns
 from robot_rl.buffers.saved_rows import read_steps
 from robot_rl.core.env import EnvSpec
 from robot_rl.core.errors import CheckpointError, ConfigError

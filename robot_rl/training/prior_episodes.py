@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from robot_rl.buffers.replay import ReplayBuffer
-from robot_rl.buffers.row_layout import FLAGS, RowLayout, check_rows
+from robot_rl.buffers.returns import FLAGS, RowLayout, check_rows
 from robot_rl.core.base_action import BASE_ACTION, BasePolicy
 from robot_rl.core.env import EnvSpec, EnvStep, Obs
 from robot_rl.core.errors import ConfigError

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.returns import RowLayout
 from robot_rl.buffers.saved_rows import Segments
 from robot_rl.core.env import EnvStep, Obs
 from robot_rl.core.errors import CheckpointError, ConfigError, DeviceError, RankError

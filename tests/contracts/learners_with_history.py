@@ -8,7 +8,7 @@ import torch
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
 from policies.networks.gaussian_actor import GaussianActorConfig, LogStdBound
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from policies.networks.q_ensemble import QEnsembleConfig
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.env import EnvSpec, TermSpec

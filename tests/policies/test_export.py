@@ -191,8 +191,6 @@ def test_folder_that_is_no_bundle_is_never_replaced(tmp_path, arguments):
 
 
 class Answer(nn.Module):
-    """Answers every observation with the same action."""
-
     def __init__(self, value: float, size: int = 4) -> None:
         super().__init__()
         self.value = nn.Parameter(torch.full((size,), value))

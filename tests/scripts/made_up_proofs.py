@@ -8,7 +8,6 @@ import pytest
 
 @pytest.fixture
 def proofs(monkeypatch):
-    """The modules of `scripts/proofs`."""
     names = (
         "proving.flights", "history", "hover", "pages.page", "reach", "pages.record",
         "pages.results", "tracking", "velocity",

@@ -17,7 +17,6 @@ PATIENT = "40"
 
 @pytest.fixture
 def part(monkeypatch):
-    """A module of the measurement, by its name."""
     return lambda name: importlib.import_module(f"scripts.bench.deployment.{name}")
 
 

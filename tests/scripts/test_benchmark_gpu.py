@@ -84,11 +84,8 @@ def test_a_training_that_a_stage_has_no_time_for_goes_on_in_the_next(stages, tmp
         bench(2000).next(said.append)
 
 
-OURS = (
-    "speed",
-    "updates",
-    *(f"{do} {world}" for world in ("hover", "go2", "g1") for do in ("train", "check")),
-)
+OURS = ("speed", "updates", *(f"{do} {world}" for world in ("hover", "go2", "g1")
+                              for do in ("train", "check")))  # fmt: skip
 
 
 def reached(stages, tmp_path, *done, **arguments):

@@ -8,15 +8,10 @@ import pytest
 
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.trainer import VALIDATION_SEED
+from tests.robot_rl.cli.tiny_run import TINY
 from tests.scripts.made_up_proofs import made_up, proofs, trial
 
 __all__ = ["proofs"]  # a fixture
-
-TINY = (
-    "experiment=smoke", "num_envs=16", "training.total_steps=1600", "training.random_steps=160",
-    "training.evaluation_interval=800", "training.evaluation_episodes=4",
-    "training.replay_capacity=800", "learner.batch_size=16", "logging.tensorboard=false",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(

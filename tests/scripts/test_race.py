@@ -17,7 +17,6 @@ TRACKS = ("HalfCheetah-v5", "Hopper-v5")
 
 @pytest.fixture
 def races(monkeypatch):
-    """The modules of `scripts/races`."""
     names = ("gymnasium", "measurement", "on_policy", "page", "plan", "record", "thousands")
     modules = {name: importlib.import_module(f"scripts.races.{name}") for name in names}
     return SimpleNamespace(

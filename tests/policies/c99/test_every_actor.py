@@ -12,7 +12,7 @@ from policies.export import export_bundle
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
 from policies.networks.flow import FlowPolicy, FlowPolicyConfig, FlowStart
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import EncoderKind
+from policies.networks.inputs import EncoderKind
 from policies.networks.mlp import Activation
 from policies.networks.trunks import NetworkKind
 from tests.policies.networks.test_export_of_encoders import TERMS, make_student

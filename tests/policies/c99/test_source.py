@@ -44,11 +44,8 @@ class Walk:
     def draw(self) -> dict[str, dict[str, np.ndarray]]:
         """One step: group -> name -> (N, width)."""
         spec = self._spec
-        widths = {
-            "state": spec.robot.state_widths,
-            "goal": spec.goal_widths,
-            "sensed": spec.sensed_widths,
-        }
+        widths = {"state": spec.robot.state_widths, "goal": spec.goal_widths}
+        widths["sensed"] = spec.sensed_widths
         drawn = {
             group: {
                 name: self._rng.standard_normal((ROBOTS, width)).astype(np.float32)
@@ -114,7 +111,10 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
     ]
     widths = SIZES | {"last_action": 4, "state/joint_effort": 2, "goal/yaw": 1, "sensed/scan": 5}
     size = sum(widths.get(term.term, 3) * term.history for term in terms)
-    goals = {"position_w": 3, "linear_velocity_w": 3, "end_effector_position_b": 3}
+    goals = {
+        "position_w": 3, "linear_velocity_w": 3, "end_effector_position_b": 3, "preview_w": 6,
+        "gate_normals_w": 6, "orientation_matrix_w": 9, "yaw": 1,
+    }  # fmt: skip
     return export_bundle(
         path,
         **arguments(
@@ -124,13 +124,7 @@ def kite_bundle(path: Path, arguments: Arguments, policy_class: Any, robot: Any)
             action_map=ActionMap(
                 kind=CommandKind.body_rates, low=[-6, -6, -3, 0], high=[6, 6, 3, 0.9]
             ),
-            goal_widths={
-                **goals,
-                "preview_w": 6,
-                "gate_normals_w": 6,
-                "orientation_matrix_w": 9,
-                "yaw": 1,
-            },
+            goal_widths=goals,
             sensed_widths={"scan": 5, "tip": 3},
         ),
     )

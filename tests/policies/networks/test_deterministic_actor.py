@@ -10,7 +10,7 @@ from torch import Tensor
 
 from policies.export import export_bundle
 from policies.networks.deterministic_actor import DeterministicActor, DeterministicActorConfig
-from policies.networks.history import IdentityNormalizer
+from policies.networks.inputs import IdentityNormalizer
 from policies.networks.trunks import NetworkKind
 from robot_rl.core.errors import ConfigError
 

@@ -11,7 +11,7 @@ import torch
 from policies.bundle import load_bundle, replay
 from policies.export import export_bundle
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.env import EnvSpec, GroupSpec, TermSpec
 from robot_rl.core.observation import TermConfig
 from robot_rl.learners.distill import Distill, DistillConfig

@@ -14,7 +14,7 @@ from policies.networks.gaussian_actor import (
     LogStdBound,
     squashed_normal,
 )
-from policies.networks.history import IdentityNormalizer
+from policies.networks.inputs import IdentityNormalizer
 from robot_rl.core.errors import ConfigError
 
 

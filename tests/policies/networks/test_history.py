@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import (
+from policies.networks.inputs import (
     EncodedNetwork,
     EncoderConfig,
     EncoderKind,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from policies.networks.history import IdentityNormalizer, RunningNormalizer
+from policies.networks.inputs import IdentityNormalizer, RunningNormalizer
 from policies.networks.mlp import Activation, EnsembleLayerNorm, EnsembleLinear, ensemble_mlp, mlp
 from policies.networks.q_ensemble import QEnsemble, QEnsembleConfig
 from robot_rl.core.errors import ConfigError

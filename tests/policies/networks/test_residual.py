@@ -82,8 +82,6 @@ SCALE = 0.02
 
 
 class Repeats(QEnsemble):
-    """Answers with what it was asked."""
-
     def forward(self, obs: dict[str, Tensor], action: Tensor) -> Tensor:
         return action[None]
 

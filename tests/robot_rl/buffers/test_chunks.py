@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot_rl.buffers import row_layout
+from robot_rl.buffers import returns
 from robot_rl.buffers.minibatches import MirrorImages
 from robot_rl.core.mirror import EnvMirror, SignedPermutation
 from tests.robot_rl.buffers.story import Story, story
@@ -78,7 +78,7 @@ def test_every_chunk_is_what_the_obvious_rule_says(seed):
 
 @pytest.mark.parametrize("ends", [{"terminated": [(3, 0)]}, {"truncated": [(3, 0)]}])
 def test_the_same_check_finds_rows_that_go_on_over_an_episodes_end(monkeypatch, ends):
-    monkeypatch.setattr(row_layout, "_goes_on", lambda part: part["valid"][:, 0] > 0)
+    monkeypatch.setattr(returns, "_goes_on", lambda part: part["valid"][:, 0] > 0)
     assert lengths(chunks(story(REWARDS, **ends))) == [3, 3, 3, 3, 2, 1]
 
 

@@ -16,8 +16,6 @@ TOLD = story([[float(t), -float(t)] for t in range(12)], terminated=[(3, 0)], tr
 
 
 class MemorySegments:
-    """Segments in a dict."""
-
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Tensor]] = {}
 
@@ -70,11 +68,8 @@ def test_each_save_writes_new_rows_only():
     for stop in (4, 5, 5, 9):
         TOLD.tell(replay, replay.total_steps, stop)
         replay.state_dict(segments)
-    assert {name: len(held["rows"]) for name, held in segments.held.items()} == {
-        "steps_000000000000": 4,
-        "steps_000000000004": 1,
-        "steps_000000000005": 4,
-    }
+    written = {int(name[-12:]): len(held["rows"]) for name, held in segments.held.items()}
+    assert written == {0: 4, 4: 1, 5: 4}
 
 
 def test_entries_whose_rows_are_all_overwritten_are_dropped():
@@ -110,12 +105,8 @@ def test_rows_of_before_are_forgotten_by_a_ring_that_starts_empty():
     before = TOLD.tell(TOLD.replay(n_step=3))
     before.load_state_dict(copied(TOLD.replay(n_step=3).state_dict(None)), None)
     found = by_place(TOLD.tell(before, stop=2), TOLD)
-    assert {place: row["next_obs"] for place, row in found.items()} == {
-        (0, 0): 10.5,
-        (0, 1): 11.5,
-        (1, 0): 10.5,
-        (1, 1): 11.5,
-    }
+    after = {place: row["next_obs"] for place, row in found.items()}
+    assert after == {(0, 0): 10.5, (0, 1): 11.5, (1, 0): 10.5, (1, 1): 11.5}
 
 
 def test_a_ring_that_started_empty_saves_its_rows_from_the_first_on():

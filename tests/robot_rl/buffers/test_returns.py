@@ -43,16 +43,11 @@ class Stream:
         for t in range(len(self.reward)):
             broken = torch.where(self.valid[t], 0.0, torch.nan)
             step = EnvStep(
-                obs={"actor": torch.full((WORLDS, 2), -1.0)},
-                next_obs={"actor": _place(t + 0.5)},
-                reward=self.reward[t].float() + broken,
-                terminated=self.terminated[t],
-                truncated=self.truncated[t],
-                success=none,
-                valid=self.valid[t],
-                action=torch.zeros(WORLDS, 1),
-                intervened=none,
-            )
+                obs={"actor": torch.full((WORLDS, 2), -1.0)}, next_obs={"actor": _place(t + 0.5)},
+                reward=self.reward[t].float() + broken, terminated=self.terminated[t],
+                truncated=self.truncated[t], success=none, valid=self.valid[t],
+                action=torch.zeros(WORLDS, 1), intervened=none,
+            )  # fmt: skip
             replay.add({"actor": _place(t)}, step)
         return replay
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.returns import RowLayout
 from robot_rl.core.env import GroupSpec
 from robot_rl.core.errors import ConfigError, ShapeError
 from tests.robot_rl.buffers.story import story

@@ -1,6 +1,7 @@
 """The commands, called as from a shell but in this process."""
 
 import importlib
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,12 @@ def finished_run(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     main(["train", *TINY, f"runs={root}"])  # exits where it fails
     return next(root.iterdir())
+
+
+@pytest.fixture
+def run(finished_run, here) -> Path:
+    """A copy of the finished run, in `runs/one`."""
+    return Path(shutil.copytree(finished_run, "runs/one"))
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,6 @@ def left_behind(domain: int) -> list[str]:
 
 
 def within(seconds: float, ready: Callable[[], bool]) -> bool:
-    """Whether something comes true in time."""
     end = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > end:
@@ -62,7 +61,6 @@ def running(
 
 
 def bring_to_policy(operator: Operator) -> Operator:
-    """The policy is in charge, whatever was before."""
     status = operator.status
     if status is not None and status.safety is SafetyState.POLICY:
         return operator

@@ -53,7 +53,6 @@ def found(root: Path) -> list[Path]:
 
 
 def step_of(run: Path) -> int:
-    """Step of the newest checkpoint; -1 before the first."""
     names = [path.name for path in (run / "checkpoints").glob("step_*")]
     return max((int(name.removeprefix("step_")) for name in names), default=-1)
 
@@ -97,7 +96,6 @@ def progress(folder: Path) -> int:
 
 
 def main(root: Path, kills: int) -> None:
-    """Train both runs and write down what happened."""
     for name in (
         "robot_rl.cli.train",
         "robot_rl.cli.resume",

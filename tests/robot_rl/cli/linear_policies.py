@@ -102,7 +102,6 @@ def _jacobian(twin: Twin) -> np.ndarray:
 
 
 def _observed(config: RunConfig, twin: Twin) -> int:
-    """Width of what the policy sees."""
     size = config.robot.action_map(config.task).size
     inputs = ObservationInputs(
         state=twin.read(), goal=twin.goal, last_action=np.zeros((1, size)), sensed=twin.sensed

@@ -23,7 +23,6 @@ class Still(nn.Module):
 
 
 def write_standing_policy(folder: Path, **provenance: str) -> Path:
-    """A policy that lets a go2 stand, with the configuration that it would have been trained in."""
     config = composed(["task=velocity", "robot=go2"]).config
     twin = build_twin(config, seed=0)
     twin.connect()

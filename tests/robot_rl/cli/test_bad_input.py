@@ -15,7 +15,7 @@ from robot_rl.core.process import clean_environ
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from sim.env import Observer
-from tests.robot_rl.cli.tiny_run import ROOT, TINY
+from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
 WITHOUT = """
 import runpy, sys
@@ -81,11 +81,6 @@ def test_runs_folder_that_cannot_be_written(refused, here):
         told = refused("train", *TINY, f"runs={runs}")
         assert "cannot make a run in" in told
         assert "choose another folder" in told or runs != "file/runs"
-
-
-def only_run(root="runs"):
-    (run,) = Path(root).iterdir()
-    return run
 
 
 def assert_goes_on(train_only, run):

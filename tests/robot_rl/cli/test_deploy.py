@@ -244,7 +244,6 @@ class Heard:
         return self._newest[topic].wait(self._node, topic, timeout=60.0)
 
     def joints(self) -> np.ndarray:
-        """Of the arm, [rad]."""
         return np.array(self.wait("joint_states").position[:7])
 
     def position(self, topic: str) -> np.ndarray:
@@ -373,7 +372,6 @@ def test_however_the_operator_ends_the_robot_stops_softly(go2_bundle, domain, en
 
 
 def alive(group: int) -> list[int]:
-    """Processes of a session that have not ended."""
     found: list[int] = []
     for entry in os.listdir("/proc"):
         try:

@@ -1,7 +1,6 @@
 """`robot-rl evaluate`: what it says and writes, and what it refuses."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,6 @@ import pytest
 from robot_rl.training.trainer import VALIDATION_SEED
 
 pytestmark = pytest.mark.slow  # they need a finished run
-
-
-@pytest.fixture
-def run(finished_run, here) -> Path:
-    """A copy of the finished run."""
-    return Path(shutil.copytree(finished_run, "runs/one"))
 
 
 def result(folder):

@@ -12,12 +12,6 @@ from policies.bundle import load_bundle
 pytestmark = pytest.mark.slow  # they need a finished run
 
 
-@pytest.fixture
-def run(finished_run, here) -> Path:
-    """A copy of the finished run."""
-    return Path(shutil.copytree(finished_run, "runs/one"))
-
-
 def test_bundle_is_written_read_back_and_says_where_it_comes_from(command, run):
     shutil.rmtree(run / "bundle")
     answer = command("export", "run=latest", "checkpoint=latest")

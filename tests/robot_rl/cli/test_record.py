@@ -73,7 +73,6 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="class")
 def deployed(folder, go2_bundle, domain) -> list[str]:
-    """Lines of a deployment that recorded itself."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         main([

@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from configs.catalog import walk_fields
-from configs.compose import compose, to_plain
+from configs.compose import to_plain
 from robot_rl.core.errors import ConfigError
 from robot_rl.training.runs.run_folder import RunFolder, RunName
+from tests.compositions import composed
 
 
 @pytest.fixture
 def resume(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module of `robot_rl/cli`."""
     return importlib.import_module("robot_rl.cli.resume")
 
 
 @pytest.mark.parametrize("learner", ["sac", "td3", "flash_sac", "iql", "qc"])
 def test_every_field_may_change_or_has_a_reason(resume, learner):
-    fields = [field.path for field in walk_fields(compose([f"learner={learner}"]).config)]
+    fields = [field.path for field in walk_fields(composed([f"learner={learner}"]).config)]
     assert "training.snapshots.clusters" in fields
     for path in fields:
         assert resume.is_free(path) or resume.why_fixed(path)
@@ -34,7 +34,7 @@ def test_what_only_says_where_things_lie_may_change(resume):
 @pytest.mark.parametrize("name", ["training.prior.run", "training.snapshots.data"])
 def test_data_may_move_but_neither_come_nor_go(resume, tmp_path, name):
     def run(kind: str, *overrides: str) -> RunFolder:
-        config = to_plain(compose(["device=cpu", *overrides]).config)
+        config = to_plain(composed(["device=cpu", *overrides]).config)
         named = RunName(task="hover", robot="crazyflie", learner="sac", seed=0)
         return RunFolder.create(tmp_path / kind, named, config, {})
 

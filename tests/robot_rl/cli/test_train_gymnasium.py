@@ -10,6 +10,7 @@ from configs.compose import from_plain
 from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
+from tests.robot_rl.cli.tiny_run import only_run
 
 TINY = (
     "env=gymnasium", "num_envs=4", "training.total_steps=400", "training.random_steps=40",
@@ -19,11 +20,6 @@ TINY = (
     "logging.interval_seconds=1000",
 )  # fmt: skip
 HOPPER = (*TINY, "env.id=Hopper-v5", "env.kwargs.max_episode_steps=20", "env.engine=gymnasium")
-
-
-def only_run() -> Path:
-    (run,) = Path("runs").iterdir()
-    return run
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from robot_rl.training.reporting.metrics import read_metrics
 from robot_rl.training.runs.replay_episodes import replay_episodes
 from robot_rl.training.runs.run_folder import RunFolder, RunState
 from robot_rl.training.storage.checkpoint import CheckpointStore
-from tests.robot_rl.cli.tiny_run import ROOT, TINY
+from tests.robot_rl.cli.tiny_run import ROOT, TINY, only_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ENDLESS = ("training.total_steps=1e9", "logging.interval_seconds=0.001", "video=false")
@@ -32,7 +32,6 @@ def launch(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def train(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Train to the end; the exit code and all that was said."""
     process = launch(folder, *arguments)
     try:
         said, _ = process.communicate(timeout=400)
@@ -51,11 +50,6 @@ def read_until(stream: IO[str], text: str) -> str:
     raise AssertionError(f"it ended without saying '{text}':\n{said}")
 
 
-def only_run(folder: Path) -> Path:
-    (run,) = (folder / "runs").iterdir()
-    return run
-
-
 def newest(run: Path) -> int:
     return CheckpointStore(run / "checkpoints", read_only=True).load().step
 
@@ -66,7 +60,7 @@ def test_two_ranks_train_evaluate_and_go_on(tmp_path):
     assert "16 envs on 2 ranks on cpu" in said
     assert "replay: 400 transitions, 0 MB on cpu, for each of 2 ranks" in said
     assert said.count("finished 1.60k steps") == 1, "rank 0 alone talks"
-    run = only_run(tmp_path)
+    run = only_run(tmp_path / "runs")
     assert (run / "bundle" / "policy.onnx").is_file()
     assert (run / "plots" / "learning_curve.png").is_file()
     assert RunFolder.open(run).provenance()["ranks"] == 2
@@ -113,12 +107,15 @@ def test_ctrl_c_saves_and_ends_both_ranks(tmp_path):
     process.send_signal(signal.SIGINT)
     said += process.communicate(timeout=60)[0]
     assert "everything is saved; resume with: torchrun --nproc-per-node 2" in said, said
-    status = RunFolder.open(only_run(tmp_path)).status()
-    assert (status.state, newest(only_run(tmp_path))) == (RunState.INTERRUPTED, status.step)
+    status = RunFolder.open(only_run(tmp_path / "runs")).status()
+    assert (status.state, newest(only_run(tmp_path / "runs"))) == (
+        RunState.INTERRUPTED,
+        status.step,
+    )
     assert status.step % 16 == 0
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(tmp_path, rank):
     process = launch(tmp_path, *TINY, *ENDLESS)
     assert process.stdout is not None
@@ -130,7 +127,7 @@ def test_a_killed_rank_ends_the_other_and_leaves_its_last_checkpoint(tmp_path, r
     assert process.returncode != 0
     assert f"rank {rank} of 2 (process {ranks[rank]} on " in said, said
     assert not [pid for pid in ranks.values() if psutil.pid_exists(pid)]
-    run = only_run(tmp_path)
+    run = only_run(tmp_path / "runs")
     assert newest(run) % 800 == 0
     state = RunState.INTERRUPTED if rank == 0 else RunState.FAILED
     assert RunFolder.open(run).status().state is state

@@ -22,7 +22,6 @@ SHORT = (
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A base, and demonstrations."""
     folder = tmp_path_factory.mktemp("given")
     data = write_demonstrations(folder / "set")
     return write_base(folder / "base.onnx", 82, 4), data

@@ -32,8 +32,6 @@ FORMS = {
 
 
 class Vendor:
-    """The robot."""
-
     def __init__(self, node: Any, form: str, twin: Twin) -> None:
         self.node, self.twin = node, twin
         self.names = [*reversed(twin.spec.joint_names)]

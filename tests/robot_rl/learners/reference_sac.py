@@ -156,7 +156,6 @@ def gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def trained(state: State) -> list[Tensor]:
-    """Weights alone, without statistics of a normaliser."""
     return [tensor for name, tensor in state.items() if name.startswith("network")]
 
 
@@ -225,7 +224,6 @@ def forward(network: State, x: Tensor, activation: Activation) -> Tensor:
 
 
 def normalized(network: State, obs: Tensor) -> Tensor:
-    """Observation as the network's own normaliser scales it, where it has one."""
     if "normalizer.mean" not in network:
         return obs.double()
     x = (obs.double() - network["normalizer.mean"]) * network["normalizer.scale"]

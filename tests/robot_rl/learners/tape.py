@@ -20,10 +20,7 @@ REFUSED = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fre
 
 
 class TapeRecorder:
-    """Captures steps as tapes."""
-
     def warm_up(self, step: Callable[[], UpdateResult]) -> UpdateResult:
-        """Do a step."""
         return step()
 
     def capture(self, step: Callable[[Batch], UpdateResult], batch: Batch) -> Replay:

@@ -76,23 +76,17 @@ def moments(params: list[Tensor], obs: Tensor) -> tuple[Tensor, Tensor]:
     return torch.tanh(mean), log_std.clamp(-4.0, 1.0)
 
 
-def test_squared_error_is_that_of_float64():
+@pytest.mark.parametrize("loss_of", [squared_error, negative_log_likelihood])
+def test_losses_of_single_actions_are_those_of_float64(loss_of):
     network, (obs, chunk, valid) = cloned(), demonstrated()
-    loss = squared_error(network, obs, chunk, valid, torch.Generator())
-    params = doubles(network)
-    mean, _ = moments(params, obs["actor"])
-    rows = [(mean[b, h] - chunk[b, h].double()) ** 2 for b, h in valid.nonzero().tolist()]
-    assert_like(network, loss, params, torch.cat(rows).mean())
-
-
-def test_negative_log_likelihood_is_that_of_float64():
-    network, (obs, chunk, valid) = cloned(), demonstrated()
-    loss = negative_log_likelihood(network, obs, chunk, valid, torch.Generator())
+    loss = loss_of(network, obs, chunk, valid, torch.Generator())
     params = doubles(network)
     mean, log_std = moments(params, obs["actor"])
-    density = torch.distributions.Normal(mean, log_std.exp()).log_prob(chunk.double())
-    rows = [-density[b, h] for b, h in valid.nonzero().tolist()]
-    assert_like(network, loss, params, torch.cat(rows).mean())
+    if loss_of is squared_error:
+        costs = (mean - chunk.double()) ** 2
+    else:
+        costs = -Normal(mean, log_std.exp()).log_prob(chunk.double())
+    assert_like(network, loss, params, costs[valid].mean())
 
 
 def test_flow_matching_is_that_of_float64():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.env import GroupSpec, TermSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.learner import Phase

@@ -120,32 +120,30 @@ def test_a_state_from_another_kind_of_device_leaves_adam_as_it_is_here(saved_on_
     assert_same(plain.state_dict(), learner.state_dict())
 
 
-def test_a_penalty_that_fades_is_computed_until_it_has_ended():
-    fading = {"weight": 5.0, "online": False, "fade_updates": 6}
-    learner, plain, spec = learners(small_cql, conservatism=fading)
+@pytest.mark.parametrize(
+    ("settings", "offline", "online", "expected"),
+    [
+        # A penalty that fades is computed until it has ended.
+        ({"conservatism": {"weight": 5.0, "online": False, "fade_updates": 6}}, 5, 12,
+         {4: 1, 9: 0, 16: 1}),
+        # An actor that steps more often offline is captured anew at the switch.
+        ({"actor_interval": 2, "learning_rate_decay": 20, "learning_rate_end": 0.1}, 6, 14,
+         {19: 2}),
+    ],
+)  # fmt: skip
+def test_what_an_offline_phase_does_otherwise_is_captured_on_its_own(
+    settings, offline, online, expected
+):
+    learner, plain, spec = learners(small_cql, **settings)
     learner.cuda_graphs.record_with(TapeRecorder())
     captures: list[int] = []
-    for seed, phase in enumerate([Phase.offline] * 5 + [Phase.online] * 12):
+    for seed, phase in enumerate([Phase.offline] * offline + [Phase.online] * online):
         for one in (learner, plain):
             one.begin_phase(phase)
         batch = batch_of(learner, spec, seed)
         assert_same(learner.update(batch), plain.update(batch))
         captures.append(learner.cuda_graphs.captures)
-    assert (captures[4], captures[9], captures[-1]) == (1, 0, 1)
-    assert_same(learner.state_dict(), plain.state_dict())
-
-
-def test_an_actor_that_steps_more_often_offline_is_captured_anew_at_the_switch():
-    learner, plain, spec = learners(
-        small_cql, actor_interval=2, learning_rate_decay=20, learning_rate_end=0.1
-    )
-    learner.cuda_graphs.record_with(TapeRecorder())
-    for seed, phase in enumerate([Phase.offline] * 6 + [Phase.online] * 14):
-        for one in (learner, plain):
-            one.begin_phase(phase)
-        batch = batch_of(learner, spec, seed)
-        assert_same(learner.update(batch), plain.update(batch))
-    assert learner.cuda_graphs.captures == 2
+    assert {update: captures[update] for update in expected} == expected
     assert_same(learner.state_dict(), plain.state_dict())
 
 

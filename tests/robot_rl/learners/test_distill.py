@@ -9,7 +9,7 @@ import torch
 
 from policies.networks.deterministic_actor import DeterministicActorConfig
 from policies.networks.gaussian_actor import GaussianActor, GaussianActorConfig
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.distill import Distill, DistillConfig, ImitationLoss, normal_divergence
 from robot_rl.learners.networks import deterministic_actor, gaussian_actor
@@ -142,25 +142,17 @@ def test_latents_that_do_not_compare_are_refused(teacher, student, told):
 
 
 @pytest.mark.parametrize(
-    ("actor", "told"),
+    ("spec", "actor", "told"),
     [
-        (GaussianActorConfig(groups=["criticc"]), "'criticc' is unknown .did you mean 'critic'"),
-        (
-            GaussianActorConfig(encoder=replace(ESTIMATES, estimate=["speed"])),
-            "'speed' is unknown; known: plant, velocity",
-        ),
-        (
-            GaussianActorConfig(encoder=EncoderConfig(kind=EncoderKind.mlp, terms=["gyros"])),
-            "'gyros' is unknown .did you mean 'gyro'",
-        ),
+        (SPEC, {"groups": ["criticc"]}, "'criticc' is unknown .did you mean 'critic'"),
+        (SPEC, {"encoder": replace(ESTIMATES, estimate=["speed"])},
+         "'speed' is unknown; known: plant, velocity"),
+        (SPEC, {"encoder": EncoderConfig(kind=EncoderKind.mlp, terms=["gyros"])},
+         "'gyros' is unknown .did you mean 'gyro'"),
+        (replace(SPEC, groups={"actor": SPEC.groups["actor"]}), {"encoder": ESTIMATES},
+         "which this environment does not have; it has actor"),
     ],
-)
-def test_actors_that_the_environment_does_not_feed_are_refused(actor, told):
+)  # fmt: skip
+def test_actors_that_the_environment_does_not_feed_are_refused(spec, actor, told):
     with pytest.raises(ConfigError, match=told):
-        gaussian_actor(actor, SPEC)
-
-
-def test_estimates_need_a_group_that_knows():
-    bare = replace(SPEC, groups={"actor": SPEC.groups["actor"]})
-    with pytest.raises(ConfigError, match="which this environment does not have; it has actor"):
-        gaussian_actor(GaussianActorConfig(encoder=ESTIMATES), bare)
+        gaussian_actor(GaussianActorConfig(**actor), spec)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from policies.networks.history import EncoderConfig, EncoderKind
+from policies.networks.inputs import EncoderConfig, EncoderKind
 from robot_rl.core.env import GroupSpec, TermSpec
 from robot_rl.core.errors import ConfigError
 from robot_rl.learners.estimation import Estimator

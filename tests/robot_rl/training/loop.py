@@ -10,7 +10,7 @@ from robot_rl.training.config import TrainerConfig
 from robot_rl.training.ranks import Ranks, seed_of
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from robot_rl.training.storage.segments import SegmentStore
-from tests.fakes import LinearWorld, ToyEnv, small_sac
+from tests.fakes import LinearWorld, ToyEnv, copied, small_sac
 
 WORLDS = 4
 SETTINGS: dict[str, Any] = {
@@ -82,7 +82,6 @@ class Loop:
         )
 
     def resume(self) -> "Loop":
-        """Go on from the newest checkpoint."""
         self.trainer.load_state_dict(self.store.load().state)
         return self
 
@@ -103,3 +102,11 @@ class Loop:
 def _ramp(step: int) -> list[float]:
     """The weights of a curriculum: stored rewards are reweighted in every step."""
     return [1.0, 0.01 * step]
+
+
+def future_of(loop: Loop) -> dict[str, Any]:
+    """All that decides the future, with the rows of the replay instead of their files."""
+    trainer = loop.trainer
+    parts = {name: getattr(trainer, name).state_dict() for name in ("learner", "env", "collector")}
+    batch = vars(trainer.replay.sample(200))
+    return copied({**parts, "held": len(trainer.replay), "next batch": batch})

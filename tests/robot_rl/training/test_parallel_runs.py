@@ -9,23 +9,10 @@ from robot_rl.core.errors import CheckpointError, LimitError, NonFiniteError
 from robot_rl.training.ranks import Ranks
 from robot_rl.training.storage.checkpoint import CheckpointStore
 from tests.equality import assert_same
-from tests.fakes import copied
 from tests.robot_rl.training.forked_ranks import on_ranks
-from tests.robot_rl.training.loop import SETTINGS, Loop
+from tests.robot_rl.training.loop import SETTINGS, Loop, future_of
 
 pytestmark = pytest.mark.slow
-
-
-def state_of(loop: Loop) -> dict[str, Any]:
-    trainer = loop.trainer
-    return copied(
-        {
-            "learner": trainer.learner.state_dict(),
-            "env": trainer.env.state_dict(),
-            "collector": trainer.collector.state_dict(),
-            "next batch": vars(trainer.replay.sample(50)),
-        }
-    )
 
 
 def run(folder: Path, *, resume: bool = False, **settings: Any) -> list[Any]:
@@ -36,7 +23,7 @@ def run(folder: Path, *, resume: bool = False, **settings: Any) -> list[Any]:
         if resume:
             loop.resume()
         ended = loop.trainer.run()
-        return ended, state_of(loop), loop.records, loop.env.steps
+        return ended, future_of(loop), loop.records, loop.env.steps
 
     return on_ranks(work)
 

@@ -33,10 +33,11 @@ TOLD = [episode(i, 3 + i) for i in range(4)]
 
 
 def opened(
-    folder: Path, spec: EnvSpec = WORLDS, *, n_step: int = 1, groups: Any = ("actor",)
-) -> Any:
+    folder: Path, spec: EnvSpec = WORLDS, *, n_step: int = 1, groups: Any = ("actor",),
+    **settings: Any,
+) -> Any:  # fmt: skip
     own = ReplayBuffer(spec, groups, capacity=30, gamma=0.5, n_step=n_step)
-    return open_prior(PriorConfig(run=str(folder)), own, spec, groups, seed=0)
+    return open_prior(PriorConfig(run=str(folder)), own, spec, groups, seed=0, **settings)
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -181,17 +182,14 @@ def test_success_that_nobody_judged_weighs_nothing(tmp_path):
     with pytest.raises(ConfigError, match="does not say which episodes succeeded"):
         prior.set_sampling_weights(PriorConfig(run="x", weighting=Weighting.success))
     wanted = MonteCarloReturns(failure_reward=-1.0, online=False)
-    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
-    config = PriorConfig(run=str(tmp_path / "set"))
     with pytest.raises(ConfigError, match="needs to know which episodes failed"):
-        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, returns=wanted)
+        opened(tmp_path / "set", groups=tuple(WORLDS.groups), returns=wanted)
 
 
 def test_more_episodes_than_memory_are_refused_before_they_are_read(tmp_path):
-    own = ReplayBuffer(WORLDS, ("actor",), capacity=30, gamma=0.5)
-    config = PriorConfig(run=str(write(tmp_path / "set", *TOLD, spec=PLAIN)))
+    folder = write(tmp_path / "set", *TOLD, spec=PLAIN)
     with pytest.raises(ConfigError, match=r"transitions of .*, but only .* MB are free"):
-        open_prior(config, own, WORLDS, ("actor",), seed=0, copies=10**12)
+        opened(folder, copies=10**12)
 
 
 def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path):
@@ -200,11 +198,9 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path):
         episode(i, 4, PLAIN, valid=valid, success=np.arange(4) == (3 if i == 1 else 9))
         for i in range(2)
     ]
-    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5)
-    prior = open_prior(
-        PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN))), own, WORLDS,
-        tuple(WORLDS.groups), seed=0, returns=MonteCarloReturns(failure_reward=-1.0, online=False),
-    )  # fmt: skip
+    wanted = MonteCarloReturns(failure_reward=-1.0, online=False)
+    folder = write(tmp_path / "set", *told, spec=PLAIN)
+    prior = opened(folder, groups=tuple(WORLDS.groups), returns=wanted)
     known = prior.replay.strided_sample(8).extra["monte_carlo_return"]
     assert known[:4].tolist() == [-2.0] * 4  # -1 / (1 - 0.5)
     assert known[4:].tolist() != [-2.0] * 4
@@ -212,10 +208,9 @@ def test_a_failed_episode_of_a_data_set_is_worth_failing_for_ever(tmp_path):
 
 def test_held_out_episodes_that_are_too_short_are_named_as_such(tmp_path):
     told = [episode(i, 1 if i == 9 else 6, PLAIN) for i in range(10)]
-    own = ReplayBuffer(WORLDS, tuple(WORLDS.groups), capacity=20, gamma=0.5, n_step=3)
-    config = PriorConfig(run=str(write(tmp_path / "set", *told, spec=PLAIN)))
+    folder = write(tmp_path / "set", *told, spec=PLAIN)
     with pytest.raises(ConfigError, match=r"1 transitions to hold out; .*offline.held_out=0"):
-        open_prior(config, own, WORLDS, tuple(WORLDS.groups), seed=0, held_out=0.1)
+        opened(folder, n_step=3, groups=tuple(WORLDS.groups), held_out=0.1)
 
 
 STORED = replace(SPEC, robot=None, reward_names=())
@@ -245,13 +240,8 @@ def test_they_are_drawn_beside_the_demonstrated_actions_as_executed(tmp_path):
     told = [episode(i, 4, spec=STORED, valid=np.ones(4, bool)) for i in range(3)]
     folder = write(tmp_path / "set", *told, spec=STORED)
     path = write_base(tmp_path / "base.onnx", *SIZES)
-    groups = ("actor", BASE_ACTION)
-    own = ReplayBuffer(PLANAR, groups, capacity=30, gamma=0.9, n_step=1)
-    prior = open_prior(
-        PriorConfig(run=str(folder)), own, PLANAR, groups, seed=0,
-        augment=BaseActions(frozen([path], PLANAR, 1), 2),
-    )  # fmt: skip
-    batch = prior.replay.sample(500)
+    base = BaseActions(frozen([path], PLANAR, 1), 2)
+    batch = opened(folder, PLANAR, groups=("actor", BASE_ACTION), augment=base).replay.sample(500)
     augment = BaseActions(frozen([path], PLANAR, 1), 2)
     rows = [(augment(one), t) for one in told for t in range(4)]
     for row, index in enumerate(batch.extra["index"].tolist()):

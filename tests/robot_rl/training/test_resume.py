@@ -9,29 +9,15 @@ import pytest
 
 from robot_rl.core.errors import CheckpointError
 from tests.equality import assert_same
-from tests.fakes import ToyEnv, copied
-from tests.robot_rl.training.loop import WORLDS, Loop
-
-
-def final_state(loop: Loop) -> dict[str, Any]:
-    """All that decides the future, with the rows of the replay instead of their files."""
-    trainer = loop.trainer
-    return copied(
-        {
-            "learner": trainer.learner.state_dict(),
-            "env": trainer.env.state_dict(),
-            "collector": trainer.collector.state_dict(),
-            "held": len(trainer.replay),
-            "next batch": trainer.replay.sample(200),
-        }
-    )
+from tests.fakes import ToyEnv
+from tests.robot_rl.training.loop import WORLDS, Loop, future_of
 
 
 @functools.cache
 def uninterrupted(folder: Path) -> tuple[dict[str, Any], dict[int, dict[str, float]]]:
     loop = Loop(folder)
     loop.trainer.run()
-    return final_state(loop), loop.evaluations()
+    return future_of(loop), loop.evaluations()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +51,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, stops, expected):
     loop = Loop(tmp_path, seed=99).resume()
     assert loop.trainer.run() is True
     state, expected_evaluations = expected
-    assert_same(final_state(loop), state)
+    assert_same(future_of(loop), state)
     evaluations |= loop.evaluations()
     assert {step: e["eval/success"] for step, e in evaluations.items()} == {
         step: e["eval/success"] for step, e in expected_evaluations.items()

@@ -28,11 +28,9 @@ class Worlds(ToyEnv):
     state_widths = WIDTHS
 
     def world_states(self) -> dict[str, Tensor]:
-        """Zeros."""
         return {name: torch.zeros(self.spec.num_envs, w) for name, w in WIDTHS.items()}
 
     def set_reset_states(self, source: ResetStateSource) -> None:
-        """Remember it."""
         self.source = source
 
 

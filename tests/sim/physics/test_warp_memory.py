@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from configs.schema import make_env
-from robot_rl.buffers.row_layout import RowLayout
+from robot_rl.buffers.returns import RowLayout
 from robot_rl.core.errors import LimitError
 from sim.physics.fault_record import compiled
 from sim.physics.mujoco_model import load_model

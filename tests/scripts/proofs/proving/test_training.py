@@ -38,7 +38,7 @@ def jobs_of(training, root, count=1, *changes):
 
 def test_every_seed_is_trained_once_by_the_command_of_a_person(training, tmp_path):
     jobs = jobs_of(training, tmp_path, 3)
-    found = training.train_all(jobs, workers=2, say=lambda line: None)
+    found = training.train_all(jobs, workers=2, say=str)
     assert sorted(FakeTraining.started) == [
         ["task=hover", f"seed={seed}", "video=false", f"runs={tmp_path}"] for seed in range(3)
     ]
@@ -58,7 +58,7 @@ def test_finished_seed_is_not_trained_again(training, tmp_path):
 def test_seed_of_another_configuration_is_not_taken_for_it(training, tmp_path, change):
     leave_run(jobs_of(training, tmp_path)[0], RunState.FINISHED)
     (changed,) = jobs_of(training, tmp_path, 1, change)
-    training.train_all([changed], workers=1, say=lambda line: None)
+    training.train_all([changed], workers=1, say=str)
     assert len(FakeTraining.started) == 1
     assert change in FakeTraining.started[0]
 
@@ -74,7 +74,7 @@ def test_folder_logging_and_video_do_not_make_it_another(training, tmp_path):
 def test_stopped_seed_goes_on(training, tmp_path, state):
     (job,) = jobs_of(training, tmp_path)
     run = leave_run(job, state)  # running, but no process holds its lock: it was killed
-    training.train_all([job], workers=1, say=lambda line: None)
+    training.train_all([job], workers=1, say=str)
     assert FakeTraining.started == [[f"resume={run}"]]
 
 
@@ -89,7 +89,7 @@ def test_seed_that_another_process_trains_is_waited_for(training, tmp_path, monk
         other.close()
 
     monkeypatch.setattr(training.time, "sleep", finish)
-    training.train_all([job], workers=1, say=lambda line: None)
+    training.train_all([job], workers=1, say=str)
     assert FakeTraining.started == []
 
 
@@ -98,7 +98,7 @@ def test_failed_training_is_told_after_the_others_have_ended(training, tmp_path)
     leave_run(jobs[1], RunState.FINISHED)
     FakeTraining.fails = True
     with pytest.raises(training.ProofError, match=r"1 of 2 .* seed 0 .*exit code 1, see .*log"):
-        training.train_all(jobs, workers=1, say=lambda line: None)
+        training.train_all(jobs, workers=1, say=str)
 
 
 def test_ctrl_c_stops_the_trainings_once_and_waits(training, tmp_path, monkeypatch):
@@ -108,27 +108,23 @@ def test_ctrl_c_stops_the_trainings_once_and_waits(training, tmp_path, monkeypat
     monkeypatch.setattr(training.time, "sleep", press)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        training.train_all(jobs_of(training, tmp_path, 2), workers=2, say=lambda line: None)
+        training.train_all(jobs_of(training, tmp_path, 2), workers=2, say=str)
     assert FakeTraining.signals == [
         signal.SIGINT, signal.SIGINT, "waited", "waited",
     ]  # fmt: skip
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_student_begins_after_its_teacher(training, tmp_path):
-    teacher, student = jobs_of(training, tmp_path, 2)
-    student = FakeTraining.jobs[1] = replace(student, after=teacher)
-    training.train_all([student, teacher], workers=2, say=lambda line: None)
-    assert FakeTraining.started == [teacher.arguments(), student.arguments()]
-
-
-def test_a_student_whose_teacher_failed_is_not_trained(training, tmp_path):
+def test_a_student_begins_after_its_teacher_and_not_where_that_failed(training, tmp_path):
     teacher, student = jobs_of(training, tmp_path, 2)
     student = FakeTraining.jobs[1] = replace(student, after=teacher)
     FakeTraining.fails = True
     with pytest.raises(training.ProofError, match=r"2 of 2 .* seed 1 \(seed 0 failed\)"):
-        training.train_all([teacher, student], workers=2, say=lambda line: None)
+        training.train_all([teacher, student], workers=2, say=str)
     assert FakeTraining.started == [teacher.arguments()]
+    FakeTraining.started, FakeTraining.fails = [], False
+    training.train_all([student, teacher], workers=2, say=str)
+    assert FakeTraining.started == [teacher.arguments(), student.arguments()]
 
 
 def taught(training, root: Path, *changes: str) -> list:
@@ -145,7 +141,7 @@ def test_a_student_of_another_teacher_is_not_taken_for_one_of_this(training, tmp
     for jobs in (taught(training, tmp_path), taught(training, tmp_path, "learner.gamma=0.9")):
         FakeTraining.jobs, FakeTraining.started = jobs, []
         for started in (2, 0):
-            found = training.train_all(jobs, workers=2, say=lambda line: None)
+            found = training.train_all(jobs, workers=2, say=str)
             assert len(FakeTraining.started) == started
             assert len(found) == 2
             FakeTraining.started = []
@@ -153,12 +149,12 @@ def test_a_student_of_another_teacher_is_not_taken_for_one_of_this(training, tmp
 
 def test_a_run_that_would_teach_instead_is_told(training, tmp_path):
     teacher, student = jobs = taught(training, tmp_path)
-    training.train_all([teacher], workers=1, say=lambda line: None)
+    training.train_all([teacher], workers=1, say=str)
     other = leave_run(replace(teacher, seed=7), RunState.FINISHED)
     with pytest.raises(
         training.ProofError, match=rf"has {other.name} as its newest run, .*; move that one away"
     ):
-        training.train_all(jobs, workers=1, say=lambda line: None)
+        training.train_all(jobs, workers=1, say=str)
     assert FakeTraining.started == [teacher.arguments()], student
 
 

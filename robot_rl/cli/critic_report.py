@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from configs.compose import from_plain
 from configs.schema import component_of, make_env
 from robot_rl.buffers.replay import ReplayBuffer
 from robot_rl.cli.base_policy import kept_base, observation_augmenter, with_base
-from robot_rl.cli.components import make_learner, run_path
+from robot_rl.cli.components import make_learner
 from robot_rl.core.errors import ConfigError
 from robot_rl.core.transition import Batch
 from robot_rl.learners.sac import SAC
@@ -21,11 +22,11 @@ from robot_rl.training.runs.run_folder import RunFolder
 from robot_rl.training.storage.checkpoint import CheckpointStore
 
 
-def judge_critics(name: str, which: str, data: str, parts: int) -> Iterator[str]:
+def compare_critics(path: Path, which: str, data: str, parts: int) -> Iterator[str]:
     """Lines of a table.
 
     Args:
-        name: Folder of the run, or `latest`.
+        path: Folder of the run.
         which: Its checkpoint: latest, best, or the folder of one.
         data: Stored steps; empty takes those that the run learned from.
         parts: Parts that every episode is cut into.
@@ -35,7 +36,7 @@ def judge_critics(name: str, which: str, data: str, parts: int) -> Iterator[str]
         CheckpointError: There is no such checkpoint, or it is damaged.
     """
     torch.set_num_threads(1)
-    run = RunFolder.open(run_path(name))
+    run = RunFolder.open(path)
     config = kept_base(run, from_plain(run.config()))
     stored = replace(config.training.prior, run=data or config.training.prior.run)
     if not stored.run:

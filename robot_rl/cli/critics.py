@@ -11,6 +11,7 @@ usage: robot-rl critics run=runs/... [option=value ...]
 
 options:
   run=runs/...        a run of a learner with critics of the family of SAC (or run=latest)
+  runs=runs           folder in which latest is looked for
   checkpoint=latest   latest, best, or the folder of a checkpoint
   data=               data set, or run with a saved replay; empty takes training.prior.run
   parts=4             parts that every episode is cut into
@@ -29,6 +30,8 @@ class CriticsOptions:
 
     run: str = ""
     """Folder of the run, or `latest`."""
+    runs: str = "runs"
+    """Folder of all runs, in which `latest` is looked for."""
     checkpoint: str = "latest"
     """latest, best, or the folder of a checkpoint."""
     data: str = ""
@@ -51,7 +54,9 @@ def run(words: Sequence[str]) -> None:
     options, rest = read_options(CriticsOptions, words)
     if rest:
         raise ConfigError(f"'{rest[0]}' changes nothing here; options: {', '.join(vars(options))}")
-    from robot_rl.cli.critic_report import judge_critics
+    from robot_rl.cli.components import run_path
+    from robot_rl.cli.critic_report import compare_critics
 
-    for line in judge_critics(options.run, options.checkpoint, options.data, options.parts):
+    path = run_path(options.run, options.runs)
+    for line in compare_critics(path, options.checkpoint, options.data, options.parts):
         print(line)

@@ -8,6 +8,7 @@ usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
+  runs=runs           folder in which latest is looked for
   checkpoint=best     best, latest, or the folder of a checkpoint
   bundle=             an exported bundle to fly instead; torch flies beside it for comparison
   episodes=1000       one per world, all at once

@@ -38,6 +38,8 @@ class EvaluateOptions:
 
     run: str = ""
     """Folder of the run, or `latest`."""
+    runs: str = "runs"
+    """Folder of all runs, in which `latest` is looked for."""
     checkpoint: str = "best"
     """best, latest, or the folder of a checkpoint."""
     bundle: str = ""
@@ -99,6 +101,20 @@ def _describe(values: Tensor) -> dict[str, float]:
     return dict(zip(STATISTICS, map(float, numbers), strict=True))
 
 
+def _run_of(bundle: Path) -> Path:
+    """The run in whose folder a bundle lies.
+
+    Raises:
+        ConfigError: It was exported to another place.
+    """
+    if not (bundle.parent / "config.yaml").is_file():
+        raise ConfigError(
+            f"the bundle {bundle} does not lie in the folder of its run, whose envs it is played "
+            "in; name the run too: run=runs/..."
+        )
+    return bundle.parent
+
+
 def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     """Play one episode per world.
 
@@ -122,8 +138,8 @@ def run_trial(options: EvaluateOptions, overrides: Sequence[str]) -> Trial:
     bundle = Path(options.bundle) if options.bundle else None
     if bundle is not None and not bundle.is_dir():
         raise ConfigError(f"bundle '{bundle}' is not a folder; give the one that export wrote")
-    # A bundle lies in its run's folder unless it was exported elsewhere.
-    run = RunFolder.open(run_path(options.run) if bundle is None or options.run else bundle.parent)
+    path = None if bundle is None or options.run else _run_of(bundle)
+    run = RunFolder.open(path or run_path(options.run, options.runs))
     config = from_plain(run.config(), overrides)
     env = make_env(
         config,

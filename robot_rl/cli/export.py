@@ -15,6 +15,7 @@ usage: robot-rl export run=runs/... [option=value ...]
 
 options:
   run=runs/...        the run (or run=latest, the newest one)
+  runs=runs           folder in which latest is looked for
   checkpoint=best     best, latest, or the folder of a checkpoint
   target=bundle       bundle, or c99: the bundle of the run, and policy.c and policy.h made from it
   bundle=             a bundle to make C from instead of a run; nothing else is needed then
@@ -41,6 +42,8 @@ class ExportOptions:
 
     run: str = ""
     """Folder of the run, or `latest`."""
+    runs: str = "runs"
+    """Folder of all runs, in which `latest` is looked for."""
     checkpoint: str = "best"
     """best, latest, or the folder of a checkpoint."""
     target: ExportTarget = ExportTarget.bundle
@@ -79,7 +82,7 @@ def _write_bundle(options: ExportOptions) -> Path:
     from robot_rl.cli.components import run_path
     from robot_rl.training.runs.run_folder import RunFolder
 
-    run = RunFolder.open(run_path(options.run))
+    run = RunFolder.open(run_path(options.run, options.runs))
     elsewhere = options.out and options.target is ExportTarget.bundle
     path = Path(options.out) if elsewhere else run.bundle
     exported = export_run(run, from_plain(run.config()), options.checkpoint, path)

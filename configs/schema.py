@@ -209,7 +209,7 @@ def make_env(
         config: The run.
         num_envs: N, which need not be the run's.
         device: Where the tensors live.
-        seed: Of everything random in the worlds.
+        seed: Of everything random in the envs.
         evaluation: Begin at evaluation starts, where there are such.
     """
     component = component_of(config.env)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-HELP = """Plays a trained policy without exploration, once in every world.
+HELP = """Plays a trained policy without exploration, once in every env.
 
 usage: robot-rl evaluate run=runs/... [option=value ...] [field=value ...]
 
@@ -11,7 +11,7 @@ options:
   runs=runs           folder in which latest is looked for
   checkpoint=best     best, latest, or the folder of a checkpoint
   bundle=             an exported bundle to fly instead; torch flies beside it for comparison
-  episodes=1000       one per world, all at once
+  episodes=1000       one per env, all at once
   seed=2000003        chooses the starts; never those that the best checkpoint was chosen on
   device=cpu          auto, cpu, cuda or cuda:<index>
   threads=1           CPU threads of torch

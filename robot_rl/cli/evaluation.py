@@ -45,7 +45,7 @@ class EvaluateOptions:
     bundle: str = ""
     """Folder of a bundle to fly instead of the checkpoint."""
     episodes: int = 1000
-    """N: episodes, one per world."""
+    """N: episodes, one per env."""
     seed: int = 2_000_003
     """Chooses starts, goals, physical parameters and noise."""
     device: str = "cpu"

@@ -13,7 +13,7 @@ from robot_rl.core.process import keep_freed_memory
 if TYPE_CHECKING:
     from configs.compose import Composition
 
-HELP = """Trains a policy in simulated worlds; everything it leaves is in one folder below runs/.
+HELP = """Trains a policy in simulated envs; everything it leaves is in one folder below runs/.
 
 usage: robot-rl train [group=name ...] [field=value ...]
 
@@ -21,7 +21,7 @@ usage: robot-rl train [group=name ...] [field=value ...]
 
 most used fields:
   seed=1                        seed of everything random
-  num_envs=1024                 worlds simulated at once
+  num_envs=1024                 envs simulated at once
   device=auto                   auto, cpu, cuda or cuda:<index>
   training.total_steps=4e6      length of the run; each task brings its own
   task.start.attitude_deg=90    any field of the task, the robot or the learner

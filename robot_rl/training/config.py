@@ -170,7 +170,7 @@ class TrainerConfig:
     """Length of a training, updates per step, intervals of evaluation and saving."""
 
     total_steps: int = 5_000_000
-    """Length of the run in world-steps (steps of all worlds together)."""
+    """Length of the run in env-steps (steps of all envs together)."""
     random_steps: int = 20_000
     """World-steps with uniformly random actions at the start; nothing is learned meanwhile. None
     where the run begins with a policy: then there are `warm_up_steps`."""
@@ -178,7 +178,7 @@ class TrainerConfig:
     """World-steps, after an offline phase or with `start`, in which the policy acts as it is and
     nothing is learned (WSRL): they fill the replay."""
     updates_per_step: int = 4
-    """Updates of the learner after each step of all worlds."""
+    """Updates of the learner after each step of all envs."""
     replay_capacity: int = 250_000
     """Transitions kept."""
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -199,7 +199,7 @@ class TrainerConfig:
     evaluation_interval: int = 1_000_000
     """World-steps between two evaluations; each is followed by a checkpoint."""
     evaluation_episodes: int = 256
-    """Episodes per evaluation, one per world."""
+    """Episodes per evaluation, one per env."""
     checkpoint_interval: int = 0
     """Steps between two checkpoints, besides those that follow evaluations; 0 counts no steps.
     Such checkpoints are not scored: they are resumed from, and never the best."""
@@ -242,7 +242,7 @@ class TrainerConfig:
 
     @property
     def length(self) -> int:
-        """Steps of the run: updates of the offline phase and world-steps."""
+        """Steps of the run: updates of the offline phase and env-steps."""
         return self.offline.updates + self.total_steps
 
     @property
@@ -276,11 +276,11 @@ class ClusterConfig:
     """Processes that collect for one learner, and their place (docs/parallel.md)."""
 
     collectors: int = 0
-    """Processes with an equal share of the worlds each; 0 collects in the learner's own process."""
+    """Processes with an equal share of the envs each; 0 collects in the learner's own process."""
     address: str = ""
     """Ray cluster that they run in, such as auto or 10.0.0.1:6379; empty starts one here."""
     rows: int = 256
-    """Transitions that a collector sends at once, at least: whole steps of its worlds."""
+    """Transitions that a collector sends at once, at least: whole steps of its envs."""
     device: str = "cpu"
     """Device of its envs: cpu, or cuda, which takes a GPU of the cluster for each."""
     cpus: float = 1.0
@@ -318,5 +318,5 @@ class ClusterConfig:
         return num_envs // self.collectors
 
     def steps(self, num_envs: int) -> int:
-        """Steps of its worlds that a collector sends at once."""
+        """Steps of its envs that a collector sends at once."""
         return -(-self.rows // self.share(num_envs))

@@ -65,7 +65,7 @@ def places(section: str) -> set[str]:
 
 
 def told(house: House, section: str) -> bool:
-    """Whether the page names every place that was touched; forgets them."""
+    """True if the page names every place that was touched; forgets them."""
     touched, house.touched = house.touched, set()
     known = places(section)
     return all(path in known or str(Path(path).parent) in known for path in touched)

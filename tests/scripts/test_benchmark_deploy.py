@@ -12,7 +12,7 @@ from hardware.ros.compat import inspect_environment
 
 needs_ros = pytest.mark.skipif(inspect_environment().rclpy is None, reason="ROS 2 is not installed")
 PATIENT = "40"
-"""Nobody promises a test machine that a policy is on time."""
+"""A test machine does not promise that a policy is on time."""
 
 
 @pytest.fixture

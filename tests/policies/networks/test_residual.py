@@ -131,7 +131,7 @@ def slope_found(critic: ResidualCritic | QEnsemble) -> float:
 
 
 def test_a_step_of_thousandths_is_not_lost_on_them():
-    """What failed: success fell once the actor moved, along slopes between actions far apart."""
+    """Regression: success fell once the actor moved, along slopes between actions far apart."""
     torch.manual_seed(0)
     config = QEnsembleConfig(members=2, hidden=[32, 32], layer_norm=True)
     alone = slope_found(QEnsemble(config, "critic", SIZE, ACTIONS))

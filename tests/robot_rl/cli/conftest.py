@@ -16,7 +16,7 @@ from tests.robot_rl.cli.tiny_run import TINY
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said, and how it ended."""
+    """Output of a command, and its exit code."""
 
     code: int
     out: str

@@ -19,7 +19,7 @@ from robot_rl.cli.deployment.operator import Operator
 from robot_rl.cli.deployment.options import DeploymentParts, DeployOptions
 
 PATIENT = 40.0
-"""Nobody promises a test machine that a policy is on time."""
+"""A test machine does not promise that a policy is on time."""
 WITHOUT_ROS = inspect_environment().rclpy is None
 
 

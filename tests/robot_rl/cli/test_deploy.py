@@ -59,7 +59,7 @@ GARBLED = ("lengths", "nan", "names", "gains", "stale")
 
 
 class Sender:
-    """Somebody else who commands, as fast as is asked."""
+    """Another publisher of commands, at a given rate."""
 
     def __init__(self, domain: int, make: Callable[[Any], None], pause: float = 0.0) -> None:
         self.sent = 0
@@ -110,7 +110,7 @@ def commands(spec: RobotSpec, gains: str, fault: str = "") -> Callable[[Any], No
 
 
 def age_at(trip: str) -> float:
-    """How old the newest command was when the loop acted, by the loop's own clock [s]."""
+    """Age of the newest command when the loop acted, by the loop's own clock [s]."""
     found = re.search(r"newest command is (\d+) ms old", trip)
     assert found, trip
     return int(found[1]) * 1e-3

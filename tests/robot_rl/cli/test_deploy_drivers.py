@@ -43,7 +43,7 @@ def as_option(values: Mapping[str, object]) -> str:
 
 @pytest.fixture(scope="module")
 def vendor(domain) -> Iterator[Callable[[str], Vendor]]:
-    """Somebody else's node in a process of its own; one at a time."""
+    """A vendor's node in a process of its own; one at a time."""
     started: list[Vendor] = []
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""What the terminal at the terminal wants: signals, and a terminal that is gone."""
+"""Requests from the terminal: signals, and a terminal that is gone."""
 
 import os
 import signal

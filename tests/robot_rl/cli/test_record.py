@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 PATIENT = 100.0
-"""Nobody promises a test machine that a policy is on time."""
+"""A test machine does not promise that a policy is on time."""
 
 NO_ROS = """
 import sys

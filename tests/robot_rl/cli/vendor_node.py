@@ -1,4 +1,4 @@
-"""Somebody else's node: a go2 behind plain rclpy, with topic names and faults of its own.
+"""A vendor's node: a go2 behind plain rclpy, with topic names and faults of its own.
 
 It knows nothing of this project's topics: it sends its joints in another order, with a wheel on
 top, and moves its motors by gains of its own to the positions that it is told last. Where a command

@@ -79,7 +79,7 @@ VARIANTS: dict[str, Callable[[EnvSpec, int], Learner]] = {
 
 def learned(folder: Path, env: BatchEnv, evaluation_env: BatchEnv, learner: Learner,
             **settings: Any) -> Evaluation:  # fmt: skip
-    """What the policy reaches after a training."""
+    """Result of the policy after a training."""
     length, segments = settings["total_steps"], SegmentStore(folder / "segments")
     assemble_trainer(
         TrainerConfig(

@@ -279,7 +279,7 @@ def tumbling(count: int, model: str = TUMBLING) -> MujocoEngine:
 
 
 def live(engine: MujocoEngine, steps: int, seed: int) -> list[Tensor]:
-    """What all worlds do under torques, pushes, new masses and resets that are theirs by number."""
+    """States of all envs under torques, pushes, new masses and resets that are theirs by number."""
     draw = torch.Generator().manual_seed(seed)
     mass, count, seen = engine.model_field("body_mass"), engine.num_worlds, []
     for _ in range(steps):

@@ -101,7 +101,7 @@ def leap(simulation: MujocoSimulation, way: float) -> JointCommand:
 
 
 def asked(simulation: MujocoSimulation, control: np.ndarray) -> np.ndarray:
-    """How far from where they began the targets are that controls ask for, (..., 7)."""
+    """Distance of the targets that controls ask for from their start, (..., 7)."""
     joints = simulation.robot.joints
     begun = [joint.default_position for joint in joints]
     return control[..., :7] / [joint.stiffness for joint in joints] - begun
@@ -367,7 +367,7 @@ def test_a_new_episode_obeys_no_command_of_the_last_one(tmp_path: Path) -> None:
 
 
 def test_a_delayed_arm_with_other_gains_than_declared_begins_at_rest() -> None:
-    """What waits at a start is the spec's torque at rest under the episode's own gains."""
+    """The torque at a start is the spec's torque at rest under the episode's own gains."""
     robot = panda(noise=False)
     for joint in robot.spec.joints:
         joint.actuator_delay = 0.02

@@ -30,7 +30,7 @@ def one_gate(heading_deg: float = 0.0) -> Courses:
 
 
 def fly(courses: Courses, before: tuple, after: tuple) -> tuple[bool, bool]:
-    """What happens at the gate at (1, 2, 3); places are relative to its middle, world axes."""
+    """Results at the gate at (1, 2, 3); places are relative to its middle, world axes."""
     middle = torch.tensor([1.0, 2.0, 3.0])
     flown = courses.fly(middle + torch.tensor([before]), middle + torch.tensor([after]))
     assert not bool(flown.through[0, 1])
